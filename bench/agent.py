@@ -36,21 +36,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent_report import GOAL_ROUTES, KEPT, PROMPTS, goal, key_of, table
-from contenders import ENVIRONMENTS, WORKERS, Contender, all_contenders, persisting_contenders
-from memory import prepare_material
+from agent_report import GOAL_ROUTES, PERSISTED_KINDS, PROMPTS, goal, key_of, table
+from contenders import ENVIRONMENTS, WORKERS, Contender, all_contenders, persistence_contenders
+from memory import prepare_data
 from report import summary
-from runner import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, build_parser, parse_options, publish, rotate
 from tellback.chat.budget import count_tokens_heuristic
 from tellback.types import user_message
 
 SIZES = (5, GOAL_ROUTES, 500)
-LEAST_ROUTES, MOST_ROUTES = 2, 500
+MIN_ROUTES, MAX_ROUTES = 2, 500
 MEMORIES = 1_000
 BATCH_MS = 400.0
 """CPU time of one batch."""
-LEAST_COUNT = 4
-MOST_COUNT = 100
+MIN_COUNT = 4
+MAX_COUNT = 100
 """Conversations in a batch."""
 
 
@@ -67,24 +67,26 @@ class Task:
         return key_of(self.kind, self.routes)
 
 
-def guiding_contenders() -> list[Contender]:
+def agent_contenders() -> list[Contender]:
     """Tellback, LangGraph in the environment that has its SQLite saver, and Pydantic AI."""
-    [graphs] = [one for one in persisting_contenders() if one.name == "langgraph"]
-    [typed] = [one for one in all_contenders() if one.name == "pydantic-ai-slim"]
+    [langgraph] = [contender for contender in persistence_contenders() if contender.name == "langgraph"]
+    [pydantic_ai] = [contender for contender in all_contenders() if contender.name == "pydantic-ai-slim"]
     return [
         Contender("tellback", None, WORKERS / "tellback_agent.py", "import tellback"),
-        replace(graphs, worker=WORKERS / "langgraph_agent.py", label=graphs.packages[0].replace("==", " ")),
-        replace(typed, worker=WORKERS / "pydantic_ai_agent.py"),
+        replace(langgraph, worker=WORKERS / "langgraph_agent.py", label=langgraph.packages[0].replace("==", " ")),
+        replace(pydantic_ai, worker=WORKERS / "pydantic_ai_agent.py"),
     ]
 
 
 class Bench(Run):
     """One run, and the samples so far: by contender, key and measure."""
 
-    def __init__(self, contenders: Sequence[Contender], say: Progress, folder: Path, plan: argparse.Namespace) -> None:
-        super().__init__(contenders, say)
+    def __init__(
+        self, contenders: Sequence[Contender], progress: Progress, folder: Path, options: argparse.Namespace
+    ) -> None:
+        super().__init__(contenders, progress)
         self._folder = folder
-        self._plan = plan
+        self._options = options
         self.samples: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
             lambda: defaultdict(lambda: defaultdict(list))
         )
@@ -92,20 +94,20 @@ class Bench(Run):
     def run(self) -> None:
         try:
             self.start()
-            for contender in self.standing:
+            for contender in self.remaining:
                 if "fill" in self.worker(contender.name).kinds:
-                    self.say(f"filling {contender.name}")
+                    self.report_progress(f"filling {contender.name}")
                     self._ask(Task(contender.name, "fill", 0), 1)
             counts: dict[Task, int] = {}
             for task in self._tasks():
-                self.say(f"warming up {task.name}, {task.key}")
+                self.report_progress(f"warming up {task.name}, {task.key}")
                 answer = self._ask(task, None)
                 if answer is not None:
-                    fitting = round(self._plan.batch_ms / answer["estimate_ms"])
-                    counts[task] = max(LEAST_COUNT, min(MOST_COUNT, fitting))
-            for index in range(self._plan.rounds):
-                for task in rotated([*counts], index):
-                    self.say(f"round {index + 1} of {self._plan.rounds}: {task.name}, {task.key}")
+                    target_count = round(self._options.batch_ms / answer["estimate_ms"])
+                    counts[task] = max(MIN_COUNT, min(MAX_COUNT, target_count))
+            for index in range(self._options.rounds):
+                for task in rotate([*counts], index):
+                    self.report_progress(f"round {index + 1} of {self._options.rounds}: {task.name}, {task.key}")
                     self._sample(task, self._ask(task, counts[task]))
         finally:
             self.stop()
@@ -116,14 +118,14 @@ class Bench(Run):
                 key: {measure: summary(values) for measure, values in measures.items()}
                 for key, measures in self.samples[contender.name].items()
             }
-            for contender in self.standing
+            for contender in self.remaining
         }
         return {
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "rounds": self._plan.rounds,
-            "sizes": self._plan.sizes,
-            "memories": self._plan.memories,
+            "rounds": self._options.rounds,
+            "sizes": self._options.sizes,
+            "memories": self._options.memories,
             "titles": self.titles,
             "versions": self.versions,
             "failed": self.failed,
@@ -133,32 +135,34 @@ class Bench(Run):
 
     def _tasks(self) -> list[Task]:
         """Those that are compared run one after the other, close in time."""
-        wanted = [("respond", size) for size in self._plan.sizes]
-        wanted += [(kind, GOAL_ROUTES) for kind in ("stream", *KEPT) if GOAL_ROUTES in self._plan.sizes]
+        kinds_and_sizes = [("respond", size) for size in self._options.sizes]
+        kinds_and_sizes += [
+            (kind, GOAL_ROUTES) for kind in ("stream", *PERSISTED_KINDS) if GOAL_ROUTES in self._options.sizes
+        ]
         return [
             Task(contender.name, kind, size)
-            for kind, size in wanted
-            for contender in self.standing
+            for kind, size in kinds_and_sizes
+            for contender in self.remaining
             if kind in self.worker(contender.name).kinds
         ]
 
     def _ask(self, task: Task, count: int | None) -> dict[str, Any] | None:
-        given = {
+        params = {
             "folder": str(self._folder / task.name),
-            "material": str(self._folder),
-            "size": self._plan.memories,
+            "data_folder": str(self._folder),
+            "size": self._options.memories,
             "routes": task.routes,
         }
-        return self.attempt(task.name, lambda: self.worker(task.name).ask(task.kind, count, **given))
+        return self.attempt(task.name, lambda: self.worker(task.name).ask(task.kind, count, **params))
 
     def _sample(self, task: Task, answer: dict[str, Any] | None) -> None:
         if answer is None:
             return
-        found = self.samples[task.name][task.key]
+        measures = self.samples[task.name][task.key]
         for measure in ("cpu_ms", "wall_ms"):
-            found[measure].append(answer[measure])
+            measures[measure].append(answer[measure])
         for measure in PROMPTS:
-            found[f"{measure}_tokens"].append(_tokens(round(answer[f"{measure}_chars"])))
+            measures[f"{measure}_tokens"].append(_tokens(round(answer[f"{measure}_chars"])))
 
 
 def _tokens(characters: int) -> int:
@@ -166,18 +170,20 @@ def _tokens(characters: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    contenders = guiding_contenders()
+    contenders = agent_contenders()
     options = _options(arguments, [contender.name for contender in contenders])
-    say = Progress()
+    progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
     # Not the system's folder for temporary files, which may be in memory.
     with tempfile.TemporaryDirectory(prefix="agent-", dir=ENVIRONMENTS) as folder:
-        bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder), options)
+        bench = Bench(
+            [contender for contender in contenders if contender.name in options.only], progress, Path(folder), options
+        )
         bench.prepare(install=not options.skip_install)
-        say("making texts")
-        prepare_material(Path(folder), [options.memories], ())
+        progress("making texts")
+        prepare_data(Path(folder), [options.memories], ())
         bench.run()
-    say.end()
+    progress.end()
 
     result = bench.result()
     publish(result, table(result), options.json)
@@ -185,18 +191,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    made = parser(__doc__, names, rounds=7)
-    made.add_argument(
+    parser = build_parser(__doc__, names, rounds=7)
+    parser.add_argument(
         "--sizes",
-        type=lambda given: sorted({int(size) for size in given.split(",")}),
+        type=lambda text: sorted({int(size) for size in text.split(",")}),
         default=list(SIZES),
         help=f"how many routes (default: {','.join(map(str, SIZES))})",
     )
-    made.add_argument("--memories", type=int, default=MEMORIES, help=f"of the user (default: {MEMORIES:,})")
-    made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
-    options = parsed(made, arguments, names)
-    if not all(LEAST_ROUTES <= size <= MOST_ROUTES for size in options.sizes):
-        made.error(f"{LEAST_ROUTES} to {MOST_ROUTES} routes")
+    parser.add_argument("--memories", type=int, default=MEMORIES, help=f"of the user (default: {MEMORIES:,})")
+    parser.add_argument(
+        "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
+    )
+    options = parse_options(parser, arguments, names)
+    if not all(MIN_ROUTES <= size <= MAX_ROUTES for size in options.sizes):
+        parser.error(f"{MIN_ROUTES} to {MAX_ROUTES} routes")
     return options
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from report import aligned, cell
+from report import align_columns, cell
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender, key and measure: median, minimum and all samples."""
 
 OURS = "tellback"
 GOAL_ROUTES, GOAL_MS = 50, 3.0
-KEPT = {
+PERSISTED_KINDS = {
     "memory": "with a memory, the conversation kept",
-    "kept": "with its SQLite saver, nothing remembered",
+    "persisted": "with its SQLite saver, nothing remembered",
 }
 """What keeps conversations, and what that does."""
 PROMPTS = {
@@ -31,8 +31,8 @@ def key_of(kind: str, routes: int) -> str:
 
 def goal(numbers: Numbers) -> dict[str, Any]:
     """Whether a turn is as cheap as it should be; None if it was not measured."""
-    found = numbers.get(OURS, {}).get(key_of("respond", GOAL_ROUTES))
-    value = None if found is None else found["cpu_ms"]["median"]
+    measures = numbers.get(OURS, {}).get(key_of("respond", GOAL_ROUTES))
+    value = None if measures is None else measures["cpu_ms"]["median"]
     return {"target_ms": GOAL_MS, "value_ms": value, "met": None if value is None else value < GOAL_MS}
 
 
@@ -47,13 +47,13 @@ def table(result: Mapping[str, Any]) -> str:
     head = [f"{size:,} routes" for size in sizes]
     for title, measure in (("CPU ms", "cpu_ms"), ("Wall ms", "wall_ms")):
         rows = list(_by_size(result, "respond", measure))
-        lines += [*aligned([[title, *head], *rows, *(_ratio(result) if measure == "cpu_ms" else ())]), ""]
+        lines += [*align_columns([[title, *head], *rows, *(_ratio(result) if measure == "cpu_ms" else ())]), ""]
     for measure, title in PROMPTS.items():
         rows = list(_by_size(result, "respond", f"{measure}_tokens", whole=True))
-        lines += [*aligned([[f"Tokens {title}", *head], *rows]), ""]
-    beside = list(_beside(result))
-    if beside:
-        lines += [*aligned([[f"With {GOAL_ROUTES} routes", "CPU ms", "wall ms"], *beside]), ""]
+        lines += [*align_columns([[f"Tokens {title}", *head], *rows]), ""]
+    extra_rows = list(_extra_rows(result))
+    if extra_rows:
+        lines += [*align_columns([[f"With {GOAL_ROUTES} routes", "CPU ms", "wall ms"], *extra_rows]), ""]
     lines.append(_verdict(result["goal"]))
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
@@ -61,9 +61,9 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _by_size(result: Mapping[str, Any], kind: str, measure: str, *, whole: bool = False) -> Iterator[Sequence[str]]:
     for name, label in result["titles"].items():
-        found = [_found(result["numbers"], name, key_of(kind, size), measure) for size in result["sizes"]]
+        values = [_lookup(result["numbers"], name, key_of(kind, size), measure) for size in result["sizes"]]
         if name not in result["failed"]:
-            yield [f"  {label}", *(_whole(each) if whole else cell(each) for each in found)]
+            yield [f"  {label}", *(_whole(value) if whole else cell(value) for value in values)]
 
 
 def _ratio(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
@@ -72,28 +72,30 @@ def _ratio(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
             continue
         cells = []
         for size in result["sizes"]:
-            ours, theirs = (_found(result["numbers"], each, key_of("respond", size), "cpu_ms") for each in (OURS, name))
+            ours, theirs = (
+                _lookup(result["numbers"], contender, key_of("respond", size), "cpu_ms") for contender in (OURS, name)
+            )
             cells.append("-" if ours is None or theirs is None else f"{ours['median'] / theirs['median']:.3f}")
         yield [f"  Tellback / {label}", *cells]
 
 
-def _beside(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    memory = f"{KEPT['memory']}; {result['memories']:,} memories"
-    for kind, title in {"stream": "100 deltas", **KEPT, "memory": memory}.items():
+def _extra_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    memory = f"{PERSISTED_KINDS['memory']}; {result['memories']:,} memories"
+    for kind, title in {"stream": "100 deltas", **PERSISTED_KINDS, "memory": memory}.items():
         for name, label in result["titles"].items():
-            found = result["numbers"].get(name, {}).get(key_of(kind, GOAL_ROUTES))
-            if found is not None:
-                yield [f"  {label}: {title}", cell(found["cpu_ms"]), cell(found["wall_ms"])]
+            measures = result["numbers"].get(name, {}).get(key_of(kind, GOAL_ROUTES))
+            if measures is not None:
+                yield [f"  {label}: {title}", cell(measures["cpu_ms"]), cell(measures["wall_ms"])]
 
 
-def _verdict(found: Mapping[str, Any]) -> str:
-    verdict = {True: "met", False: "NOT MET", None: "not judged"}[found["met"]]
-    return f"Goal: a turn with {GOAL_ROUTES} routes under {found['target_ms']:g} ms CPU: {verdict}"
+def _verdict(goal: Mapping[str, Any]) -> str:
+    verdict = {True: "met", False: "NOT MET", None: "not judged"}[goal["met"]]
+    return f"Goal: a turn with {GOAL_ROUTES} routes under {goal['target_ms']:g} ms CPU: {verdict}"
 
 
 def _whole(row: Mapping[str, Any] | None) -> str:
     return "-" if row is None else f"{row['median']:,.0f}"
 
 
-def _found(numbers: Numbers, name: str, key: str, measure: str) -> Any:
+def _lookup(numbers: Numbers, name: str, key: str, measure: str) -> Any:
     return numbers.get(name, {}).get(key, {}).get(measure)

@@ -45,15 +45,15 @@ class Bm25:
         norms = K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))
         postings: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for row, count in enumerate(counts):
-            for term, often in count.items():
-                postings[term].append((row, often))
+            for term, frequency in count.items():
+                postings[term].append((row, frequency))
         self._size = len(texts)
         self._weights: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for term, found in postings.items():
-            rows = np.array([row for row, _ in found])
-            times = np.array([often for _, often in found], dtype=np.float64)
-            idf = math.log(1 + (len(texts) - len(found) + 0.5) / (len(found) + 0.5))
-            self._weights[term] = rows, idf * times * (K1 + 1) / (times + norms[rows])
+        for term, entries in postings.items():
+            rows = np.array([row for row, _ in entries])
+            frequencies = np.array([frequency for _, frequency in entries], dtype=np.float64)
+            idf = math.log(1 + (len(texts) - len(entries) + 0.5) / (len(entries) + 0.5))
+            self._weights[term] = rows, idf * frequencies * (K1 + 1) / (frequencies + norms[rows])
 
     def scores(self, query: str) -> np.ndarray:
         """One for each text."""
@@ -65,6 +65,6 @@ class Bm25:
         return scores
 
 
-def ranked(scores: np.ndarray, ids: Sequence[str]) -> list[str]:
+def rank_ids(scores: np.ndarray, ids: Sequence[str]) -> list[str]:
     """Ids, the best first; of equals, the earlier one."""
     return [ids[row] for row in np.argsort(-scores, kind="stable")]

@@ -17,72 +17,72 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dialogues import Clock, Dialogue, NotADialogue, Question, Say, Session, Turn, cited, text_of
+from dialogues import Clock, Dialogue, NotADialogue, Question, Session, Turn, Warn, cited_ids, text_of
 
 CHATS = ("chat_trunecated.json", "chat.json")
 QUESTIONS = ("probing_questions/probing_questions.json", "probing_questions.json")
-_MARK = re.compile(r"\s*->->\s*[\d,.\s]*$")
+_TRAILING_MARK = re.compile(r"\s*->->\s*[\d,.\s]*$")
 
 
 def is_beam(path: Path) -> bool:
     """Whether a folder, or a folder in it, is one of BEAM's; or a file the chat in one."""
-    return bool(folders(path))
+    return bool(find_folders(path))
 
 
-def folders(path: Path) -> list[Path]:
+def find_folders(path: Path) -> list[Path]:
     """Folders with a chat and questions, at any depth, in the order of their numbers."""
     if path.is_file() and path.name in CHATS:
         path = path.parent
-    found = {file.parent for name in CHATS for file in path.rglob(name)} if path.is_dir() else set()
-    return sorted((folder for folder in found if _file(folder, QUESTIONS)), key=_in_order)
+    candidates = {file.parent for name in CHATS for file in path.rglob(name)} if path.is_dir() else set()
+    return sorted((folder for folder in candidates if _first_file(folder, QUESTIONS)), key=_sort_key)
 
 
-def read_beam(path: Path, say: Say) -> list[Dialogue]:
+def read_beam(path: Path, warn: Warn) -> list[Dialogue]:
     """The dialogues of a folder in BEAM's layout, or of all such folders in it."""
-    found: list[Dialogue] = []
+    dialogues: list[Dialogue] = []
     base = path.parent if path.is_file() else path
-    for folder in folders(path):
+    for folder in find_folders(path):
         name = str(folder.relative_to(base)) if folder != base else folder.resolve().name
-        chat, questions = _file(folder, CHATS), _file(folder, QUESTIONS)
+        chat, questions = _first_file(folder, CHATS), _first_file(folder, QUESTIONS)
         if chat is None or questions is None:
             continue
         try:
-            found.append(dialogue(_loaded(chat), _loaded(questions), name, say))
+            dialogues.append(build_dialogue(_load_json(chat), _load_json(questions), name, warn))
         except NotADialogue as reason:
-            say(f"{name}: left out, {reason}")
-    if not found:
+            warn(f"{name}: left out, {reason}")
+    if not dialogues:
         raise NotADialogue(f"{path} holds no folder with chat.json and probing_questions")
-    return found
+    return dialogues
 
 
-def dialogue(chat: Any, asked: Any, name: str, say: Say) -> Dialogue:
+def build_dialogue(chat: Any, questions: Any, name: str, warn: Warn) -> Dialogue:
     """A dialogue from a chat and the questions about it."""
-    clock = Clock(name, say)
+    clock = Clock(name, warn)
     sessions: list[Session] = []
     ids: set[str] = set()
     repeated = 0
     count = 0
     for number, batch in enumerate(_batches(chat), start=1):
         messages = [*_messages(batch.get("turns", []))]
-        at = clock.session(batch.get("time_anchor"), messages)
+        timestamp = clock.session(batch.get("time_anchor"), messages)
         turns: list[Turn] = []
         for message in messages:
-            at = clock.turn(message) or at
+            timestamp = clock.turn(message) or timestamp
             id = str(message.get("id", count))
             count += 1
-            text = _MARK.sub("", text_of(message))
+            text = _TRAILING_MARK.sub("", text_of(message))
             if text:
                 repeated += id in ids
                 ids.add(id)
-                turns.append(Turn(id, str(message.get("role") or "user"), text, at))
-        clock.went_on(at)
+                turns.append(Turn(id, str(message.get("role") or "user"), text, timestamp))
+        clock.advance_to(timestamp)
         if turns:
             sessions.append(Session(number, tuple(turns)))
     if not sessions:
         raise NotADialogue("its chat has no messages")
     if repeated:
-        say(f"{name}: {repeated} messages have the id of an earlier one; any of them counts as the one that is cited")
-    return Dialogue(name, tuple(sessions), tuple(_questions(asked, ids)), ("user", "assistant"), roles=True)
+        warn(f"{name}: {repeated} messages have the id of an earlier one; any of them counts as the one that is cited")
+    return Dialogue(name, tuple(sessions), tuple(_questions(questions, ids)), ("user", "assistant"), roles=True)
 
 
 def _batches(chat: Any) -> Iterator[Mapping[str, Any]]:
@@ -93,11 +93,11 @@ def _batches(chat: Any) -> Iterator[Mapping[str, Any]]:
             return
         chat = [*chat.values()]
     if isinstance(chat, list):
-        if chat and all(isinstance(one, Mapping) and "role" in one for one in chat):
+        if chat and all(isinstance(item, Mapping) and "role" in item for item in chat):
             yield {"turns": [chat]}
             return
-        for one in chat:
-            yield from _batches(one)
+        for item in chat:
+            yield from _batches(item)
 
 
 def _messages(turns: Any) -> Iterator[Mapping[str, Any]]:
@@ -105,28 +105,28 @@ def _messages(turns: Any) -> Iterator[Mapping[str, Any]]:
         if "content" in turns:
             yield turns
     elif isinstance(turns, list):
-        for one in turns:
-            yield from _messages(one)
+        for item in turns:
+            yield from _messages(item)
 
 
-def _questions(asked: Any, ids: set[str]) -> Iterator[Question]:
-    if not isinstance(asked, Mapping):
+def _questions(questions_by_ability: Any, ids: set[str]) -> Iterator[Question]:
+    if not isinstance(questions_by_ability, Mapping):
         raise NotADialogue("its questions are not by ability")
-    for ability, questions in asked.items():
-        for given in questions if isinstance(questions, list) else []:
-            if not isinstance(given, Mapping):
+    for ability, questions in questions_by_ability.items():
+        for item in questions if isinstance(questions, list) else []:
+            if not isinstance(item, Mapping):
                 continue
-            text = str(given.get("question") or "").strip()
-            evidence = cited(given.get("source_chat_ids"), ids)
+            text = str(item.get("question") or "").strip()
+            evidence = cited_ids(item.get("source_chat_ids"), ids)
             if text and evidence:
                 yield Question(text, str(ability), evidence)
 
 
-def _file(folder: Path, names: tuple[str, ...]) -> Path | None:
+def _first_file(folder: Path, names: tuple[str, ...]) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _loaded(file: Path) -> Any:
+def _load_json(file: Path) -> Any:
     text = file.read_text(encoding="utf-8-sig")
     try:
         loaded = json.loads(text)
@@ -136,5 +136,5 @@ def _loaded(file: Path) -> Any:
         raise NotADialogue(f"{file.name} is not JSON: {error}") from None
 
 
-def _in_order(folder: Path) -> list[tuple[int, int, str]]:
+def _sort_key(folder: Path) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in folder.parts]

@@ -18,7 +18,7 @@ WORKERS = BENCH / "workers"
 ENVIRONMENTS = BENCH.parent / ".bench"
 INSTALL_SECONDS = 900
 
-QUIET = {
+WORKER_ENVIRONMENT = {
     # One thread each: with more, times depend on what else the machine does.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -32,7 +32,7 @@ QUIET = {
 }
 
 
-class Failed(Exception):
+class ContenderError(Exception):
     """A contender cannot be measured; the message says why."""
 
 
@@ -58,47 +58,47 @@ class Contender:
     @property
     def environment(self) -> dict[str, str]:
         # PYTHONDONTWRITEBYTECODE and the like would change what an import costs.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         if self.home is None and "PYTHONPATH" in os.environ:
-            kept["PYTHONPATH"] = os.environ["PYTHONPATH"]
-        return kept | QUIET
+            variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        return variables | WORKER_ENVIRONMENT
 
 
 def all_contenders() -> list[Contender]:
     """Tellback, in this interpreter, and the peers, each in its own."""
-    found = [Contender("tellback", None, WORKERS / "tellback_worker.py", "import tellback")]
+    contenders = [Contender("tellback", None, WORKERS / "tellback_worker.py", "import tellback")]
     for name, peer in _peers().items():
         if "worker" in peer:
             worker = WORKERS / peer["worker"]
-            found.append(Contender(name, ENVIRONMENTS / name, worker, peer["imports"], tuple(peer["packages"])))
-    return found
+            contenders.append(Contender(name, ENVIRONMENTS / name, worker, peer["imports"], tuple(peer["packages"])))
+    return contenders
 
 
-def persisting_contenders() -> list[Contender]:
+def persistence_contenders() -> list[Contender]:
     """The same, those that keep conversations in SQLite.
 
     What a peer needs for that goes into an environment of its own: what else is installed changes what an import costs.
     """
-    found = [Contender("tellback", None, WORKERS / "tellback_persist.py", "import tellback")]
+    contenders = [Contender("tellback", None, WORKERS / "tellback_persist.py", "import tellback")]
     for name, peer in _peers().items():
         persist = peer.get("persist")
         if persist is None:
             continue
         home = ENVIRONMENTS / (f"{name}-persist" if persist["packages"] else name)
         packages = (*peer["packages"], *persist["packages"])
-        found.append(Contender(name, home, WORKERS / persist["worker"], peer["imports"], packages))
-    return found
+        contenders.append(Contender(name, home, WORKERS / persist["worker"], peer["imports"], packages))
+    return contenders
 
 
-def remembering_contenders() -> list[Contender]:
+def memory_contenders() -> list[Contender]:
     """The same, those that keep memories and find them by meaning: each with each of its stores."""
-    found = [Contender("tellback", None, WORKERS / "tellback_memory.py", "import tellback")]
+    contenders = [Contender("tellback", None, WORKERS / "tellback_memory.py", "import tellback")]
     for name, peer in _peers().items():
         memory = peer.get("memory")
         if memory is None:
             continue
         packages = tuple(memory["packages"])
-        found.extend(
+        contenders.extend(
             Contender(
                 f"{name}-{store}".lower(),
                 ENVIRONMENTS / f"{name}-memory",
@@ -110,34 +110,34 @@ def remembering_contenders() -> list[Contender]:
             )
             for store in memory["stores"]
         )
-    return found
+    return contenders
 
 
-def prepare(contender: Contender, say: Callable[[str], None], *, install: bool = True) -> None:
+def prepare(contender: Contender, report_progress: Callable[[str], None], *, install: bool = True) -> None:
     """Make the contender's environment, unless it is there with the same packages."""
     home = contender.home
     if home is None:
         return
-    mark = home / ".ready"
-    wanted = json.dumps({"packages": contender.packages, "python": sys.version})
-    if mark.exists() and mark.read_text() == wanted:
+    marker = home / ".ready"
+    requirements = json.dumps({"packages": contender.packages, "python": sys.version})
+    if marker.exists() and marker.read_text() == requirements:
         return
     if not install:
-        raise Failed("its environment is not there: run once without --skip-install")
-    say(f"installing {', '.join(contender.packages)}")
+        raise ContenderError("its environment is not there: run once without --skip-install")
+    report_progress(f"installing {', '.join(contender.packages)}")
     shutil.rmtree(home, ignore_errors=True)
     _run([sys.executable, "-m", "venv", str(home)])
     _run([str(contender.python), "-m", "pip", "install", "--quiet", "--no-input", *contender.packages])
-    mark.write_text(wanted)
+    marker.write_text(requirements)
 
 
 def _run(command: list[str]) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except subprocess.CalledProcessError as error:
-        raise Failed(f"installation failed: {last_line(error.stderr) or last_line(error.stdout)}") from error
+        raise ContenderError(f"installation failed: {last_line(error.stderr) or last_line(error.stdout)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Failed(f"installation failed: {error}") from error
+        raise ContenderError(f"installation failed: {error}") from error
 
 
 def last_line(text: str | None) -> str:

@@ -11,25 +11,25 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from corpus import ADJECTIVES, SEED, VERBS, Memory, memories
+from corpus import ADJECTIVES, SEED, VERBS, Memory, build_memories
 
 SLOTS = 20
 """Things of which there is one value at a time, among what is known."""
 TURNS = 10
 FACTS = 5
-LEAST_SIZE = 60
+MIN_SIZE = 60
 """Enough for the conversations of a batch, each of which is about two memories of its own."""
 CHATTER = ("Did you sleep well?", "What a day it was.", "Let me think.", "One more thing.", "That is all for now.")
-MARK = "talk number"
+NUMBER_PREFIX = "talk number"
 """Names a conversation in its first line, for a fake model to know which one it reads."""
 DECISION = json.dumps({"decisions": [{"fact": 1, "verdict": "replaces", "candidate": 1}]})
 """The fact that somebody has to judge replaces what is most like it."""
 
 
-def known(size: int) -> list[dict[str, str]]:
+def build_known_facts(size: int) -> list[dict[str, str]]:
     """What is known, so many facts: each with its `text`, the first ones with a `slot` and its `value`."""
     slots = [{"text": _slot_text(n, 0), "slot": f"user: {_attribute(n)}", "value": _value(n, 0)} for n in range(SLOTS)]
-    return [*slots, *({"text": text} for text in _texts(memories(size - SLOTS)))]
+    return [*slots, *({"text": text} for text in _texts(build_memories(size - SLOTS)))]
 
 
 def build_conversations(count: int, size: int) -> list[dict[str, Any]]:
@@ -37,36 +37,43 @@ def build_conversations(count: int, size: int) -> list[dict[str, Any]]:
 
     Each has `turns` (pairs of texts), `facts` (texts), and the `answer` of a model that Tellback would ask.
     """
-    about = memories(size - SLOTS)
-    texts, random = _texts(about), Random(SEED)
-    fresh = memories(2 * count, seed=SEED + 2)
+    known_memories = build_memories(size - SLOTS)
+    texts, random = _texts(known_memories), Random(SEED)
+    new_memories = build_memories(2 * count, seed=SEED + 2)
     return [
-        _build_conversation(number, about, texts, fresh[2 * number : 2 * number + 2], random) for number in range(count)
+        _build_conversation(number, known_memories, texts, new_memories[2 * number : 2 * number + 2], random)
+        for number in range(count)
     ]
 
 
 def _build_conversation(
-    number: int, about: Sequence[Memory], texts: Sequence[str], fresh: Sequence[Memory], random: Random
+    number: int, known_memories: Sequence[Memory], texts: Sequence[str], new_memories: Sequence[Memory], random: Random
 ) -> dict[str, Any]:
     repeated = texts[2 * number % len(texts)]
-    alike = (2 * number + 1) % len(texts)
-    changed, version = number % SLOTS, 1 + number // SLOTS
-    another = about[alike].named | {"verb": _another(about[alike].named["verb"], random)}
-    new = [_new_text(memory, 2 * number + place) for place, memory in enumerate(fresh)]
-    facts = [*new, repeated, _slot_text(changed, version), _text(another, alike)]
-    place = fresh[0].named["place"]
-    entities = [{"name": fresh[0].named["person"], "type": "PERSON"}, {"name": place, "type": "PLACE"}]
-    found: list[dict[str, Any]] = [
+    similar_index = (2 * number + 1) % len(texts)
+    changed_slot, version = number % SLOTS, 1 + number // SLOTS
+    similar_parts = known_memories[similar_index].parts | {
+        "verb": _pick_other_verb(known_memories[similar_index].parts["verb"], random)
+    }
+    new_facts = [_new_text(memory, 2 * number + place) for place, memory in enumerate(new_memories)]
+    facts = [*new_facts, repeated, _slot_text(changed_slot, version), _text(similar_parts, similar_index)]
+    place = new_memories[0].parts["place"]
+    entities = [{"name": new_memories[0].parts["person"], "type": "PERSON"}, {"name": place, "type": "PLACE"}]
+    extracted_facts: list[dict[str, Any]] = [
         {"messages": [f"m{4 * index + 1}"], "text": text, "kind": "FACT", "category": "life", "subject": "user"}
         for index, text in enumerate(facts)
     ]
-    found[0]["entities"] = [entity["name"] for entity in entities]
-    found[3] |= {"attribute": _attribute(changed), "value": _value(changed, version), "single": True}
-    found[3]["change"] = "changed"
+    extracted_facts[0]["entities"] = [entity["name"] for entity in entities]
+    extracted_facts[3] |= {
+        "attribute": _attribute(changed_slot),
+        "value": _value(changed_slot, version),
+        "single": True,
+    }
+    extracted_facts[3]["change"] = "changed"
     return {
         "turns": _turns(number, facts),
         "facts": facts,
-        "answer": json.dumps({"facts": found, "entities": entities}),
+        "answer": json.dumps({"facts": extracted_facts, "entities": entities}),
     }
 
 
@@ -74,28 +81,28 @@ def _turns(number: int, facts: Sequence[str]) -> list[tuple[str, str]]:
     turns = []
     for fact, chatter in zip(facts, CHATTER, strict=True):
         turns += [(f"You should know this: {fact}", "Thank you, I will keep that in mind."), (chatter, "I see.")]
-    turns[0] = (f"This is {MARK} {number}. {turns[0][0]}", turns[0][1])
+    turns[0] = (f"This is {NUMBER_PREFIX} {number}. {turns[0][0]}", turns[0][1])
     return turns
 
 
-def _texts(about: Sequence[Memory]) -> list[str]:
-    return [_text(memory.named, index) for index, memory in enumerate(about)]
+def _texts(memories: Sequence[Memory]) -> list[str]:
+    return [_text(memory.parts, index) for index, memory in enumerate(memories)]
 
 
-def _text(named: Any, index: int) -> str:
+def _text(parts: Any, index: int) -> str:
     adjective = ADJECTIVES[index % len(ADJECTIVES)]
     return "User's friend {person} {verb} the {adjective} {thing} {noun} in {place}.".format(
-        **named, adjective=adjective
+        **parts, adjective=adjective
     )
 
 
 def _new_text(memory: Memory, number: int) -> str:
     """Two words of its own keep it apart from all the others."""
     words = f"quest{number}a and quest{number}b"
-    return "User saw {person} with a {thing} {noun} in {place} for ".format(**memory.named) + f"{words}."
+    return "User saw {person} with a {thing} {noun} in {place} for ".format(**memory.parts) + f"{words}."
 
 
-def _another(verb: str, random: Random) -> str:
+def _pick_other_verb(verb: str, random: Random) -> str:
     return random.choice([other for other in VERBS if other != verb])
 
 

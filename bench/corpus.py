@@ -37,14 +37,14 @@ REASONS = (
 )
 OPENINGS = ("", "", "", "Well, ", "You know, ", "By the way, ", "Honestly, ", "Guess what: ", "So, ")
 ASIDES = ("", "", " What do you think?", " I can show you a picture.", " It made my day.", " Let me know.", " Anyway!")
-ASKED = (
+QUESTION_TEMPLATES = (
     "What did {person} say about the {thing} {noun}?",
     "Who {verb} a {thing} {noun} in {place}?",
     "When was the {noun} in {place} {verb}, the {thing} one?",
     "Do you remember the {thing} {noun} from {place}?",
 )
-ASKING = ("", "Tell me: ", "One more thing. ", "I forgot this: ", "Please, ", "Again: ", "Hm, ", "Quickly: ")
-VARIANTS = len(ASKED) * len(ASKING)
+QUESTION_OPENINGS = ("", "Tell me: ", "One more thing. ", "I forgot this: ", "Please, ", "Again: ", "Hm, ", "Quickly: ")
+VARIANTS = len(QUESTION_TEMPLATES) * len(QUESTION_OPENINGS)
 _ONSETS = (
     "b",
     "br",
@@ -77,33 +77,33 @@ class Memory:
     """A turn, and what a question about it can name."""
 
     text: str
-    named: Mapping[str, str]
+    parts: Mapping[str, str]
 
     def question(self, variant: int) -> str:
         """A question whose answer it is; another one for another number, up to `VARIANTS`."""
-        template = ASKED[variant % len(ASKED)].format(**self.named)
-        opening = ASKING[variant // len(ASKED) % len(ASKING)]
+        template = QUESTION_TEMPLATES[variant % len(QUESTION_TEMPLATES)].format(**self.parts)
+        opening = QUESTION_OPENINGS[variant // len(QUESTION_TEMPLATES) % len(QUESTION_OPENINGS)]
         return f"{opening}{template}"
 
 
-def memories(count: int, seed: int = SEED) -> list[Memory]:
+def build_memories(count: int, seed: int = SEED) -> list[Memory]:
     """So many, no two of them alike; the first ones are the same whatever the number."""
     random = Random(seed)
-    people = [word.capitalize() for word in _invented(random, PEOPLE, 2)]
-    places = [word.capitalize() for word in _invented(random, PLACES, 3)]
-    things = [*_invented(random, THINGS, 2)]
-    often = {id(words): _falling(len(words)) for words in (people, places, things)}
+    people = [word.capitalize() for word in _invent_words(random, PEOPLE, 2)]
+    places = [word.capitalize() for word in _invent_words(random, PLACES, 3)]
+    things = [*_invent_words(random, THINGS, 2)]
+    weights = {id(words): _cumulative_weights(len(words)) for words in (people, places, things)}
 
-    def one_of(words: Sequence[str]) -> str:
-        return random.choices(words, cum_weights=often[id(words)])[0]
+    def pick_word(words: Sequence[str]) -> str:
+        return random.choices(words, cum_weights=weights[id(words)])[0]
 
-    made: list[Memory] = []
+    created: list[Memory] = []
     seen: set[str] = set()
-    while len(made) < count:
+    while len(created) < count:
         parts = {
-            "person": one_of(people),
-            "place": one_of(places),
-            "thing": one_of(things),
+            "person": pick_word(people),
+            "place": pick_word(places),
+            "thing": pick_word(things),
             "verb": random.choice(VERBS),
             "noun": random.choice(NOUNS),
         }
@@ -113,26 +113,26 @@ def memories(count: int, seed: int = SEED) -> list[Memory]:
         )
         if text not in seen:
             seen.add(text)
-            made.append(Memory(text, parts))
-    return made
+            created.append(Memory(text, parts))
+    return created
 
 
-def questions(about: Sequence[Memory], count: int, seed: int = SEED) -> list[tuple[str, int]]:
+def build_questions(memories: Sequence[Memory], count: int, seed: int = SEED) -> list[tuple[str, int]]:
     """So many questions, all different, each with the number of the memory that answers it."""
-    if count > VARIANTS * len(about):
-        raise ValueError(f"{count} questions about {len(about)} memories would repeat themselves")
-    order = [*range(len(about))]
+    if count > VARIANTS * len(memories):
+        raise ValueError(f"{count} questions about {len(memories)} memories would repeat themselves")
+    order = [*range(len(memories))]
     Random(seed).shuffle(order)
-    asked: dict[str, int] = {}
+    questions: dict[str, int] = {}
     for variant in range(VARIANTS):
         for index in order:
-            if len(asked) == count:
-                return [*asked.items()]
-            asked.setdefault(about[index].question(variant), index)
-    return [*asked.items()]
+            if len(questions) == count:
+                return [*questions.items()]
+            questions.setdefault(memories[index].question(variant), index)
+    return [*questions.items()]
 
 
-def _invented(random: Random, count: int, syllables: int) -> Iterator[str]:
+def _invent_words(random: Random, count: int, syllables: int) -> Iterator[str]:
     seen: set[str] = set()
     while len(seen) < count:
         parts = [random.choice(_ONSETS) + random.choice(_VOWELS) for _ in range(syllables)]
@@ -142,6 +142,6 @@ def _invented(random: Random, count: int, syllables: int) -> Iterator[str]:
             yield word
 
 
-def _falling(count: int) -> list[float]:
+def _cumulative_weights(count: int) -> list[float]:
     """Weights that fall off with the rank, added up."""
     return [*accumulate(1 / (rank + 3) for rank in range(count))]

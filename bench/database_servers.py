@@ -17,35 +17,43 @@ from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 
 POSTGRES = "postgres"
-OTHERS: Mapping[str, type[Server]] = {"redis": RedisServer, "mongo": MongoServer, "opensearch": OpenSearchServer}
+SERVER_CLASSES: Mapping[str, type[Server]] = {
+    "redis": RedisServer,
+    "mongo": MongoServer,
+    "opensearch": OpenSearchServer,
+}
 
 
 @contextmanager
-def servers(names: set[str], say: Callable[[str], None]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+def start_servers(
+    names: set[str], report_progress: Callable[[str], None]
+) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     """The URLs of those of these names that run now, and why others do not."""
     urls: dict[str, str] = {}
-    missing: dict[str, str] = {}
-    with ExitStack() as running:
+    unavailable: dict[str, str] = {}
+    with ExitStack() as stack:
         if POSTGRES in names:
-            say("starting PostgreSQL")
+            report_progress("starting PostgreSQL")
             postgres = PostgresServer()
-            running.callback(postgres.remove)
+            stack.callback(postgres.remove)
             postgres.start()
             urls[POSTGRES] = postgres.url()
-        for name in names & OTHERS.keys():
+        for name in names & SERVER_CLASSES.keys():
             try:
-                urls[name] = _started(OTHERS[name], running.callback, say)
+                urls[name] = _start_server(SERVER_CLASSES[name], stack.callback, report_progress)
             except ServerFailedError as error:
-                missing[name] = str(error)
-        yield urls, missing
+                unavailable[name] = str(error)
+        yield urls, unavailable
 
 
-def _started(kind: type[Server], at_the_end: Callable[[Callable[[], None]], Any], say: Callable[[str], None]) -> str:
-    reason = kind.missing()
+def _start_server(
+    server_class: type[Server], add_cleanup: Callable[[Callable[[], None]], Any], report_progress: Callable[[str], None]
+) -> str:
+    reason = server_class.missing()
     if reason is not None:
         raise ServerFailedError(reason)
-    say(f"starting {kind.name}")
-    server = kind()
-    at_the_end(server.remove)
+    report_progress(f"starting {server_class.name}")
+    server = server_class()
+    add_cleanup(server.remove)
     server.start()
     return server.url

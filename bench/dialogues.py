@@ -17,11 +17,11 @@ from typing import Any
 
 from date_parser import read_moment
 
-Say = Callable[[str], None]
+Warn = Callable[[str], None]
 
 ADVERSARIAL = {"5", "adversarial"}
 """Categories of questions that have no answer in the dialogue, and so nothing to recall."""
-MADE_UP = datetime(2024, 1, 1, 12, tzinfo=UTC)
+DEFAULT_START = datetime(2024, 1, 1, 12, tzinfo=UTC)
 """When a dialogue begins that does not say so."""
 
 TEXTS = ("text", "clean_text", "content", "message", "utterance")
@@ -48,7 +48,7 @@ class Turn:
     id: str
     speaker: str
     text: str
-    said_at: datetime
+    timestamp: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,64 +88,68 @@ class Dialogue:
         return [turn for session in self.sessions for turn in session.turns]
 
     @property
-    def session_of(self) -> dict[str, int]:
+    def session_by_turn(self) -> dict[str, int]:
         """The number of the session each turn is in."""
         return {turn.id: session.number for session in reversed(self.sessions) for turn in session.turns}
 
     @property
-    def asked_at(self) -> datetime:
+    def question_time(self) -> datetime:
         """When the questions are asked: a day after the last turn."""
-        return max(turn.said_at for turn in self.turns) + timedelta(days=1)
+        return max(turn.timestamp for turn in self.turns) + timedelta(days=1)
 
 
-def read_dialogues(path: Path, say: Say) -> list[Dialogue]:
-    """The dialogues of a file, or of all JSON files of a folder. What is left out is told to `say`."""
+def read_dialogues(path: Path, warn: Warn) -> list[Dialogue]:
+    """The dialogues of a file, or of all JSON files of a folder. What is left out is told to `warn`."""
     files = sorted([*path.glob("*.json"), *path.glob("*.jsonl")]) if path.is_dir() else [path]
-    found: list[Dialogue] = []
+    dialogues: list[Dialogue] = []
     for file in files:
         try:
-            items = _items(_loaded(file))
+            items = _items(_load_json(file))
         except NotADialogue as reason:
-            say(f"left out: {reason}")
+            warn(f"left out: {reason}")
             continue
         for index, item in enumerate(items, start=1):
-            name = str(_first(item, ("sample_id", "id", "conversation_id")) or f"{file.stem} {index}")
+            name = str(_first_value(item, ("sample_id", "id", "conversation_id")) or f"{file.stem} {index}")
             try:
-                found.append(dialogue(item, name, say))
+                dialogues.append(build_dialogue(item, name, warn))
             except NotADialogue as reason:
-                say(f"{file.name}, {name}: left out, {reason}")
-    if not found:
+                warn(f"{file.name}, {name}: left out, {reason}")
+    if not dialogues:
         raise NotADialogue(f"{path} holds no dialogue")
-    return _renamed(found)
+    return _with_unique_names(dialogues)
 
 
-def dialogue(item: Mapping[str, Any], name: str, say: Say) -> Dialogue:
+def build_dialogue(item: Mapping[str, Any], name: str, warn: Warn) -> Dialogue:
     """A dialogue from one item of a file."""
     conversation = item.get("conversation")
     conversation = conversation if isinstance(conversation, Mapping) else item
     names = _names({**item, **conversation})
-    sessions = _sessions(conversation, names, name, say)
+    sessions = _sessions(conversation, names, name, warn)
     if not sessions:
         raise NotADialogue("it has no session with turns")
-    spoken = list(dict.fromkeys(turn.speaker for session in sessions for turn in session.turns))
+    active_speakers = list(dict.fromkeys(turn.speaker for session in sessions for turn in session.turns))
     # Whoever is named and never speaks has no role.
-    speakers = [speaker for speaker in names.values() if speaker in spoken]
-    speakers += [speaker for speaker in spoken if speaker not in speakers]
-    known = {turn.id for session in sessions for turn in session.turns}
-    asked: Any = next((given for where in (item, conversation) for key in QUESTIONS if (given := where.get(key))), [])
-    questions = [question for given in _listed(asked) if (question := _question(given, known)) is not None]
+    speakers = [speaker for speaker in names.values() if speaker in active_speakers]
+    speakers += [speaker for speaker in active_speakers if speaker not in speakers]
+    known_ids = {turn.id for session in sessions for turn in session.turns}
+    question_items: Any = next(
+        (value for source in (item, conversation) for key in QUESTIONS if (value := source.get(key))), []
+    )
+    questions = [
+        question for value in _as_list(question_items) if (question := _question(value, known_ids)) is not None
+    ]
     roles = {*speakers} <= {"user", "assistant"}
     return Dialogue(name, tuple(sessions), tuple(questions), tuple(dict.fromkeys(speakers)), roles)
 
 
-def cited(evidence: Any, known: Iterable[str]) -> tuple[str, ...]:
-    """The ids of turns in some evidence, each once: those that are `known`."""
-    known = known if isinstance(known, set | frozenset | dict) else set(known)
-    found = [id for text in _texts(evidence) for id in _ids(text, known)]
-    return tuple(dict.fromkeys(found))
+def cited_ids(evidence: Any, known_ids: Iterable[str]) -> tuple[str, ...]:
+    """The ids of turns in some evidence, each once: those that are in `known_ids`."""
+    known_ids = known_ids if isinstance(known_ids, set | frozenset | dict) else set(known_ids)
+    ids = [id for text in _texts(evidence) for id in _ids(text, known_ids)]
+    return tuple(dict.fromkeys(ids))
 
 
-def canonical(id: Any) -> str:
+def canonical_id(id: Any) -> str:
     """A turn's id as all ways to write it are compared: `D30:05` and `D:30:5` are `D30:5`."""
     text = str(id).strip()
     match = _TURN_ID.fullmatch(text)
@@ -155,10 +159,10 @@ def canonical(id: Any) -> str:
 class Clock:
     """Times of sessions and turns, in their order; where none is understood, one is made up, a day after the last."""
 
-    def __init__(self, name: str, say: Say) -> None:
+    def __init__(self, name: str, warn: Warn) -> None:
         self._name = name
-        self._say = say
-        self._told = False
+        self._warn = warn
+        self._warned = False
         self._last: datetime | None = None
 
     def read(self, value: Any) -> datetime | None:
@@ -166,62 +170,62 @@ class Clock:
         if value is None or value == "":
             return None
         moment = read_moment(value)
-        if moment is None and not self._told:
-            self._told = True
-            self._say(f"{self._name}: the time {value!r:.60} is not understood; such times are made up, in order")
+        if moment is None and not self._warned:
+            self._warned = True
+            self._warn(f"{self._name}: the time {value!r:.60} is not understood; such times are made up, in order")
         return moment
 
     def session(self, value: Any, turns: Sequence[Any]) -> datetime:
         """When a session began: as it says, as its first turn says, or a day after the one before."""
-        found = self.read(value) or next((moment for turn in turns if (moment := self.turn(turn)) is not None), None)
-        if found is None:
-            found = MADE_UP if self._last is None else self._last + timedelta(days=1)
-        self._last = found
-        return found
+        start = self.read(value) or next((moment for turn in turns if (moment := self.turn(turn)) is not None), None)
+        if start is None:
+            start = DEFAULT_START if self._last is None else self._last + timedelta(days=1)
+        self._last = start
+        return start
 
     def turn(self, turn: Any) -> datetime | None:
         """When a turn was said, if it says so."""
-        return self.read(_first(turn, TIMES)) if isinstance(turn, Mapping) else None
+        return self.read(_first_value(turn, TIMES)) if isinstance(turn, Mapping) else None
 
-    def went_on(self, until: datetime) -> None:
+    def advance_to(self, until: datetime) -> None:
         """What is made up from now on is later than this."""
         self._last = until if self._last is None else max(self._last, until)
 
 
 def text_of(turn: Mapping[str, Any]) -> str:
     """What was said, with the caption of an image that was shared; empty if there was nothing."""
-    text = _first(turn, TEXTS)
+    text = _first_value(turn, TEXTS)
     text = text.strip() if isinstance(text, str) else ""
-    caption = _first(turn, CAPTIONS)
+    caption = _first_value(turn, CAPTIONS)
     if isinstance(caption, list | tuple):
         caption = "; ".join(str(part) for part in caption)
     if caption:
         return f"{text} [shares an image: {str(caption).strip()}]".strip()
-    if not text and _first(turn, IMAGES):
+    if not text and _first_value(turn, IMAGES):
         return "[shares an image]"
     return text
 
 
-def _sessions(conversation: Mapping[str, Any], names: Mapping[str, str], name: str, say: Say) -> list[Session]:
-    clock = Clock(name, say)
+def _sessions(conversation: Mapping[str, Any], names: Mapping[str, str], name: str, warn: Warn) -> list[Session]:
+    clock = Clock(name, warn)
     sessions: list[Session] = []
-    for number, given, time in _session_lists(conversation):
-        began = clock.session(time, given)
+    for number, raw_turns, time in _session_lists(conversation):
+        start = clock.session(time, raw_turns)
         turns: list[Turn] = []
-        at = began
-        for index, turn in enumerate(given, start=1):
+        timestamp = start
+        for index, turn in enumerate(raw_turns, start=1):
             if isinstance(turn, str):
                 turn = {"text": turn}
             if not isinstance(turn, Mapping):
                 continue
-            at = clock.turn(turn) or at
+            timestamp = clock.turn(turn) or timestamp
             text = text_of(turn)
             if text:
-                id = _first(turn, IDS)
-                speaker = str(_first(turn, SPEAKERS) or "").strip()
-                id = f"D{number}:{index}" if id is None else canonical(id)
-                turns.append(Turn(id, names.get(speaker, speaker), text, at))
-        clock.went_on(at)
+                id = _first_value(turn, IDS)
+                speaker = str(_first_value(turn, SPEAKERS) or "").strip()
+                id = f"D{number}:{index}" if id is None else canonical_id(id)
+                turns.append(Turn(id, names.get(speaker, speaker), text, timestamp))
+        clock.advance_to(timestamp)
         if turns:
             sessions.append(Session(number, tuple(turns)))
     return sessions
@@ -232,16 +236,16 @@ def _session_lists(conversation: Mapping[str, Any]) -> Iterator[tuple[int, list[
     numbered = {int(match[1]): key for key in conversation if (match := _SESSION.fullmatch(str(key)))}
     for number, key in sorted(numbered.items()):
         turns, time = _turns(conversation[key])
-        yield number, turns, time or _first(conversation, [f"{key}{end}" for end in SESSION_TIMES])
+        yield number, turns, time or _first_value(conversation, [f"{key}{end}" for end in SESSION_TIMES])
     if not numbered:
         sessions: Any = next(
-            (given for key in ("sessions", "haystack_sessions") if (given := conversation.get(key))), []
+            (value for key in ("sessions", "haystack_sessions") if (value := conversation.get(key))), []
         )
         if isinstance(sessions, Mapping):
             sessions = [*sessions.values()]
         if not sessions and (turns := _turns(conversation)[0]):
             sessions = [turns]
-        for number, session in enumerate(_listed(sessions), start=1):
+        for number, session in enumerate(_as_list(sessions), start=1):
             turns, time = _turns(session)
             yield number, turns, time
 
@@ -249,40 +253,40 @@ def _session_lists(conversation: Mapping[str, Any]) -> Iterator[tuple[int, list[
 def _turns(session: Any) -> tuple[list[Any], Any]:
     """A session is its turns, or has them beside its time."""
     if isinstance(session, Mapping):
-        turns = _first(session, TURNS)
-        return (turns if isinstance(turns, list) else []), _first(session, TIMES)
+        turns = _first_value(session, TURNS)
+        return (turns if isinstance(turns, list) else []), _first_value(session, TIMES)
     return (session if isinstance(session, list) else []), None
 
 
 def _names(item: Mapping[str, Any]) -> dict[str, str]:
     """Who speaks, by what turns may call them, in the file's order."""
-    given = {key: item[key] for key in ("speaker_a", "speaker_b", "speaker_1", "speaker_2") if key in item}
+    names = {key: item[key] for key in ("speaker_a", "speaker_b", "speaker_1", "speaker_2") if key in item}
     for key in ("name", "names", "speakers"):
         if isinstance(value := item.get(key), Mapping):
-            given |= value
+            names |= value
         elif isinstance(value, list):
-            given |= {str(one): one for one in value}
-    return {str(key): name.strip() for key, name in given.items() if isinstance(name, str) and name.strip()}
+            names |= {str(name): name for name in value}
+    return {str(key): name.strip() for key, name in names.items() if isinstance(name, str) and name.strip()}
 
 
-def _question(given: Any, known: set[str]) -> Question | None:
-    if not isinstance(given, Mapping):
+def _question(item: Any, known_ids: set[str]) -> Question | None:
+    if not isinstance(item, Mapping):
         return None
-    text = str(given.get("question") or "").strip()
-    category = str(given.get("category") or "").strip().removesuffix(".0")
-    evidence = cited(_first(given, ("evidence", "evidences", "evidence_ids")), known)
+    text = str(item.get("question") or "").strip()
+    category = str(item.get("category") or "").strip().removesuffix(".0")
+    evidence = cited_ids(_first_value(item, ("evidence", "evidences", "evidence_ids")), known_ids)
     if not text or not evidence or category.lower() in ADVERSARIAL:
         return None
     return Question(text, category or "none", evidence)
 
 
-def _ids(text: str, known: Iterable[str]) -> Iterator[str]:
-    whole = canonical(text)
-    if whole in known:
-        yield whole
+def _ids(text: str, known_ids: Iterable[str]) -> Iterator[str]:
+    whole_id = canonical_id(text)
+    if whole_id in known_ids:
+        yield whole_id
         return
-    found = [f"D{int(match[1])}:{int(match[2])}" for match in _TURN_ID.finditer(text)]
-    yield from (id for id in found or map(canonical, re.split(r"[;,\s]+", text)) if id in known)
+    matched_ids = [f"D{int(match[1])}:{int(match[2])}" for match in _TURN_ID.finditer(text)]
+    yield from (id for id in matched_ids or map(canonical_id, re.split(r"[;,\s]+", text)) if id in known_ids)
 
 
 def _texts(evidence: Any) -> Iterator[str]:
@@ -296,7 +300,7 @@ def _texts(evidence: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _loaded(file: Path) -> Any:
+def _load_json(file: Path) -> Any:
     text = file.read_text(encoding="utf-8-sig")
     try:
         return json.loads(text)
@@ -317,28 +321,30 @@ def _items(loaded: Any) -> list[Mapping[str, Any]]:
         return []
     if isinstance(listed := loaded.get("data"), list):
         return [item for item in listed if isinstance(item, Mapping)]
-    held = [value for value in loaded.values() if isinstance(value, Mapping) and any(key in value for key in QUESTIONS)]
-    return held if held and not any(key in loaded for key in QUESTIONS) else [loaded]
+    nested = [
+        value for value in loaded.values() if isinstance(value, Mapping) and any(key in value for key in QUESTIONS)
+    ]
+    return nested if nested and not any(key in loaded for key in QUESTIONS) else [loaded]
 
 
-def _renamed(found: Sequence[Dialogue]) -> list[Dialogue]:
+def _with_unique_names(dialogues: Sequence[Dialogue]) -> list[Dialogue]:
     """No two by the same name: a name becomes a user's id."""
-    named: dict[str, Dialogue] = {}
-    for one in found:
-        name, again = one.name, 1
-        while name in named:
-            again += 1
-            name = f"{one.name} ({again})"
-        named[name] = replace(one, name=name)
-    return [*named.values()]
+    by_name: dict[str, Dialogue] = {}
+    for dialogue in dialogues:
+        name, copy_number = dialogue.name, 1
+        while name in by_name:
+            copy_number += 1
+            name = f"{dialogue.name} ({copy_number})"
+        by_name[name] = replace(dialogue, name=name)
+    return [*by_name.values()]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [*value.values()] if isinstance(value, Mapping) else []
 
 
-def _first(given: Any, keys: Sequence[str]) -> Any:
+def _first_value(mapping: Any, keys: Sequence[str]) -> Any:
     """The first of these that is there and says something."""
-    if not isinstance(given, Mapping):
+    if not isinstance(mapping, Mapping):
         return None
-    return next((value for key in keys if (value := given.get(key)) not in (None, "", [], {})), None)
+    return next((value for key in keys if (value := mapping.get(key)) not in (None, "", [], {})), None)

@@ -21,13 +21,13 @@ class Recall:
     categories: list[str] = field(default_factory=list)
     rows: list[dict[str, float]] = field(default_factory=list)
 
-    def add(self, question: Question, ranking: Iterable[str], session_of: Mapping[str, int]) -> None:
+    def add(self, question: Question, ranking: Iterable[str], session_by_turn: Mapping[str, int]) -> None:
         """Count a question whose turns were ranked so, the best first. A session stands where its best turn does."""
         turns = list(dict.fromkeys(ranking))
-        sessions = list(dict.fromkeys(session_of[turn] for turn in turns))
-        wanted = {session_of[turn] for turn in question.evidence}
+        sessions = list(dict.fromkeys(session_by_turn[turn] for turn in turns))
+        relevant_sessions = {session_by_turn[turn] for turn in question.evidence}
         row = {f"r{depth}": share(question.evidence, turns[:depth]) for depth in DEPTHS}
-        row["session"] = share(wanted, sessions[:SESSION_DEPTH])
+        row["session"] = share(relevant_sessions, sessions[:SESSION_DEPTH])
         self.categories.append(question.category)
         self.rows.append(row)
 
@@ -40,13 +40,16 @@ class Recall:
         rows: dict[str, list[dict[str, float]]] = defaultdict(list)
         for category, row in zip(self.categories, self.rows, strict=True):
             rows[category].append(row)
-        return {category: {"questions": len(found), **_means(found)} for category, found in sorted(rows.items())}
+        return {
+            category: {"questions": len(category_rows), **_means(category_rows)}
+            for category, category_rows in sorted(rows.items())
+        }
 
 
-def share(wanted: Iterable[Any], found: Sequence[Any]) -> float:
+def share(relevant: Iterable[Any], retrieved: Sequence[Any]) -> float:
     """How much of what is wanted was found, from 0 to 1."""
-    wanted = set(wanted)
-    return len(wanted.intersection(found)) / len(wanted)
+    relevant = set(relevant)
+    return len(relevant.intersection(retrieved)) / len(relevant)
 
 
 def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, Any]:

@@ -37,11 +37,11 @@ from typing import Any
 
 import numpy as np
 
-from contenders import ENVIRONMENTS, WORKERS, Contender, remembering_contenders
-from conversations import DECISION, LEAST_SIZE, build_conversations, known
+from contenders import ENVIRONMENTS, WORKERS, Contender, memory_contenders
+from conversations import DECISION, MIN_SIZE, build_conversations, build_known_facts
 from extraction_report import checks, table
 from report import summary
-from runner import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, build_parser, parse_options, publish, rotate
 from tellback.embed.static import StaticEmbedder
 
 SIZES = (100, 1_000, 10_000)
@@ -56,8 +56,8 @@ JOBS = 2_000
 QUEUE_USERS = (1, 200)
 QUEUE_ROUNDS = 2
 """At most so many: they take long."""
-FILL_PART = 1_000
-WARM_UP_TALKS = 2
+FILL_CHUNK = 1_000
+WARM_UP_CONVERSATIONS = 2
 """Conversations before each batch, which the workers take as well."""
 
 
@@ -75,27 +75,29 @@ class Task:
 class Bench(Run):
     """One run, and the samples so far."""
 
-    def __init__(self, contenders: Sequence[Contender], say: Progress, folder: Path, plan: argparse.Namespace) -> None:
-        super().__init__(contenders, say)
+    def __init__(
+        self, contenders: Sequence[Contender], progress: Progress, folder: Path, options: argparse.Namespace
+    ) -> None:
+        super().__init__(contenders, progress)
         self._folder = folder
-        self._plan = plan
+        self._options = options
         self.samples: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
 
     def run(self) -> None:
         try:
             self.start()
-            for contender in self.standing:
+            for contender in self.remaining:
                 self.attempt(contender.name, partial(self._fill, contender.name))
             tasks = self._tasks()
             for task in tasks:
                 if task.kind != "queue":
-                    self.say(f"warming up {task.name}, {task.key}")
+                    self.report_progress(f"warming up {task.name}, {task.key}")
                     self.attempt(task.name, partial(self._ask, task))
-            for index in range(self._plan.rounds):
-                for task in rotated(tasks, index):
+            for index in range(self._options.rounds):
+                for task in rotate(tasks, index):
                     if task.kind == "queue" and index >= QUEUE_ROUNDS:
                         continue
-                    self.say(f"round {index + 1} of {self._plan.rounds}: {task.name}, {task.key}")
+                    self.report_progress(f"round {index + 1} of {self._options.rounds}: {task.name}, {task.key}")
                     answer = self.attempt(task.name, partial(self._ask, task))
                     if answer is not None:
                         self.samples[task.name][task.key].append(answer)
@@ -104,94 +106,98 @@ class Bench(Run):
 
     def result(self) -> dict[str, Any]:
         numbers = {
-            contender.name: {key: _summed(answers) for key, answers in self.samples[contender.name].items()}
-            for contender in self.standing
+            contender.name: {key: _summarize(answers) for key, answers in self.samples[contender.name].items()}
+            for contender in self.remaining
         }
         return {
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "rounds": self._plan.rounds,
-            "sizes": self._plan.sizes,
-            "jobs": self._plan.jobs,
+            "rounds": self._options.rounds,
+            "sizes": self._options.sizes,
+            "jobs": self._options.jobs,
             "titles": self.titles,
             "versions": self.versions,
             "failed": self.failed,
             "numbers": numbers,
-            "checks": checks(numbers, self._plan.sizes),
+            "checks": checks(numbers, self._options.sizes),
         }
 
     def _tasks(self) -> list[Task]:
         """Those that are compared run one after the other, close in time."""
-        names = [contender.name for contender in self.standing]
-        count = self._plan.count
+        names = [contender.name for contender in self.remaining]
+        count = self._options.count
         tasks = [
-            Task(name, "learn", f"learn_{size}", count, {"size": size}) for size in self._plan.sizes for name in names
+            Task(name, "extract", f"extract_{size}", count, {"size": size})
+            for size in self._options.sizes
+            for name in names
         ]
         if "tellback" in names:
-            size = self._plan.sizes[len(self._plan.sizes) // 2]
+            size = self._options.sizes[len(self._options.sizes) // 2]
             tasks.append(Task("tellback", "together", f"together_{size}", count, {"size": size}))
-            turns = self._plan.turns
+            turns = self._options.turns
             for kind, count, pause in (("turn", turns, 0), ("paced", max(1, turns // PACED_SHARE), PAUSE_SECONDS)):
                 tasks += [
                     Task("tellback", "turns", f"{kind}_{name}", count, {"binding": name, "pause": pause})
                     for name in BINDINGS
                 ]
-            jobs = self._plan.jobs
+            jobs = self._options.jobs
             tasks += [Task("tellback", "queue", f"queue_{users}", jobs, {"users": users}) for users in QUEUE_USERS]
         return tasks
 
     def _fill(self, name: str) -> None:
-        for size in self._plan.sizes:
-            for start, end in _parts(size, FILL_PART):
-                self.say(f"filling {name}: {end:,} of {size:,}")
+        for size in self._options.sizes:
+            for start, end in _chunks(size, FILL_CHUNK):
+                self.report_progress(f"filling {name}: {end:,} of {size:,}")
                 self._ask(Task(name, "fill", "fill", 1, {"size": size, "part": [start, end]}))
 
     def _ask(self, task: Task) -> dict[str, Any]:
         folder = self._folder / task.name / str(task.settings.get("size", task.kind))
-        places = {"folder": str(folder), "material": str(self._folder)}
-        return self.worker(task.name).ask(task.kind, task.count, **places, **task.settings)
+        paths = {"folder": str(folder), "data_folder": str(self._folder)}
+        return self.worker(task.name).ask(task.kind, task.count, **paths, **task.settings)
 
 
-def extracting_contenders() -> list[Contender]:
+def extraction_contenders() -> list[Contender]:
     """Tellback, and mem0 with each of its stores, in the environments of bench/memory.py."""
     workers = {"tellback": "tellback_extract.py", "mem0": "mem0_extract.py"}
     return [
-        replace(one, worker=WORKERS / workers[library])
-        for one in remembering_contenders()
-        if (library := one.name.partition("-")[0]) in workers
+        replace(contender, worker=WORKERS / workers[library])
+        for contender in memory_contenders()
+        if (library := contender.name.partition("-")[0]) in workers
     ]
 
 
-def prepare_material(folder: Path, sizes: Sequence[int], count: int, *, vectors: bool) -> None:
+def prepare_data(folder: Path, sizes: Sequence[int], count: int, *, vectors: bool) -> None:
     """Texts for all, and vectors for the peers, made by the embedder that Tellback uses."""
-    before = {size: known(size) for size in sizes}
-    heard = {size: build_conversations(count, size) for size in sizes}
-    texts = [each["text"] for facts in before.values() for each in facts]
-    for conversation in (conversation for each in heard.values() for conversation in each):
-        texts += [*conversation["facts"], _spoken(conversation["turns"])]
+    known_facts = {size: build_known_facts(size) for size in sizes}
+    conversations = {size: build_conversations(count, size) for size in sizes}
+    texts = [each["text"] for facts in known_facts.values() for each in facts]
+    for conversation in (conversation for each in conversations.values() for conversation in each):
+        texts += [*conversation["facts"], _transcript(conversation["turns"])]
     embedded = [*dict.fromkeys(texts)] if vectors else []
     if vectors:
         np.save(folder / "vectors.npy", StaticEmbedder().vectors(embedded))
-    given = {"known": before, "talks": heard, "decision": DECISION, "embedded": embedded}
-    (folder / "talks.json").write_text(json.dumps(given))
+    data = {"known": known_facts, "conversations": conversations, "decision": DECISION, "embedded": embedded}
+    (folder / "conversations.json").write_text(json.dumps(data))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    contenders = extracting_contenders()
+    contenders = extraction_contenders()
     options = _options(arguments, [contender.name for contender in contenders])
-    say = Progress()
+    progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
     # Not the system's folder for temporary files, which may be in memory.
     with tempfile.TemporaryDirectory(prefix="extraction-", dir=ENVIRONMENTS) as folder:
-        bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder), options)
+        bench = Bench(
+            [contender for contender in contenders if contender.name in options.only], progress, Path(folder), options
+        )
         bench.prepare(install=not options.skip_install)
-        say("making texts and vectors")
-        peers = [one for one in bench.standing if one.name != "tellback"]
+        progress("making texts and vectors")
+        peers = [contender for contender in bench.remaining if contender.name != "tellback"]
         # One after the other and at once, in the same store; and a round to warm up.
-        needed = 2 * (options.count + WARM_UP_TALKS) * (options.rounds + 1)
-        prepare_material(Path(folder), options.sizes, needed, vectors=bool(peers))
+        needed = 2 * (options.count + WARM_UP_CONVERSATIONS) * (options.rounds + 1)
+        prepare_data(Path(folder), options.sizes, needed, vectors=bool(peers))
         bench.run()
-    say.end()
+    progress.end()
 
     result = bench.result()
     publish(result, table(result), options.json)
@@ -200,38 +206,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    made = parser(__doc__, names, rounds=7)
-    made.add_argument("--sizes", default=",".join(map(str, SIZES)), help="memories of the user before")
-    made.add_argument("--count", type=int, default=COUNT, help=f"conversations of a batch (default: {COUNT})")
-    made.add_argument("--turns", type=int, default=TURN_COUNT, help=f"turns of a batch (default: {TURN_COUNT})")
-    made.add_argument("--jobs", type=int, default=JOBS, help=f"jobs that are queued (default: {JOBS:,})")
-    options = parsed(made, arguments, names)
+    parser = build_parser(__doc__, names, rounds=7)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="memories of the user before")
+    parser.add_argument("--count", type=int, default=COUNT, help=f"conversations of a batch (default: {COUNT})")
+    parser.add_argument("--turns", type=int, default=TURN_COUNT, help=f"turns of a batch (default: {TURN_COUNT})")
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"jobs that are queued (default: {JOBS:,})")
+    options = parse_options(parser, arguments, names)
     try:
         options.sizes = sorted({int(size) for size in options.sizes.split(",")})
     except ValueError:
-        made.error("--sizes: numbers with commas between them")
-    if min(options.sizes) < LEAST_SIZE or not 1 <= options.count <= COUNT:
-        made.error(f"at least {LEAST_SIZE} memories, and from 1 to {COUNT} conversations")
+        parser.error("--sizes: numbers with commas between them")
+    if min(options.sizes) < MIN_SIZE or not 1 <= options.count <= COUNT:
+        parser.error(f"at least {MIN_SIZE} memories, and from 1 to {COUNT} conversations")
     return options
 
 
-def _summed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _summarize(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    summaries: dict[str, Any] = {
         measure: summary([answer[measure] for answer in answers]) for measure in ("cpu_ms", "wall_ms")
     }
     if "calls" in answers[0]:
-        found["calls"] = max(answer["calls"] for answer in answers)
-        became = [answer["became"] for answer in answers]
-        found["became"] = {name: sum(each[name] for each in became) / len(became) for name in became[0]}
-    return found
+        summaries["calls"] = max(answer["calls"] for answer in answers)
+        outcomes = [answer["fact_outcomes"] for answer in answers]
+        summaries["fact_outcomes"] = {
+            name: sum(each[name] for each in outcomes) / len(outcomes) for name in outcomes[0]
+        }
+    return summaries
 
 
-def _spoken(turns: Sequence[tuple[str, str]]) -> str:
+def _transcript(turns: Sequence[tuple[str, str]]) -> str:
     """A conversation as mem0 has it embedded."""
-    return "".join(f"user: {said}\nassistant: {answered}\n" for said, answered in turns)
+    return "".join(f"user: {question}\nassistant: {answer}\n" for question, answer in turns)
 
 
-def _parts(total: int, size: int) -> Iterator[tuple[int, int]]:
+def _chunks(total: int, size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + size, total)) for start in range(0, total, size))
 
 

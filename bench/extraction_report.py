@@ -5,48 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from report import aligned, cell, short
+from report import align_columns, cell, format_number
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender and kind: CPU and wall time, model calls of a conversation, and how many of its facts became what."""
 
-FLAT = 2.0
-MOST_CALLS = 2
+MAX_GROWTH = 2.0
+MAX_CALLS = 2
 PACES = {"turn": "", "paced": ", one by one,"}
-BOUND = 1.15
+MAX_BINDING_RATIO = 1.15
 """A turn with a binding that waits for the conversation's end, over one without."""
 
 
 def checks(numbers: Numbers, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Every goal, with the value, and whether it is met; None if it could not be judged."""
     ours = numbers.get("tellback", {})
-    found = []
+    results = []
     if len(sizes) > 1:
         title = f"CPU of a conversation at {sizes[-1]:,} memories / at {sizes[0]:,}"
-        found.append(_ratio(title, ours, f"learn_{sizes[-1]}", ours, f"learn_{sizes[0]}", FLAT))
-    found += _beside(numbers, sizes)
-    calls = max((row["calls"] for key, row in ours.items() if key.startswith("learn_")), default=None)
-    found.append(_check("model calls of a conversation, one fact of which is to be judged", calls, None, MOST_CALLS))
+        results.append(_ratio(title, ours, f"extract_{sizes[-1]}", ours, f"extract_{sizes[0]}", MAX_GROWTH))
+    results += _peer_checks(numbers, sizes)
+    calls = max((row["calls"] for key, row in ours.items() if key.startswith("extract_")), default=None)
+    results.append(_check("model calls of a conversation, one fact of which is to be judged", calls, None, MAX_CALLS))
     for kind, how in PACES.items():
         for binding, what in (("on_close", "a binding"), ("elsewhere", "a windowed binding for others")):
             title = f"CPU of a turn{how} with {what} / without"
-            found.append(_ratio(title, ours, f"{kind}_{binding}", ours, f"{kind}_none", BOUND))
-    return found
+            results.append(_ratio(title, ours, f"{kind}_{binding}", ours, f"{kind}_none", MAX_BINDING_RATIO))
+    return results
 
 
-def _beside(numbers: Numbers, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _peer_checks(numbers: Numbers, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     ours = numbers.get("tellback", {})
     for name, kinds in numbers.items():
         for size in sizes:
             if name != "tellback":
                 title = f"CPU of a conversation at {size:,} memories / {name}'s"
-                yield _ratio(title, ours, f"learn_{size}", kinds, f"learn_{size}", 1.0)
+                yield _ratio(title, ours, f"extract_{size}", kinds, f"extract_{size}", 1.0)
 
 
-def _ratio(title: str, over: Any, over_key: str, under: Any, under_key: str, target: float) -> dict[str, Any]:
-    if over_key not in over or under_key not in under:
+def _ratio(
+    title: str, numerator: Any, numerator_key: str, denominator: Any, denominator_key: str, target: float
+) -> dict[str, Any]:
+    if numerator_key not in numerator or denominator_key not in denominator:
         return _check(title, None, None, target)
-    ours, theirs = over[over_key]["cpu_ms"], under[under_key]["cpu_ms"]
+    ours, theirs = numerator[numerator_key]["cpu_ms"], denominator[denominator_key]["cpu_ms"]
     return _check(title, ours["median"] / theirs["median"], ours["min"] / theirs["min"], target)
 
 
@@ -66,46 +68,46 @@ def table(result: Mapping[str, Any]) -> str:
         if name in result["failed"]:
             rows.append([f"  {title}", "failed"])
             continue
-        found = [numbers[name].get(f"learn_{size}") for size in sizes]
-        last = next((row for row in reversed(found) if row is not None), None)
-        told = ["-", "-"] if last is None else [f"{last['calls']:g}", _became(last["became"])]
-        rows.append([f"  {title}", *(cell(row and row["cpu_ms"]) for row in found), *told])
-    lines += [*aligned(rows), ""]
-    alone = [["Tellback alone", "CPU ms", "wall ms"], *_alone(numbers.get("tellback", {}), result["jobs"])]
-    if len(alone) > 1:
-        lines += [*aligned(alone), ""]
-    lines += aligned([["Goals", "value", "of minima"], *map(_row, result["checks"])])
+        summaries = [numbers[name].get(f"extract_{size}") for size in sizes]
+        last = next((row for row in reversed(summaries) if row is not None), None)
+        last_cells = ["-", "-"] if last is None else [f"{last['calls']:g}", _outcome_text(last["fact_outcomes"])]
+        rows.append([f"  {title}", *(cell(row and row["cpu_ms"]) for row in summaries), *last_cells])
+    lines += [*align_columns(rows), ""]
+    alone_rows = [["Tellback alone", "CPU ms", "wall ms"], *_alone(numbers.get("tellback", {}), result["jobs"])]
+    if len(alone_rows) > 1:
+        lines += [*align_columns(alone_rows), ""]
+    lines += align_columns([["Goals", "value", "of minima"], *map(_row, result["checks"])])
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
 
 
 def _alone(ours: Mapping[str, Any], jobs: int) -> Iterator[list[str]]:
-    bound = {
+    binding_titles = {
         "none": "no binding",
         "on_close": "bound on its conversation's end",
         "elsewhere": "others' conversations bound by windows",
     }
     for key, row in ours.items():
-        kind, _, what = key.partition("_")
-        more = ""
-        if kind == "learn":
-            title = f"a conversation, {int(what):,} memories"
+        kind, _, variant = key.partition("_")
+        rate_text = ""
+        if kind == "extract":
+            title = f"a conversation, {int(variant):,} memories"
         elif kind == "together":
-            title = f"a conversation of several that end at once, {int(what):,} memories"
+            title = f"a conversation of several that end at once, {int(variant):,} memories"
         elif kind == "queue":
-            users = "one user" if what == "1" else f"{what} users"
+            users = "one user" if variant == "1" else f"{variant} users"
             title = f"a verbatim job of {jobs:,} that were queued, of {users}"
-            more = f"{1000 / row['wall_ms']['median']:.0f} jobs per second"
+            rate_text = f"{1000 / row['wall_ms']['median']:.0f} jobs per second"
         else:
-            title = f"a turn{PACES[kind].rstrip(',')}, {bound[what]}"
-        yield [f"  {title}", cell(row["cpu_ms"]), cell(row["wall_ms"]), more]
+            title = f"a turn{PACES[kind].rstrip(',')}, {binding_titles[variant]}"
+        yield [f"  {title}", cell(row["cpu_ms"]), cell(row["wall_ms"]), rate_text]
 
 
-def _became(counts: Mapping[str, float]) -> str:
+def _outcome_text(counts: Mapping[str, float]) -> str:
     return ", ".join(f"{count:g} {name.replace('_', ' ')}" for name, count in counts.items() if count)
 
 
 def _row(check: Mapping[str, Any]) -> list[str]:
-    value, minima = ("-" if check[name] is None else short(check[name]) for name in ("value", "of_minima"))
+    value, minima = ("-" if check[name] is None else format_number(check[name]) for name in ("value", "of_minima"))
     verdict = {True: "met", False: "NOT MET", None: "not judged"}[check["met"]]
     return [f"  {check['title']}", value, minima, f"at most {check['target']:g}: {verdict}"]

@@ -17,27 +17,27 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from contenders import Contender, Failed, all_contenders
+from contenders import Contender, ContenderError, all_contenders
 from measure import loaded_modules, time_import
 from report import compare, summary, table
-from runner import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, build_parser, parse_options, publish, rotate
 
 BATCH_MS = 150.0
 """CPU time of one batch: long enough for the clock, short enough to interleave."""
-LEAST_COUNT = 2
-MOST_COUNT = 5_000
+MIN_COUNT = 2
+MAX_COUNT = 5_000
 
-SUSPECTS = (
+HEAVY_MODULES = (
     *("anthropic", "openai", "google.genai", "httpx", "httpx2", "numpy", "fastapi", "starlette", "uvicorn"),
     "pydantic",
 )
 """What `import tellback` must not load."""
 
-USED = "from tellback import ChatOptions, run_loop, tool\nChatOptions(model='claude-sonnet-4-5')"
-WITH_TOOL = f"{USED}\n@tool\nasync def add(x: int, y: int) -> str:\n    'Add.'\n    return str(x + y)"
+BASIC_USE = "from tellback import ChatOptions, run_loop, tool\nChatOptions(model='claude-sonnet-4-5')"
+WITH_TOOL = f"{BASIC_USE}\n@tool\nasync def add(x: int, y: int) -> str:\n    'Add.'\n    return str(x + y)"
 OUR_IMPORTS = {
     "the interpreter and nothing else": "pass",
-    "tellback: ChatOptions, run_loop, tool; one ChatOptions made": USED,
+    "tellback: ChatOptions, run_loop, tool; one ChatOptions made": BASIC_USE,
     "tellback: the same, and one @tool": WITH_TOOL,
 }
 """Names are loaded when first used, so `import tellback` alone would hide what a program pays."""
@@ -46,8 +46,8 @@ OUR_IMPORTS = {
 class Bench(Run):
     """One run, and the samples so far."""
 
-    def __init__(self, contenders: Sequence[Contender], say: Progress) -> None:
-        super().__init__(contenders, say)
+    def __init__(self, contenders: Sequence[Contender], progress: Progress) -> None:
+        super().__init__(contenders, progress)
         self.cpu: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.wall: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.imports: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
@@ -57,15 +57,15 @@ class Bench(Run):
         counts: dict[tuple[str, str], int] = {}
         try:
             self.start()
-            for contender in self.standing:
-                self.say(f"warming up {contender.name}")
+            for contender in self.remaining:
+                self.report_progress(f"warming up {contender.name}")
                 for kind in self.worker(contender.name).kinds:
                     estimate = self.attempt(contender.name, partial(self.worker(contender.name).warm_up, kind))
                     if estimate is not None:
                         counts[contender.name, kind] = _count(estimate)
             for index in range(rounds):
-                self.say(f"turns and deltas: round {index + 1} of {rounds}")
-                for name, kind in rotated(_by_kind(counts), index):
+                self.report_progress(f"turns and deltas: round {index + 1} of {rounds}")
+                for name, kind in rotate(_by_kind(counts), index):
                     times = self.attempt(name, partial(self.worker(name).run, kind, counts[name, kind]))
                     if times is not None:
                         self.cpu[name][kind].append(times[0])
@@ -76,24 +76,24 @@ class Bench(Run):
     def run_imports(self, rounds: int) -> None:
         for index in range(-1, rounds):
             # The first time fills the disk cache and writes bytecode, and does not count.
-            self.say(f"imports: round {index + 1} of {rounds}" if index >= 0 else "imports: first time")
-            for contender in self.standing:
-                ways = {contender.imports: contender.imports}
+            self.report_progress(f"imports: round {index + 1} of {rounds}" if index >= 0 else "imports: first time")
+            for contender in self.remaining:
+                statements_by_title = {contender.imports: contender.imports}
                 if contender.name == "tellback":
-                    ways |= OUR_IMPORTS
+                    statements_by_title |= OUR_IMPORTS
                 try:
-                    for title, statements in ways.items():
+                    for title, statements in statements_by_title.items():
                         times = time_import(contender, statements)
                         if index >= 0:
                             self.imports[contender.name, title].append(times)
                     if contender.name == "tellback" and self.loaded is None:
-                        self.loaded = loaded_modules(contender, contender.imports, SUSPECTS)
-                except Failed as reason:
+                        self.loaded = loaded_modules(contender, contender.imports, HEAVY_MODULES)
+                except ContenderError as reason:
                     self.failed[contender.name] = str(reason)
 
     def result(self, rounds: int) -> dict[str, Any]:
         numbers: dict[str, dict[str, Any]] = {}
-        for contender in self.standing:
+        for contender in self.remaining:
             numbers[contender.name] = {kind: summary(samples) for kind, samples in self.cpu[contender.name].items()}
             times = self.imports[contender.name, contender.imports]
             if times:
@@ -108,7 +108,7 @@ class Bench(Run):
             "numbers": numbers,
             "wall": {
                 contender.name: {kind: summary(samples) for kind, samples in self.wall[contender.name].items()}
-                for contender in self.standing
+                for contender in self.remaining
             },
             "imports": [
                 {
@@ -120,7 +120,7 @@ class Bench(Run):
                 for (name, title), times in self.imports.items()
                 if name not in self.failed and times
             ],
-            "suspects": SUSPECTS,
+            "heavy_modules": HEAVY_MODULES,
             "loaded": self.loaded,
             "compared": compare(numbers),
         }
@@ -129,12 +129,12 @@ class Bench(Run):
 def main(arguments: Sequence[str] | None = None) -> int:
     contenders = all_contenders()
     options = _options(arguments, [contender.name for contender in contenders])
-    say = Progress()
-    bench = Bench([contender for contender in contenders if contender.name in options.only], say)
+    progress = Progress()
+    bench = Bench([contender for contender in contenders if contender.name in options.only], progress)
     bench.prepare(install=not options.skip_install)
     bench.run_operations(options.rounds)
     bench.run_imports(options.import_rounds)
-    say.end()
+    progress.end()
 
     result = bench.result(options.rounds)
     publish(result, table(result), options.json)
@@ -143,16 +143,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    made = parser(__doc__, names, rounds=9)
-    made.add_argument("--import-rounds", type=int, default=5, help="fresh interpreters for each import (default: 5)")
-    options = parsed(made, arguments, names)
+    parser = build_parser(__doc__, names, rounds=9)
+    parser.add_argument("--import-rounds", type=int, default=5, help="fresh interpreters for each import (default: 5)")
+    options = parse_options(parser, arguments, names)
     if options.import_rounds < 1:
-        made.error("at least one round")
+        parser.error("at least one round")
     return options
 
 
 def _count(estimate_ms: float) -> int:
-    return max(LEAST_COUNT, min(MOST_COUNT, round(BATCH_MS / estimate_ms)))
+    return max(MIN_COUNT, min(MAX_COUNT, round(BATCH_MS / estimate_ms)))
 
 
 def _by_kind(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -10,9 +10,9 @@ import threading
 import time
 from typing import Any
 
-from contenders import Contender, Failed, last_line
+from contenders import Contender, ContenderError, last_line
 
-ANSWER_SECONDS = 120.0
+RESPONSE_SECONDS = 120.0
 
 
 class Worker:
@@ -30,14 +30,14 @@ class Worker:
                 env=contender.environment,
             )
         except OSError as error:
-            raise Failed(f"its worker does not start: {error}") from error
+            raise ContenderError(f"its worker does not start: {error}") from error
         try:
-            hello = self._answer()
-        except Failed:
+            greeting = self._read_response()
+        except ContenderError:
             self.close()
             raise
-        self.kinds: list[str] = hello["kinds"]
-        self.versions: dict[str, str] = hello["versions"]
+        self.kinds: list[str] = greeting["kinds"]
+        self.versions: dict[str, str] = greeting["versions"]
 
     def warm_up(self, kind: str) -> float:
         """Milliseconds of CPU that one operation takes, roughly."""
@@ -46,21 +46,21 @@ class Worker:
 
     def run(self, kind: str, count: int) -> tuple[float, float]:
         """CPU and wall milliseconds of one operation, over `count` of them."""
-        answer = self.ask(kind, count)
-        return answer["cpu_ms"], answer["wall_ms"]
+        response = self.ask(kind, count)
+        return response["cpu_ms"], response["wall_ms"]
 
-    def ask(self, kind: str, count: int | None, **more: Any) -> dict[str, Any]:
+    def ask(self, kind: str, count: int | None, **params: Any) -> dict[str, Any]:
         """Whatever the worker answers; `count` is None for a warm-up."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"kind": kind, "count": count, **more}) + "\n")
+            self._process.stdin.write(json.dumps({"kind": kind, "count": count, **params}) + "\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise Failed(f"{kind}: its worker is gone: {self._last_words()}") from error
-        answer = self._answer()
-        if "error" in answer:
-            raise Failed(f"{kind}: {answer['error']}")
-        return answer
+            raise ContenderError(f"{kind}: its worker is gone: {self._last_output()}") from error
+        response = self._read_response()
+        if "error" in response:
+            raise ContenderError(f"{kind}: {response['error']}")
+        return response
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a worker that is gone does not read
@@ -75,21 +75,21 @@ class Worker:
             self._process.stdout.close()
         self._log.close()
 
-    def _answer(self) -> dict[str, Any]:
+    def _read_response(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        guard = threading.Timer(ANSWER_SECONDS, self._process.kill)
-        guard.start()
+        timer = threading.Timer(RESPONSE_SECONDS, self._process.kill)
+        timer.start()
         try:
             line = self._process.stdout.readline()
         finally:
-            guard.cancel()
+            timer.cancel()
         if not line:
             self._process.wait()
-            raise Failed(f"its worker ended: {self._last_words()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+            raise ContenderError(f"its worker ended: {self._last_output()}")
+        response: dict[str, Any] = json.loads(line)
+        return response
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         self._log.seek(0)
         return last_line(self._log.read()) or f"exit code {self._process.returncode}"
 
@@ -98,29 +98,29 @@ def time_import(contender: Contender, statements: str) -> tuple[float, float]:
     """Wall milliseconds of a fresh interpreter that runs `statements`: all of it, and the statements alone."""
     code = f"import time\nstart = time.perf_counter()\n{statements}\nprint(time.perf_counter() - start)"
     start = time.perf_counter()
-    output = _interpret(contender, code)
+    output = _run_python(contender, code)
     whole = time.perf_counter() - start
     return 1000 * whole, 1000 * float(last_line(output))
 
 
-def loaded_modules(contender: Contender, statements: str, suspects: tuple[str, ...]) -> list[str]:
-    """Which of `suspects` are loaded once `statements` have run."""
-    code = f"{statements}\nimport sys, json; print(json.dumps([name for name in {suspects!r} if name in sys.modules]))"
-    found: list[str] = json.loads(last_line(_interpret(contender, code)))
-    return found
+def loaded_modules(contender: Contender, statements: str, names: tuple[str, ...]) -> list[str]:
+    """Which of `names` are loaded once `statements` have run."""
+    code = f"{statements}\nimport sys, json; print(json.dumps([name for name in {names!r} if name in sys.modules]))"
+    loaded: list[str] = json.loads(last_line(_run_python(contender, code)))
+    return loaded
 
 
-def _interpret(contender: Contender, code: str) -> str:
+def _run_python(contender: Contender, code: str) -> str:
     try:
         return subprocess.run(
             [str(contender.python), "-P", "-c", code],
             check=True,
             capture_output=True,
             text=True,
-            timeout=ANSWER_SECONDS,
+            timeout=RESPONSE_SECONDS,
             env=contender.environment,
         ).stdout
     except subprocess.CalledProcessError as error:
-        raise Failed(f"import: {last_line(error.stderr)}") from error
+        raise ContenderError(f"import: {last_line(error.stderr)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Failed(f"import: {error}") from error
+        raise ContenderError(f"import: {error}") from error

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median, quantiles
 from typing import Any
 
-from report import aligned, short
+from report import align_columns, format_number
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender and kind: wall times (p50, p95, least), CPU time (median, least) and the share of answers found."""
 
 GOALS_MS = {1_000: 1.0, 10_000: 3.0}
 """A warm recall at so many memories, p50."""
-FLAT = 1.2
+MAX_GROWTH = 1.2
 """A recall, or an addition, however many others there are."""
-BESIDE = 10_000
+PEER_SIZE = 10_000
 HITS = 10
 
 
-def summary(walls: Sequence[float], cpus: Sequence[float], found: Sequence[float]) -> dict[str, Any]:
+def summary(walls: Sequence[float], cpus: Sequence[float], found_shares: Sequence[float]) -> dict[str, Any]:
     return {
         "wall_p50_ms": median(walls),
         "wall_p95_ms": quantiles(walls, n=20)[-1] if len(walls) > 1 else walls[0],
@@ -27,35 +27,35 @@ def summary(walls: Sequence[float], cpus: Sequence[float], found: Sequence[float
         "cpu_ms": median(cpus),
         "cpu_min_ms": min(cpus),
         "samples": len(walls),
-        "found": fmean(found) if found else None,
+        "found": fmean(found_shares) if found_shares else None,
     }
 
 
 def checks(numbers: Numbers, others: Mapping[str, float], cold_size: int, users: int) -> list[dict[str, Any]]:
     """Every goal, with the value, and whether it is met; None if it could not be judged."""
     ours = numbers.get("tellback", {})
-    found = []
+    results = []
     for size, target in GOALS_MS.items():
         value = _value(ours, f"recall_{size}", "wall_p50_ms")
-        found.append(_check(f"ms of a warm recall at {size:,}, p50", value, target))
+        results.append(_check(f"ms of a warm recall at {size:,}, p50", value, target))
     crowded, alone = (_value(ours, f"recall_{cold_size}{among}", "cpu_ms") for among in (f"_among_{users}", ""))
-    found.append(_check(f"CPU of a recall among {users:,} other users / alone", _ratio(crowded, alone), FLAT))
+    results.append(_check(f"CPU of a recall among {users:,} other users / alone", _ratio(crowded, alone), MAX_GROWTH))
     added = {int(key.removeprefix("add_")): row["cpu_ms"] for key, row in ours.items() if key.startswith("add_")}
     if len(added) > 1:
-        least, most = min(added), max(added)
-        title = f"CPU of adding at {most:,} / at {least:,}"
-        found.append(_check(title, _ratio(added[most], added[least]), FLAT))
-    return [*found, *_beside(numbers, others)]
+        smallest, largest = min(added), max(added)
+        title = f"CPU of adding at {largest:,} / at {smallest:,}"
+        results.append(_check(title, _ratio(added[largest], added[smallest]), MAX_GROWTH))
+    return [*results, *_peer_checks(numbers, others)]
 
 
-def _beside(numbers: Numbers, others: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+def _peer_checks(numbers: Numbers, others: Mapping[str, float]) -> Iterator[dict[str, Any]]:
     """Tellback's time over each peer's: no more than theirs, if they give every user as many hits as asked for."""
-    key = f"recall_{BESIDE}"
+    key = f"recall_{PEER_SIZE}"
     ours = _value(numbers.get("tellback", {}), key, "wall_p50_ms")
     for name, kinds in numbers.items():
         theirs = _value(kinds, key, "wall_p50_ms")
         if name != "tellback" and theirs is not None:
-            check = _check(f"p50 of a warm recall at {BESIDE:,} / {name}'s", _ratio(ours, theirs), 1.0)
+            check = _check(f"p50 of a warm recall at {PEER_SIZE:,} / {name}'s", _ratio(ours, theirs), 1.0)
             if (hits := others.get(name, HITS)) < HITS:
                 check |= {"met": None, "why": f"{hits:.1f} of {HITS} hits for the user with few memories"}
             yield check
@@ -74,27 +74,27 @@ def table(result: Mapping[str, Any]) -> str:
         "",
     ]
     head = [f"{size:,} memories" for size in sizes]
-    rows = [["A warm recall of 10: wall p50 / p95; CPU", *head]]
-    added = [["Adding one: wall p50; CPU", *head]]
+    recall_rows = [["A warm recall of 10: wall p50 / p95; CPU", *head]]
+    add_rows = [["Adding one: wall p50; CPU", *head]]
     for name, title in result["titles"].items():
         if name in result["failed"]:
-            rows.append([f"  {title}", "failed"])
+            recall_rows.append([f"  {title}", "failed"])
             continue
         kinds = numbers[name]
-        rows.append([f"  {title}", *(_cell(kinds.get(f"recall_{size}")) for size in sizes)])
-        added.append([f"  {title}", *(_cell(kinds.get(f"add_{size}"), p95=False) for size in sizes)])
-    lines += [*aligned(rows), "", *aligned(added), ""]
+        recall_rows.append([f"  {title}", *(_cell(kinds.get(f"recall_{size}")) for size in sizes)])
+        add_rows.append([f"  {title}", *(_cell(kinds.get(f"add_{size}"), p95=False) for size in sizes)])
+    lines += [*align_columns(recall_rows), "", *align_columns(add_rows), ""]
 
     ours = numbers.get("tellback", {})
-    alone = [["Tellback alone: wall p50 / p95; CPU", ""]]
-    alone += [
+    alone_rows = [["Tellback alone: wall p50 / p95; CPU", ""]]
+    alone_rows += [
         [f"  {title}", _cell(ours[key])]
         for key, title in _titles(ours, result["cold_size"], result["users"])
         if key in ours
     ]
-    if len(alone) > 1:
-        lines += [*aligned(alone), ""]
-    lines += aligned([["Goals", "value"], *map(_row, result["checks"])])
+    if len(alone_rows) > 1:
+        lines += [*align_columns(alone_rows), ""]
+    lines += align_columns([["Goals", "value"], *map(_row, result["checks"])])
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
 
@@ -118,13 +118,17 @@ def _row(check: Mapping[str, Any]) -> list[str]:
 def _cell(row: Mapping[str, Any] | None, *, p95: bool = True) -> str:
     if row is None:
         return "-"
-    wall = f"{short(row['wall_p50_ms'])} / {short(row['wall_p95_ms'])}" if p95 else short(row["wall_p50_ms"])
-    return f"{wall}; {short(row['cpu_ms'])}"
+    wall = (
+        f"{format_number(row['wall_p50_ms'])} / {format_number(row['wall_p95_ms'])}"
+        if p95
+        else format_number(row["wall_p50_ms"])
+    )
+    return f"{wall}; {format_number(row['cpu_ms'])}"
 
 
 def _value(kinds: Mapping[str, Mapping[str, Any]], key: str, measure: str) -> float | None:
     return kinds[key][measure] if key in kinds else None
 
 
-def _ratio(over: float | None, under: float | None) -> float | None:
-    return None if over is None or not under else over / under
+def _ratio(numerator: float | None, denominator: float | None) -> float | None:
+    return None if numerator is None or not denominator else numerator / denominator

@@ -27,18 +27,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contenders import ENVIRONMENTS, Contender, persisting_contenders
+from contenders import ENVIRONMENTS, Contender, persistence_contenders
 from persist_report import APPENDS, checks, kind_of, table
 from report import summary
-from runner import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, build_parser, parse_options, publish, rotate
 
 LENGTHS = (10, 100, 1_000)
 LONGEST = 10_000
-LEAST_LENGTH = 10
+MIN_LENGTH = 10
 BATCH_MS = 300.0
 """CPU time of one batch: enough turns that a page more or less does not matter, few enough to interleave."""
-LEAST_COUNT = 20
-MOST_COUNT = 10_000
+MIN_COUNT = 20
+MAX_COUNT = 10_000
 
 Task = tuple[str, str, int | None]
 """A contender, what it does, and at which length."""
@@ -47,8 +47,8 @@ Task = tuple[str, str, int | None]
 class Bench(Run):
     """One run, and the samples so far: by contender, kind and measure."""
 
-    def __init__(self, contenders: Sequence[Contender], say: Progress, folder: Path) -> None:
-        super().__init__(contenders, say)
+    def __init__(self, contenders: Sequence[Contender], progress: Progress, folder: Path) -> None:
+        super().__init__(contenders, progress)
         self._folder = folder
         self.samples: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
             lambda: defaultdict(lambda: defaultdict(list))
@@ -59,13 +59,13 @@ class Bench(Run):
             self.start()
             counts: dict[Task, int] = {}
             for task in self._tasks(lengths, longest):
-                self.say(f"warming up {_named(task)}")
+                self.report_progress(f"warming up {_task_title(task)}")
                 answer = self._ask(task, None)
                 if answer is not None:
-                    counts[task] = max(LEAST_COUNT, min(MOST_COUNT, round(batch_ms / answer["estimate_ms"])))
+                    counts[task] = max(MIN_COUNT, min(MAX_COUNT, round(batch_ms / answer["estimate_ms"])))
             for index in range(rounds):
-                for task in rotated([*counts], index):
-                    self.say(f"round {index + 1} of {rounds}: {_named(task)}")
+                for task in rotate([*counts], index):
+                    self.report_progress(f"round {index + 1} of {rounds}: {_task_title(task)}")
                     for measure, value in (self._ask(task, counts[task]) or {}).items():
                         self.samples[task[0]][kind_of(*task[1:])][measure].append(value)
         finally:
@@ -77,7 +77,7 @@ class Bench(Run):
                 kind: {measure: summary(values) for measure, values in measures.items()}
                 for kind, measures in self.samples[contender.name].items()
             }
-            for contender in self.standing
+            for contender in self.remaining
         }
         return {
             "python": platform.python_version(),
@@ -94,7 +94,7 @@ class Bench(Run):
 
     def _tasks(self, lengths: Sequence[int], longest: int) -> list[Task]:
         """Those that are compared run one after the other, close in time."""
-        names = [contender.name for contender in self.standing]
+        names = [contender.name for contender in self.remaining]
         tasks: list[Task] = [(name, "turn", length) for length in lengths for name in names]
         if "tellback" in names:
             if longest not in lengths:
@@ -110,16 +110,16 @@ class Bench(Run):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    contenders = persisting_contenders()
+    contenders = persistence_contenders()
     options = _options(arguments, [contender.name for contender in contenders])
-    say = Progress()
+    progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
     # Not the system's folder for temporary files, which may be in memory.
     with tempfile.TemporaryDirectory(prefix="persist-", dir=ENVIRONMENTS) as folder:
-        bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder))
+        bench = Bench([contender for contender in contenders if contender.name in options.only], progress, Path(folder))
         bench.prepare(install=not options.skip_install)
         bench.run(options.rounds, options.lengths, options.longest, options.batch_ms)
-    say.end()
+    progress.end()
 
     result = bench.result(options.rounds, options.lengths, options.longest)
     publish(result, table(result), options.json)
@@ -128,21 +128,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    made = parser(__doc__, names, rounds=7)
-    made.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a conversation, for all")
-    made.add_argument("--longest", type=int, default=LONGEST, help=f"and for Tellback alone (default: {LONGEST})")
-    made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
-    options = parsed(made, arguments, names)
+    parser = build_parser(__doc__, names, rounds=7)
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a conversation, for all")
+    parser.add_argument("--longest", type=int, default=LONGEST, help=f"and for Tellback alone (default: {LONGEST})")
+    parser.add_argument(
+        "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
+    )
+    options = parse_options(parser, arguments, names)
     try:
         options.lengths = sorted({int(length) for length in options.lengths.split(",")})
     except ValueError:
-        made.error("--lengths: numbers with commas between them")
-    if any(length < LEAST_LENGTH or length % 2 for length in [*options.lengths, options.longest]):
-        made.error(f"a length is an even number, at least {LEAST_LENGTH}")
+        parser.error("--lengths: numbers with commas between them")
+    if any(length < MIN_LENGTH or length % 2 for length in [*options.lengths, options.longest]):
+        parser.error(f"a length is an even number, at least {MIN_LENGTH}")
     return options
 
 
-def _named(task: Task) -> str:
+def _task_title(task: Task) -> str:
     return f"{task[0]}, {kind_of(*task[1:])}"
 
 

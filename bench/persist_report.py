@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from report import aligned, cell
+from report import align_columns, cell
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender, kind and measure (`cpu_ms`, `wall_ms`, `bytes`): median, minimum and all samples."""
@@ -16,10 +16,10 @@ APPENDS = {
     "append_batched": "append_messages, 100 at a time",
 }
 
-FLAT = 1.2
-SHORT, SHORT_SHARE = 10, 1 / 4
-LONG, LONG_SHARE, LONG_PEERS = 1_000, 1 / 20, ("langgraph", "openai-agents")
-APPEND_SHARE = 1 / 3
+MAX_GROWTH = 1.2
+SHORT_LENGTH, MAX_SHORT_RATIO = 10, 1 / 4
+LONG_LENGTH, MAX_LONG_RATIO, LONG_PEERS = 1_000, 1 / 20, ("langgraph", "openai-agents")
+MIN_APPEND_RATIO = 1 / 3
 
 
 def kind_of(kind: str, length: int | None) -> str:
@@ -28,41 +28,51 @@ def kind_of(kind: str, length: int | None) -> str:
 
 def checks(numbers: Numbers, lengths: Sequence[int], longest: int) -> list[dict[str, Any]]:
     """Every goal, with the ratio of medians, that of minima, and whether it is met; None if it could not be judged."""
-    return [*_flat(numbers, lengths[0], longest), *_shares(numbers), _appends(numbers)]
+    return [*_growth_checks(numbers, lengths[0], longest), *_peer_checks(numbers), _append_check(numbers)]
 
 
-def _flat(numbers: Numbers, shortest: int, longest: int) -> Iterator[dict[str, Any]]:
+def _growth_checks(numbers: Numbers, shortest: int, longest: int) -> Iterator[dict[str, Any]]:
     for measure, title in (("cpu_ms", "CPU"), ("bytes", "bytes")):
-        long = _found(numbers, "tellback", kind_of("turn", longest), measure)
-        short = _found(numbers, "tellback", kind_of("turn", shortest), measure)
-        yield _check(f"flat: {title} of a turn at {longest:,} messages / at {shortest:,}", long, short, FLAT, "1.2")
+        longest_row = _lookup(numbers, "tellback", kind_of("turn", longest), measure)
+        shortest_row = _lookup(numbers, "tellback", kind_of("turn", shortest), measure)
+        yield _check(
+            f"flat: {title} of a turn at {longest:,} messages / at {shortest:,}",
+            longest_row,
+            shortest_row,
+            MAX_GROWTH,
+            "1.2",
+        )
 
 
-def _shares(numbers: Numbers) -> Iterator[dict[str, Any]]:
+def _peer_checks(numbers: Numbers) -> Iterator[dict[str, Any]]:
     peers = [name for name in numbers if name != "tellback"]
-    wanted = [(peer, SHORT, SHORT_SHARE, "1/4") for peer in peers]
-    wanted += [(peer, LONG, LONG_SHARE, "1/20") for peer in LONG_PEERS if peer in peers]
-    for peer, length, share, text in wanted:
-        ours, theirs = (_found(numbers, name, kind_of("turn", length), "cpu_ms") for name in ("tellback", peer))
-        yield _check(f"CPU of a turn at {length:,} messages / {peer}'s", ours, theirs, share, text)
+    goals = [(peer, SHORT_LENGTH, MAX_SHORT_RATIO, "1/4") for peer in peers]
+    goals += [(peer, LONG_LENGTH, MAX_LONG_RATIO, "1/20") for peer in LONG_PEERS if peer in peers]
+    for peer, length, max_ratio, text in goals:
+        ours, theirs = (_lookup(numbers, name, kind_of("turn", length), "cpu_ms") for name in ("tellback", peer))
+        yield _check(f"CPU of a turn at {length:,} messages / {peer}'s", ours, theirs, max_ratio, text)
 
 
-def _appends(numbers: Numbers) -> dict[str, Any]:
-    ours, raw = (_found(numbers, "tellback", kind, "wall_ms") for kind in ("append_single", "append_raw"))
+def _append_check(numbers: Numbers) -> dict[str, Any]:
+    ours, raw = (_lookup(numbers, "tellback", kind, "wall_ms") for kind in ("append_single", "append_raw"))
     # Milliseconds turned into rates: the raw time over ours is our rate over the raw one.
-    return _check("single appends per second from 8 tasks / bare SQLite's", raw, ours, APPEND_SHARE, "1/3", least=True)
+    return _check(
+        "single appends per second from 8 tasks / bare SQLite's", raw, ours, MIN_APPEND_RATIO, "1/3", is_minimum=True
+    )
 
 
-def _check(title: str, over: Any, under: Any, target: float, text: str, *, least: bool = False) -> dict[str, Any]:
-    goal = {"title": title, "target": target, "target_text": f"{'at least' if least else 'at most'} {text}"}
-    if over is None or under is None:
+def _check(
+    title: str, numerator: Any, denominator: Any, target: float, text: str, *, is_minimum: bool = False
+) -> dict[str, Any]:
+    goal = {"title": title, "target": target, "target_text": f"{'at least' if is_minimum else 'at most'} {text}"}
+    if numerator is None or denominator is None:
         return goal | {"ratio": None, "met": None}
-    ratio = over["median"] / under["median"]
-    met = ratio >= target if least else ratio <= target
-    return goal | {"ratio": ratio, "ratio_of_minima": over["min"] / under["min"], "met": met}
+    ratio = numerator["median"] / denominator["median"]
+    met = ratio >= target if is_minimum else ratio <= target
+    return goal | {"ratio": ratio, "ratio_of_minima": numerator["min"] / denominator["min"], "met": met}
 
 
-def _found(numbers: Numbers, name: str, kind: str, measure: str) -> Any:
+def _lookup(numbers: Numbers, name: str, kind: str, measure: str) -> Any:
     return numbers.get(name, {}).get(kind, {}).get(measure)
 
 
@@ -75,15 +85,15 @@ def table(result: Mapping[str, Any]) -> str:
     for measure, title in (("cpu_ms", "A kept turn, CPU ms"), ("wall_ms", "wall ms"), ("bytes", "growth in bytes")):
         rows = [[title, *head[1:]]]
         for name, label in result["titles"].items():
-            found = [_found(numbers, name, kind_of("turn", length), measure) for length in lengths]
-            row = ["failed"] if name in result["failed"] else [*map(_bytes if measure == "bytes" else cell, found)]
+            cells = [_lookup(numbers, name, kind_of("turn", length), measure) for length in lengths]
+            row = ["failed"] if name in result["failed"] else [*map(_bytes if measure == "bytes" else cell, cells)]
             rows.append([f"  {label}", *row])
-        lines += [*aligned(rows), ""]
+        lines += [*align_columns(rows), ""]
     rows = [["Tellback's appends", "per second", "CPU ms each"]]
     for kind, label in APPENDS.items():
-        wall, cpu = (_found(numbers, "tellback", kind, measure) for measure in ("wall_ms", "cpu_ms"))
+        wall, cpu = (_lookup(numbers, "tellback", kind, measure) for measure in ("wall_ms", "cpu_ms"))
         rows.append([f"  {label}", _rate(wall), cell(cpu)])
-    lines += [*aligned(rows), "", *aligned([["Goals", "ratio (of minima)"], *map(_row, result["checks"])])]
+    lines += [*align_columns(rows), "", *align_columns([["Goals", "ratio (of minima)"], *map(_row, result["checks"])])]
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
 

@@ -28,12 +28,12 @@ from statistics import median
 from typing import Any
 
 import single_thread  # noqa: F401
-from bar import Bar
-from baselines import Bm25, ranked
+from baselines import Bm25, rank_ids
 from beam import is_beam, read_beam
 from dialogues import Dialogue, NotADialogue, Session, read_dialogues
 from evidence import DEPTHS, SESSION_DEPTH, Recall
-from report import aligned
+from progress import ProgressBar
+from report import align_columns
 from tellback import Tellback
 from tellback.embed import resolve_embedder
 from tellback.errors import TellbackError
@@ -44,7 +44,7 @@ TIMED_LIMIT = 10
 
 
 @dataclass(slots=True)
-class Measured:
+class Results:
     """What a run has found so far."""
 
     ours: Recall = field(default_factory=Recall)
@@ -54,57 +54,57 @@ class Measured:
     query_ms: list[float] = field(default_factory=list)
 
 
-async def measure(dialogues: Sequence[Dialogue], embedder: str | None, folder: Path, bar: Bar) -> Measured:
+async def measure(dialogues: Sequence[Dialogue], embedder: str | None, folder: Path, progress: ProgressBar) -> Results:
     """All dialogues through one file, one after the other."""
-    measured = Measured()
+    results = Results()
     async with Tellback(folder / "recall.db", embedder=embedder) as rc:
         for dialogue in dialogues:
             user = rc.user(dialogue.name)
             start = time.perf_counter()
-            space_id, turn_of = await _remember(user, dialogue, bar)
+            space_id, turn_by_message = await _ingest(user, dialogue, progress)
             await rc.jobs.drain()
-            measured.ingest_s += time.perf_counter() - start
-            await _ask(user, space_id, turn_of, dialogue, measured, bar)
-            await _ask_the_others(dialogue, embedder, measured)
-    return measured
+            results.ingest_s += time.perf_counter() - start
+            await _run_queries(user, space_id, turn_by_message, dialogue, results, progress)
+            await _run_baselines(dialogue, embedder, results)
+    return results
 
 
-def result(data: Path, embedder: str, measured: Measured, *, has_dense: bool) -> dict[str, Any]:
+def build_result(data: Path, embedder: str, results: Results, *, has_dense: bool) -> dict[str, Any]:
     """What `--json` prints: rates from 0 to 1."""
     return {
         "data": data.resolve().name,
         "embedder": embedder,
-        "questions": len(measured.ours.rows),
-        **measured.ours.summary(),
-        "by_category": measured.ours.by_category(),
+        "questions": len(results.ours.rows),
+        **results.ours.summary(),
+        "by_category": results.ours.by_category(),
         "baselines": {
-            "bm25": _baseline(measured.bm25),
-            "dense": _baseline(measured.dense) if has_dense else None,
+            "bm25": _baseline(results.bm25),
+            "dense": _baseline(results.dense) if has_dense else None,
         },
-        "ingest_s": round(measured.ingest_s, 3),
-        "query_p50_ms": round(median(measured.query_ms), 4),
+        "ingest_s": round(results.ingest_s, 3),
+        "query_p50_ms": round(median(results.query_ms), 4),
     }
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(result: Mapping[str, Any]) -> str:
     """What a person wants to see."""
     head = ["", "questions", *(f"turn r@{depth}" for depth in DEPTHS), f"session r@{SESSION_DEPTH}"]
-    rows = [head, ["Tellback", *_cells(found, found["questions"])]]
+    rows = [head, ["Tellback", *_cells(result, result["questions"])]]
     titles = {"bm25": "BM25 alone", "dense": "dense alone"}
-    for name, baseline in found["baselines"].items():
-        rows.append([titles[name], *(_cells(baseline, found["questions"]) if baseline else ["", "-"])])
-    for category, numbers in found["by_category"].items():
+    for name, baseline in result["baselines"].items():
+        rows.append([titles[name], *(_cells(baseline, result["questions"]) if baseline else ["", "-"])])
+    for category, numbers in result["by_category"].items():
         rows.append([f"category {category}", *_cells(numbers, numbers["questions"])])
-        for name, baseline in found["baselines"].items():
+        for name, baseline in result["baselines"].items():
             if baseline:
                 rows.append([f"  {titles[name]}", *_cells(baseline["by_category"][category], "")])
     return "\n".join(
         [
-            f"{found['data']}, {found['questions']} questions, embedder {found['embedder']}",
-            f"remembered in {found['ingest_s']:.1f} s; "
-            f"a warm recall of {TIMED_LIMIT} takes {found['query_p50_ms']:.2f} ms (p50)",
+            f"{result['data']}, {result['questions']} questions, embedder {result['embedder']}",
+            f"remembered in {result['ingest_s']:.1f} s; "
+            f"a warm recall of {TIMED_LIMIT} takes {result['query_p50_ms']:.2f} ms (p50)",
             "",
-            *aligned(rows),
+            *align_columns(rows),
         ]
     )
 
@@ -114,79 +114,84 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = None if options.embedder.lower() == "none" else options.embedder
     try:
         embedder = resolve_embedder(name)
-        dialogues = _read(options.data, options.format)
-        bar = Bar(sum(len(one.sessions) + 2 * len(one.questions) for one in dialogues))
+        dialogues = _read_dialogues(options.data, options.format)
+        progress = ProgressBar(sum(len(dialogue.sessions) + 2 * len(dialogue.questions) for dialogue in dialogues))
         with tempfile.TemporaryDirectory(prefix="recall-") as folder:
-            measured = asyncio.run(measure(dialogues, name, Path(folder), bar))
+            results = asyncio.run(measure(dialogues, name, Path(folder), progress))
     except (NotADialogue, TellbackError, OSError) as error:
         print(f"recall.py: {error}", file=sys.stderr)
         return 1
-    bar.end()
-    found = result(options.data, embedder.name if embedder else "none", measured, has_dense=embedder is not None)
+    progress.end()
+    result = build_result(options.data, embedder.name if embedder else "none", results, has_dense=embedder is not None)
     if options.json is None:
-        print(table(found))
+        print(table(result))
     elif options.json == "-":
-        print(json.dumps(found))
+        print(json.dumps(result))
     else:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 
-async def _remember(user: Any, dialogue: Dialogue, bar: Bar) -> tuple[str, dict[str, str]]:
+async def _ingest(user: Any, dialogue: Dialogue, progress: ProgressBar) -> tuple[str, dict[str, str]]:
     """Every session as a conversation; gives the space, and which turn each message is."""
     space = await user.memory.create_space("dialogue")
-    names = _by_role(dialogue)
-    turn_of: dict[str, str] = {}
+    names = _names_by_role(dialogue)
+    turn_by_message: dict[str, str] = {}
     remembered = 0
     for session in dialogue.sessions:
         metadata = {"speakers": names} if names else None
         conversation = await user.conversations.create(NAMESPACE, metadata=metadata)
         stored = await user.conversations.append_messages(conversation.id, _messages(session, dialogue, names))
-        turn_of |= {message.id: turn.id for message, turn in zip(stored, session.turns, strict=True)}
+        turn_by_message |= {message.id: turn.id for message, turn in zip(stored, session.turns, strict=True)}
         await user.conversations.close(conversation.id)
         remembered += len(await user.memory.remember_conversation(space.id, conversation.id))
-        bar.step(f"{dialogue.name}: remembering")
-    if remembered != len(turn_of):
-        bar.say(f"{dialogue.name}: {len(turn_of)} turns gave {remembered} memories")
-    return space.id, turn_of
+        progress.step(f"{dialogue.name}: remembering")
+    if remembered != len(turn_by_message):
+        progress.print_line(f"{dialogue.name}: {len(turn_by_message)} turns gave {remembered} memories")
+    return space.id, turn_by_message
 
 
-async def _ask(
-    user: Any, space_id: str, turn_of: Mapping[str, str], dialogue: Dialogue, measured: Measured, bar: Bar
+async def _run_queries(
+    user: Any,
+    space_id: str,
+    turn_by_message: Mapping[str, str],
+    dialogue: Dialogue,
+    results: Results,
+    progress: ProgressBar,
 ) -> None:
-    session_of = dialogue.session_of
-    now = dialogue.asked_at
+    session_by_turn = dialogue.session_by_turn
+    now = dialogue.question_time
     for question in dialogue.questions:
-        recalled = await user.memory.recall_by_topic(space_id, question.text, limit=len(turn_of), now=now)
-        ranking = [turn_of[id] for hit in recalled.hits for id in hit.atom.source_message_ids]
-        measured.ours.add(question, ranking, session_of)
-        bar.step(f"{dialogue.name}: asking")
+        recalled = await user.memory.recall_by_topic(space_id, question.text, limit=len(turn_by_message), now=now)
+        ranking = [turn_by_message[id] for hit in recalled.hits for id in hit.atom.source_message_ids]
+        results.ours.add(question, ranking, session_by_turn)
+        progress.step(f"{dialogue.name}: asking")
     for question in dialogue.questions:
         start = time.perf_counter()
         await user.memory.recall_by_topic(space_id, question.text, limit=TIMED_LIMIT, now=now)
-        measured.query_ms.append(1000 * (time.perf_counter() - start))
-        bar.step(f"{dialogue.name}: timing")
+        results.query_ms.append(1000 * (time.perf_counter() - start))
+        progress.step(f"{dialogue.name}: timing")
 
 
-async def _ask_the_others(dialogue: Dialogue, embedder: str | None, measured: Measured) -> None:
+async def _run_baselines(dialogue: Dialogue, embedder: str | None, results: Results) -> None:
     """BM25 alone and vectors alone, on the texts that memory holds."""
     turns = dialogue.turns
     ids = [turn.id for turn in turns]
     texts = [f"{turn.speaker}: {turn.text}" if turn.speaker else turn.text for turn in turns]
-    session_of = dialogue.session_of
-    words = Bm25(texts)
+    session_by_turn = dialogue.session_by_turn
+    bm25 = Bm25(texts)
     for question in dialogue.questions:
-        measured.bm25.add(question, ranked(words.scores(question.text), ids), session_of)
+        results.bm25.add(question, rank_ids(bm25.scores(question.text), ids), session_by_turn)
     dense = resolve_embedder(embedder)
     if dense is None or not dialogue.questions:
         return
     vectors = await dense.embed(texts)
-    asked = await dense.embed([question.text for question in dialogue.questions], query=True)
-    for question, vector in zip(dialogue.questions, asked, strict=True):
-        measured.dense.add(question, ranked(vectors @ vector, ids), session_of)
+    query_vectors = await dense.embed([question.text for question in dialogue.questions], query=True)
+    for question, vector in zip(dialogue.questions, query_vectors, strict=True):
+        results.dense.add(question, rank_ids(vectors @ vector, ids), session_by_turn)
 
 
-def _by_role(dialogue: Dialogue) -> dict[str, str]:
+def _names_by_role(dialogue: Dialogue) -> dict[str, str]:
     """Whose name each role stands for; empty if they are roles already, or are too many for that."""
     speakers = dialogue.speakers
     if dialogue.roles or len(speakers) > 2 or "" in speakers:
@@ -200,22 +205,22 @@ def _messages(session: Session, dialogue: Dialogue, names: Mapping[str, str]) ->
     for turn in session.turns:
         role = turn.speaker if dialogue.roles and turn.speaker == "assistant" else roles.get(turn.speaker, "user")
         # Where roles cannot tell the speakers apart, the text does.
-        named = not names and not dialogue.roles and turn.speaker
-        content = f"{turn.speaker}: {turn.text}" if named else turn.text
-        messages.append({"role": role, "content": content, "created_at": turn.said_at.isoformat()})
+        needs_name = not names and not dialogue.roles and turn.speaker
+        content = f"{turn.speaker}: {turn.text}" if needs_name else turn.text
+        messages.append({"role": role, "content": content, "created_at": turn.timestamp.isoformat()})
     return messages
 
 
-def _read(path: Path, format: str) -> list[Dialogue]:
-    def say(text: str) -> None:
+def _read_dialogues(path: Path, format: str) -> list[Dialogue]:
+    def warn(text: str) -> None:
         print(text, file=sys.stderr)
 
-    as_beam = format == "beam" or (format == "auto" and is_beam(path))
-    found = read_beam(path, say) if as_beam else read_dialogues(path, say)
-    asked = [one for one in found if one.questions]
-    if not asked:
+    uses_beam = format == "beam" or (format == "auto" and is_beam(path))
+    dialogues = read_beam(path, warn) if uses_beam else read_dialogues(path, warn)
+    with_questions = [dialogue for dialogue in dialogues if dialogue.questions]
+    if not with_questions:
         raise NotADialogue(f"{path} has no question whose evidence is in its dialogues")
-    return asked
+    return with_questions
 
 
 def _baseline(recall: Recall) -> dict[str, Any]:
@@ -228,14 +233,16 @@ def _cells(numbers: Mapping[str, Any], questions: object) -> list[str]:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    made.add_argument("--data", type=Path, required=True, metavar="PATH", help="a JSON file, or a folder")
-    made.add_argument("--format", choices=FORMATS, default="auto", help="told by the files themselves, unless given")
-    made.add_argument("--embedder", default="static", help='a name, such as "static" or "onnx"; "none" for words alone')
-    made.add_argument(
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="a JSON file, or a folder")
+    parser.add_argument("--format", choices=FORMATS, default="auto", help="told by the files themselves, unless given")
+    parser.add_argument(
+        "--embedder", default="static", help='a name, such as "static" or "onnx"; "none" for words alone'
+    )
+    parser.add_argument(
         "--json", nargs="?", const="-", metavar="PATH", help="one JSON object, on stdout or in a file, and no table"
     )
-    return made.parse_args(arguments)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

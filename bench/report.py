@@ -28,7 +28,7 @@ MEASURES = (
     Measure("stream", "1,000 deltas", ("stream_callback", "stream_iterator"), 1 / 2, "1/2"),
     Measure("import", "cold import", ("import",), 1 / 3, "1/3"),
 )
-BESIDE = {
+EXTRA_TITLES = {
     "tool_sync": "one-tool turn, sync tool in a thread",
     "stream_callback": "1,000 deltas, run_loop_stream with a callback",
     "stream_iterator": "1,000 deltas, iterating stream_loop",
@@ -42,23 +42,23 @@ def summary(samples: Sequence[float]) -> Summary:
 
 def compare(numbers: Mapping[str, Mapping[str, Summary]]) -> dict[str, dict[str, Any]]:
     """Tellback beside the fastest peer. `numbers` is by contender, then by kind."""
-    compared: dict[str, dict[str, Any]] = {}
+    comparisons: dict[str, dict[str, Any]] = {}
     for measure in MEASURES:
         ours = _ours(measure, numbers)
         peers = {name: kinds[measure.key] for name, kinds in _peers(numbers) if measure.key in kinds}
         if ours is None or not peers:
-            compared[measure.key] = {"ratio": None, "target": measure.target, "met": None}
+            comparisons[measure.key] = {"ratio": None, "target": measure.target, "met": None}
             continue
         fastest = min(peers, key=lambda name: peers[name]["median"])
         ratio = ours["median"] / peers[fastest]["median"]
-        compared[measure.key] = {
+        comparisons[measure.key] = {
             "ratio": ratio,
             "ratio_of_minima": ours["min"] / min(peer["min"] for peer in peers.values()),
             "fastest_peer": fastest,
             "target": measure.target,
             "met": ratio <= measure.target,
         }
-    return compared
+    return comparisons
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -77,21 +77,21 @@ def table(result: Mapping[str, Any]) -> str:
         kinds = numbers[name]
         cells = [_ours(m, numbers) if name == "tellback" else kinds.get(m.key) for m in MEASURES]
         rows.append([title, *map(cell, cells)])
-    compared = result["compared"]
-    rows.append(["Tellback / fastest peer", *(_ratio(compared[measure.key]) for measure in MEASURES)])
-    rows.append(["target", *(_verdict(measure, compared[measure.key]) for measure in MEASURES)])
-    lines += aligned(rows)
+    comparisons = result["compared"]
+    rows.append(["Tellback / fastest peer", *(_ratio(comparisons[measure.key]) for measure in MEASURES)])
+    rows.append(["target", *(_verdict(measure, comparisons[measure.key]) for measure in MEASURES)])
+    lines += align_columns(rows)
 
     ours = numbers.get("tellback", {})
-    beside = [[f"  {title}", cell(ours[kind])] for kind, title in BESIDE.items() if kind in ours]
-    if beside:
+    extra_rows = [[f"  {title}", cell(ours[kind])] for kind, title in EXTRA_TITLES.items() if kind in ours]
+    if extra_rows:
         lines += ["", "Tellback alone, CPU ms (of the two ways to stream, the slower one is compared above)"]
-        lines += aligned(beside)
+        lines += align_columns(extra_rows)
     if result["imports"]:
         lines += ["", "Imports, wall ms in a fresh interpreter", *_imports(result["imports"])]
     if result["loaded"] is not None:
         loaded = ", ".join(result["loaded"]) or "none"
-        lines += ["", f"`import tellback` loads {loaded} of {', '.join(result['suspects'])}."]
+        lines += ["", f"`import tellback` loads {loaded} of {', '.join(result['heavy_modules'])}."]
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
 
@@ -102,12 +102,12 @@ def _imports(imports: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in imports:
         ratio = f"{row['whole']['median'] / lightest:.3f}" if lightest else "-"
         rows.append([f"  {row['title']}", cell(row["whole"]), cell(row["alone"]), ratio])
-    return aligned(rows)
+    return align_columns(rows)
 
 
 def _ours(measure: Measure, numbers: Mapping[str, Mapping[str, Summary]]) -> Summary | None:
-    found = [numbers["tellback"][kind] for kind in measure.ours if kind in numbers.get("tellback", {})]
-    return max(found, key=lambda row: row["median"]) if len(found) == len(measure.ours) else None
+    rows = [numbers["tellback"][kind] for kind in measure.ours if kind in numbers.get("tellback", {})]
+    return max(rows, key=lambda row: row["median"]) if len(rows) == len(measure.ours) else None
 
 
 def _peers(numbers: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, Mapping[str, Summary]]]:
@@ -115,23 +115,23 @@ def _peers(numbers: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, Mapp
 
 
 def cell(row: Summary | None) -> str:
-    return "-" if row is None else f"{short(row['median'])} ({short(row['min'])})"
+    return "-" if row is None else f"{format_number(row['median'])} ({format_number(row['min'])})"
 
 
-def short(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:.4f}" if value < 0.1 else f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
-def _ratio(compared: Mapping[str, Any]) -> str:
-    return "-" if compared["ratio"] is None else f"{compared['ratio']:.3f} of {compared['fastest_peer']}"
+def _ratio(comparison: Mapping[str, Any]) -> str:
+    return "-" if comparison["ratio"] is None else f"{comparison['ratio']:.3f} of {comparison['fastest_peer']}"
 
 
-def _verdict(measure: Measure, compared: Mapping[str, Any]) -> str:
-    verdict = {True: "met", False: "NOT MET", None: "not judged"}[compared["met"]]
+def _verdict(measure: Measure, comparison: Mapping[str, Any]) -> str:
+    verdict = {True: "met", False: "NOT MET", None: "not judged"}[comparison["met"]]
     return f"at most {measure.target_text}: {verdict}"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths: dict[int, int] = {}
     for row in rows:
         for column, cell in enumerate(row):

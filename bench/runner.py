@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contenders import Contender, Failed, prepare
+from contenders import Contender, ContenderError, prepare
 from measure import Worker
 
 T = TypeVar("T")
@@ -20,31 +20,31 @@ class Progress:
     """One line on stderr that is written over; whole lines where that is not a terminal."""
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+        self._is_terminal = sys.stderr.isatty()
 
     def __call__(self, text: str) -> None:
-        if self._live:
+        if self._is_terminal:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        if self._live:
+        if self._is_terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 class Run:
     """Who takes part, who has failed and why. One that has failed is left out from then on."""
 
-    def __init__(self, contenders: Sequence[Contender], say: Progress) -> None:
+    def __init__(self, contenders: Sequence[Contender], progress: Progress) -> None:
         self.contenders = list(contenders)
-        self.say = say
+        self.report_progress = progress
         self.failed: dict[str, str] = {}
         self.versions: dict[str, dict[str, str]] = {}
         self._workers: dict[str, Worker] = {}
 
     @property
-    def standing(self) -> list[Contender]:
+    def remaining(self) -> list[Contender]:
         return [contender for contender in self.contenders if contender.name not in self.failed]
 
     @property
@@ -52,11 +52,11 @@ class Run:
         return {contender.name: self._title(contender) for contender in self.contenders}
 
     def prepare(self, *, install: bool) -> None:
-        for contender in self.standing:
-            self.attempt(contender.name, partial(prepare, contender, self.say, install=install))
+        for contender in self.remaining:
+            self.attempt(contender.name, partial(prepare, contender, self.report_progress, install=install))
 
     def start(self) -> None:
-        for contender in self.standing:
+        for contender in self.remaining:
             self.attempt(contender.name, partial(self._start, contender))
 
     def worker(self, name: str) -> Worker:
@@ -72,7 +72,7 @@ class Run:
             return None
         try:
             return work()
-        except Failed as reason:
+        except ContenderError as reason:
             self.failed[name] = str(reason)
             return None
 
@@ -88,45 +88,47 @@ class Run:
         return " ".join([contender.name, *self.versions.get(contender.name, {}).values()])
 
 
-def rotated(pairs: Sequence[T], by: int) -> list[T]:
+def rotate(items: Sequence[T], offset: int) -> list[T]:
     """Another order each round, so that nobody always follows the same neighbour's cache and heat."""
-    start = by % len(pairs) if pairs else 0
-    return [*pairs[start:], *pairs[:start]]
+    start = offset % len(items) if items else 0
+    return [*items[start:], *items[:start]]
 
 
-def parser(title: str | None, names: Sequence[str], *, rounds: int) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=(title or "").partition("\n")[0])
-    made.add_argument("--rounds", type=int, default=rounds, help=f"rounds, interleaved (default: {rounds})")
-    made.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
-    made.add_argument("--skip-install", action="store_true", help="use the environments that are there, make none")
-    made.add_argument(
+def build_parser(title: str | None, names: Sequence[str], *, rounds: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(title or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds, interleaved (default: {rounds})")
+    parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
+    parser.add_argument("--skip-install", action="store_true", help="use the environments that are there, make none")
+    parser.add_argument(
         "--json",
         nargs="?",
         const="-",
         metavar="PATH",
         help="write all numbers as one JSON object; to stdout if no path is given",
     )
-    made.add_argument(
+    parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a target is missed, or a contender could not be measured"
     )
-    return made
+    return parser
 
 
-def parsed(made: argparse.ArgumentParser, arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    options = made.parse_args(arguments)
+def parse_options(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, names: Sequence[str]
+) -> argparse.Namespace:
+    options = parser.parse_args(arguments)
     options.only = [name.strip() for name in options.only.split(",")]
     unknown = sorted(set(options.only) - set(names))
     if unknown:
-        made.error(f"--only: {', '.join(unknown)} is not one of {', '.join(names)}")
+        parser.error(f"--only: {', '.join(unknown)} is not one of {', '.join(names)}")
     if options.rounds < 1:
-        made.error("at least one round")
+        parser.error("at least one round")
     return options
 
 
-def publish(result: dict[str, Any], text: str, json_to: str | None) -> None:
+def publish(result: dict[str, Any], text: str, json_path: str | None) -> None:
     """Print the table; with the JSON on stdout, the table must not spoil it."""
-    print(text, file=sys.stderr if json_to == "-" else sys.stdout)
-    if json_to == "-":
+    print(text, file=sys.stderr if json_path == "-" else sys.stdout)
+    if json_path == "-":
         print(json.dumps(result))
-    elif json_to:
-        Path(json_to).write_text(json.dumps(result, indent=1) + "\n")
+    elif json_path:
+        Path(json_path).write_text(json.dumps(result, indent=1) + "\n")

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report import aligned, summary
-from runner import Progress, publish, rotated
+from report import align_columns, summary
+from runner import Progress, publish, rotate
 
 WORKER = Path(__file__).parent / "workers" / "http_servers.py"
 START_SECONDS = 60.0
@@ -63,11 +63,11 @@ class Server:
 
 
 @contextmanager
-def serving(name: str, file: str, events: int = 0) -> Iterator[Server]:
+def run_server(name: str, file: str, events: int = 0) -> Iterator[Server]:
     """A contender's server, until the block ends."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     command = [sys.executable, str(WORKER), name, str(port), file, str(events)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -109,14 +109,14 @@ def request(server: Server, path: str, body: Any = None) -> bytes:
     return f"{head}\r\n".encode() + content
 
 
-async def answered(server: Server, sent: bytes, count: int, connections: int) -> None:
+async def send_requests(server: Server, payload: bytes, count: int, connections: int) -> None:
     """Send a request so often, over some connections."""
-    left = iter(range(count))
+    remaining = iter(range(count))
 
-    async def one() -> None:
+    async def send_all() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        for _ in left:
-            writer.write(sent)
+        for _ in remaining:
+            writer.write(payload)
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 201"):
                 raise SystemExit(f"not what was expected: {head.decode()}{(await reader.read(2_000)).decode()}")
@@ -124,28 +124,28 @@ async def answered(server: Server, sent: bytes, count: int, connections: int) ->
             await reader.readexactly(int(length.partition(b":")[2]))
         writer.close()
 
-    await asyncio.gather(*(one() for _ in range(connections)))
+    await asyncio.gather(*(send_all() for _ in range(connections)))
 
 
-async def streamed(server: Server, sent: bytes, count: int) -> None:
+async def read_events(server: Server, payload: bytes, count: int) -> None:
     """Send a request, and read so many events of its answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**20)
-    writer.write(sent)
+    writer.write(payload)
     head = await reader.readuntil(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
         raise SystemExit(f"not what was expected: {head.decode()}{(await reader.read(2_000)).decode()}")
     seen, rest = 0, b""
     while seen < count:
-        piece = await reader.read(2**18)
-        if not piece:
+        chunk = await reader.read(2**18)
+        if not chunk:
             raise SystemExit(f"the stream ended after {seen} of {count} events")
-        piece = rest + piece
-        seen += piece.count(b"\ndata: ")
-        rest = piece[-6:] if not piece.endswith(b"\ndata: ") else b""
+        chunk = rest + chunk
+        seen += chunk.count(b"\ndata: ")
+        rest = chunk[-6:] if not chunk.endswith(b"\ndata: ") else b""
     writer.close()
 
 
-def measured(server: Server, work: Any, count: int) -> dict[str, float]:
+def measure(server: Server, work: Any, count: int) -> dict[str, float]:
     """CPU milliseconds of one operation, and how many there were in a second."""
     cpu, wall = server.cpu(), time.monotonic()
     asyncio.run(work)
@@ -154,11 +154,11 @@ def measured(server: Server, work: Any, count: int) -> dict[str, float]:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    say = Progress()
+    progress = Progress()
     samples: dict[str, list[dict[str, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         servers = {
-            name: stack.enter_context(serving(name, str(Path(folder) / "bench.db"), options.events))
+            name: stack.enter_context(run_server(name, str(Path(folder) / "bench.db"), options.events))
             for name in ("tellback", "fastapi", "starlette")
         }
         ours = servers["tellback"]
@@ -169,42 +169,46 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         events = request(servers["starlette"], f"/stream?count={options.events}&data=word")
         feed = request(ours, "/ai-events?after=0")
         tasks = {
-            "append": (ours, lambda: answered(ours, append, options.requests, options.connections), options.requests),
+            "append": (
+                ours,
+                lambda: send_requests(ours, append, options.requests, options.connections),
+                options.requests,
+            ),
             "echo": (
                 servers["fastapi"],
-                lambda: answered(servers["fastapi"], echo, options.requests, options.connections),
+                lambda: send_requests(servers["fastapi"], echo, options.requests, options.connections),
                 options.requests,
             ),
             "events": (
                 servers["starlette"],
-                lambda: streamed(servers["starlette"], events, options.events),
+                lambda: read_events(servers["starlette"], events, options.events),
                 options.events,
             ),
-            "deltas": (ours, lambda: streamed(ours, turn, options.events), options.events),
-            "feed": (ours, lambda: streamed(ours, feed, options.events), options.events),
+            "deltas": (ours, lambda: read_events(ours, turn, options.events), options.events),
+            "feed": (ours, lambda: read_events(ours, feed, options.events), options.events),
         }
         tasks = {name: task for name, task in tasks.items() if name in options.only}
         for name, (_, work, _) in tasks.items():  # once, to warm up
-            say(f"warming up: {name}")
+            progress(f"warming up: {name}")
             asyncio.run(work())
-        for number in range(options.rounds):
-            for name, (server, work, count) in rotated([*tasks.items()], number):
-                say(f"round {number + 1} of {options.rounds}: {name}")
-                samples[name].append(measured(server, work(), count))
-        say.end()
+        for round_number in range(options.rounds):
+            for name, (server, work, count) in rotate([*tasks.items()], round_number):
+                progress(f"round {round_number + 1} of {options.rounds}: {name}")
+                samples[name].append(measure(server, work(), count))
+        progress.end()
     numbers = {
-        name: {kind: summary([each[kind] for each in taken]) for kind in ("cpu_ms", "rate")}
-        for name, taken in samples.items()
+        name: {kind: summary([each[kind] for each in results]) for kind in ("cpu_ms", "rate")}
+        for name, results in samples.items()
     }
     shares = {
         name: {
-            "beside": beside,
-            "share": numbers[beside]["cpu_ms"]["median"] / numbers[name]["cpu_ms"]["median"],
-            "share_by_rate": numbers[name]["rate"]["median"] / numbers[beside]["rate"]["median"],
+            "peer": peer,
+            "share": numbers[peer]["cpu_ms"]["median"] / numbers[name]["cpu_ms"]["median"],
+            "share_by_rate": numbers[name]["rate"]["median"] / numbers[peer]["rate"]["median"],
             "goal": goal,
         }
-        for name, (beside, goal) in GOALS.items()
-        if name in numbers and beside in numbers
+        for name, (peer, goal) in GOALS.items()
+        if name in numbers and peer in numbers
     }
     return {"python": platform.python_version(), "rounds": options.rounds, "numbers": numbers, "shares": shares}
 
@@ -226,30 +230,30 @@ def table(result: dict[str, Any]) -> str:
         kinds = result["numbers"][name]
         cpu, rate = kinds["cpu_ms"], kinds["rate"]
         rows.append([title, f"{cpu['median'] * 1_000:.0f}", f"{cpu['min'] * 1_000:.0f}", f"{rate['median']:,.0f}"])
-    lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved.", "", *aligned(rows), ""]
-    for name, found in result["shares"].items():
-        met = "met" if found["share"] >= found["goal"] else "missed"
+    lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved.", "", *align_columns(rows), ""]
+    for name, share in result["shares"].items():
+        met = "met" if share["share"] >= share["goal"] else "missed"
         lines.append(
-            f"{TITLES[name]}: {found['share']:.2f} of the rate of {TITLES[found['beside']]} by CPU time"
-            f" ({found['share_by_rate']:.2f} by the clock); the goal of {found['goal']:.2f} is {met}."
+            f"{TITLES[name]}: {share['share']:.2f} of the rate of {TITLES[share['peer']]} by CPU time"
+            f" ({share['share_by_rate']:.2f} by the clock); the goal of {share['goal']:.2f} is {met}."
         )
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    made.add_argument("--rounds", type=int, default=5)
-    made.add_argument("--requests", type=int, default=3_000, help="requests of one round")
-    made.add_argument("--events", type=int, default=20_000, help="events of one round")
-    made.add_argument("--connections", type=int, default=16)
-    made.add_argument("--json", nargs="?", const="-", metavar="PATH")
-    made.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    made.add_argument("--only", default=",".join(TITLES), help=f"some of {', '.join(TITLES)}")
-    options = made.parse_args(arguments)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=3_000, help="requests of one round")
+    parser.add_argument("--events", type=int, default=20_000, help="events of one round")
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--json", nargs="?", const="-", metavar="PATH")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    parser.add_argument("--only", default=",".join(TITLES), help=f"some of {', '.join(TITLES)}")
+    options = parser.parse_args(arguments)
     options.only = options.only.split(",")
     result = run(options)
     publish(result, table(result), options.json)
-    missed = [name for name, found in result["shares"].items() if found["share"] < found["goal"]]
+    missed = [name for name, share in result["shares"].items() if share["share"] < share["goal"]]
     return 1 if options.check and missed else 0
 
 

@@ -30,18 +30,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from contenders import ENVIRONMENTS, WORKERS, Contender, persisting_contenders
-from database_servers import servers
-from report import aligned, cell, summary
-from runner import Progress, Run, parsed, parser, publish, rotated
+from contenders import ENVIRONMENTS, WORKERS, Contender, persistence_contenders
+from database_servers import start_servers
+from report import align_columns, cell, summary
+from runner import Progress, Run, build_parser, parse_options, publish, rotate
 
 LENGTHS = (10, 5_000)
-LEAST_LENGTH = 10
+MIN_LENGTH = 10
 BATCH_MS = 300.0
 """CPU time of one batch."""
-LEAST_COUNT, MOST_COUNT = 10, 2_000
+MIN_COUNT, MAX_COUNT = 10, 2_000
 
-OURS = {
+STORES = {
     "memory": "in memory",
     "sqlite": "SQLite",
     "sqlalchemy": "SQLAlchemy, SQLite",
@@ -50,12 +50,12 @@ OURS = {
     "mongo": "MongoDB",
     "opensearch": "OpenSearch",
 }
-PEERS = {
+PEER_PACKAGES = {
     "langgraph": ("langgraph-checkpoint-postgres==3.2.0", "psycopg[binary]==3.3.8"),
     "openai-agents": ("redis==8.1.0",),
 }
 """What they need beyond bench/persist.py."""
-PEERS_STORES = {"langgraph": ("sqlite", "postgres"), "openai-agents": ("sqlite", "redis")}
+PEER_STORES = {"langgraph": ("sqlite", "postgres"), "openai-agents": ("sqlite", "redis")}
 
 Task = tuple[str, str, int]
 """A contender, what it does, and at which length."""
@@ -63,24 +63,24 @@ Task = tuple[str, str, int]
 
 def session_contenders() -> list[Contender]:
     """Tellback on each database, and the peers on those that they have."""
-    ours = WORKERS / "tellback_sessions.py"
-    found = [
-        Contender(f"tellback-{name}", None, ours, "", arguments=(name,), label=f"Tellback, {title}")
-        for name, title in OURS.items()
+    worker = WORKERS / "tellback_sessions.py"
+    contenders = [
+        Contender(f"tellback-{name}", None, worker, "", arguments=(name,), label=f"Tellback, {title}")
+        for name, title in STORES.items()
     ]
-    for peer in persisting_contenders():
-        for store in PEERS_STORES.get(peer.name, ()):
-            own = replace(
+    for peer in persistence_contenders():
+        for store in PEER_STORES.get(peer.name, ()):
+            contender = replace(
                 peer,
                 name=f"{peer.name}-{store}",
                 home=ENVIRONMENTS / f"{peer.name}-sessions",
                 worker=WORKERS / f"{peer.name.replace('-', '_')}_sessions.py",
-                packages=(*peer.packages, *PEERS[peer.name]),
+                packages=(*peer.packages, *PEER_PACKAGES[peer.name]),
                 arguments=(store,),
-                label=f"{peer.packages[0].replace('==', ' ')}, {OURS[store]}",
+                label=f"{peer.packages[0].replace('==', ' ')}, {STORES[store]}",
             )
-            found.append(own)
-    return found
+            contenders.append(contender)
+    return contenders
 
 
 class Bench(Run):
@@ -89,12 +89,12 @@ class Bench(Run):
     def __init__(
         self,
         contenders: Sequence[Contender],
-        say: Progress,
+        progress: Progress,
         folder: Path,
         urls: Mapping[str, str],
         lengths: Sequence[int],
     ) -> None:
-        super().__init__(contenders, say)
+        super().__init__(contenders, progress)
         self._folder = folder
         self._urls = urls
         self._lengths = lengths
@@ -107,13 +107,13 @@ class Bench(Run):
             self.start()
             counts: dict[Task, int] = {}
             for task in self._tasks():
-                self.say(f"warming up {task[0]}, {_kind(task)}")
+                self.report_progress(f"warming up {task[0]}, {_kind(task)}")
                 answer = self._ask(task, None)
                 if answer is not None:
-                    counts[task] = max(LEAST_COUNT, min(MOST_COUNT, round(batch_ms / answer["estimate_ms"])))
+                    counts[task] = max(MIN_COUNT, min(MAX_COUNT, round(batch_ms / answer["estimate_ms"])))
             for index in range(rounds):
-                for task in rotated([*counts], index):
-                    self.say(f"round {index + 1} of {rounds}: {task[0]}, {_kind(task)}")
+                for task in rotate([*counts], index):
+                    self.report_progress(f"round {index + 1} of {rounds}: {task[0]}, {_kind(task)}")
                     for measure, value in (self._ask(task, counts[task]) or {}).items():
                         self.samples[task[0]][_kind(task)][measure].append(value)
         finally:
@@ -125,20 +125,20 @@ class Bench(Run):
                 kind: {measure: summary(values) for measure, values in measures.items()}
                 for kind, measures in self.samples[contender.name].items()
             }
-            for contender in self.standing
+            for contender in self.remaining
         }
 
     def _tasks(self) -> list[Task]:
         """Those that are compared run one after the other, close in time."""
-        names = [contender.name for contender in self.standing]
+        names = [contender.name for contender in self.remaining]
         return [(name, kind, length) for kind in ("save", "load") for length in self._lengths for name in names]
 
     def _ask(self, task: Task, count: int | None) -> dict[str, Any] | None:
         name, kind, length = task
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
-        more = {"length": length, "folder": str(folder), "url": self._urls.get(_store(name), "")}
-        return self.attempt(name, lambda: self.worker(name).ask(kind, count, **more))
+        params = {"length": length, "folder": str(folder), "url": self._urls.get(_store(name), "")}
+        return self.attempt(name, lambda: self.worker(name).ask(kind, count, **params))
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -149,10 +149,10 @@ def table(result: Mapping[str, Any]) -> str:
     for measure, title in (("cpu_ms", "CPU ms"), ("wall_ms", "wall ms")):
         rows = [[title, *heads]]
         for name, label in result["titles"].items():
-            found = result["numbers"].get(name, {})
-            rows.append([f"  {label}", *(cell(found.get(kind, {}).get(measure)) for kind in kinds)])
-        lines += [*aligned(rows), ""]
-    lines += [f"LEFT OUT {OURS[store]}: {reason}" for store, reason in result["left_out"].items()]
+            kind_numbers = result["numbers"].get(name, {})
+            rows.append([f"  {label}", *(cell(kind_numbers.get(kind, {}).get(measure)) for kind in kinds)])
+        lines += [*align_columns(rows), ""]
+    lines += [f"LEFT OUT {STORES[store]}: {reason}" for store, reason in result["left_out"].items()]
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
 
@@ -160,19 +160,19 @@ def table(result: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     contenders = session_contenders()
     options = _options(arguments, [contender.name for contender in contenders])
-    say = Progress()
+    progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
-    wanted = [one for one in contenders if one.name in options.only]
+    selected = [contender for contender in contenders if contender.name in options.only]
     with (
-        servers({_store(one.name) for one in wanted}, say) as (urls, left_out),
+        start_servers({_store(contender.name) for contender in selected}, progress) as (urls, left_out),
         # Not the system's folder for temporary files, which may be in memory.
         tempfile.TemporaryDirectory(prefix="sessions-", dir=ENVIRONMENTS) as folder,
     ):
-        taking_part = [one for one in wanted if _store(one.name) not in left_out]
-        bench = Bench(taking_part, say, Path(folder), urls, options.lengths)
+        participants = [contender for contender in selected if _store(contender.name) not in left_out]
+        bench = Bench(participants, progress, Path(folder), urls, options.lengths)
         bench.prepare(install=not options.skip_install)
         bench.run(options.rounds, options.batch_ms)
-    say.end()
+    progress.end()
 
     result = {
         "python": platform.python_version(),
@@ -190,16 +190,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    made = parser(__doc__, names, rounds=5)
-    made.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a session")
-    made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
-    options = parsed(made, arguments, names)
+    parser = build_parser(__doc__, names, rounds=5)
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a session")
+    parser.add_argument(
+        "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
+    )
+    options = parse_options(parser, arguments, names)
     try:
         options.lengths = sorted({int(length) for length in options.lengths.split(",")})
     except ValueError:
-        made.error("--lengths: numbers with commas between them")
-    if any(length < LEAST_LENGTH or length % 2 for length in options.lengths):
-        made.error(f"a length is an even number, at least {LEAST_LENGTH}")
+        parser.error("--lengths: numbers with commas between them")
+    if any(length < MIN_LENGTH or length % 2 for length in options.lengths):
+        parser.error(f"a length is an even number, at least {MIN_LENGTH}")
     return options
 
 

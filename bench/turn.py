@@ -34,57 +34,59 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from contenders import ENVIRONMENTS, WORKERS, Contender, persisting_contenders, remembering_contenders
-from memory import prepare_material
+from contenders import ENVIRONMENTS, WORKERS, Contender, memory_contenders, persistence_contenders
+from memory import prepare_data
 from report import summary
-from runner import Progress, Run, parsed, parser, publish, rotated
+from runner import Progress, Run, build_parser, parse_options, publish, rotate
 from turn_report import KINDS, OURS, PAIRED, differences, table
 
 SIZE = 1_000
-LEAST_SIZE = 50
+MIN_SIZE = 50
 LENGTH = 40
-LEAST_LENGTH = 36
+MIN_LENGTH = 36
 """Then every turn finds more messages than Tellback sends."""
 BATCH_MS = 400.0
 """CPU time of one batch."""
-LEAST_COUNT = 20
-MOST_COUNT = 1_000
+MIN_COUNT = 20
+MAX_COUNT = 1_000
 
 Task = tuple[str, str]
 """A contender, and what it does."""
 
 
-def turning_contenders() -> list[Contender]:
+def turn_contenders() -> list[Contender]:
     """Tellback, the same with OpenTelemetry loaded, and LangGraph with each of mem0's stores."""
-    ours = WORKERS / "tellback_turn.py"
-    found = [
-        Contender("tellback", None, ours, "import tellback"),
-        Contender("tellback-telemetry", None, ours, "import tellback", arguments=("telemetry",)),
+    worker = WORKERS / "tellback_turn.py"
+    contenders = [
+        Contender("tellback", None, worker, "import tellback"),
+        Contender("tellback-telemetry", None, worker, "import tellback", arguments=("telemetry",)),
     ]
-    [graphs] = [one for one in persisting_contenders() if one.name == "langgraph"]
-    found.extend(
+    [langgraph] = [contender for contender in persistence_contenders() if contender.name == "langgraph"]
+    contenders.extend(
         Contender(
             f"langgraph-{mem0.name}",
             ENVIRONMENTS / "langgraph-mem0-turn",
             WORKERS / "langgraph_mem0_turn.py",
-            graphs.imports,
-            (*graphs.packages, *mem0.packages),
+            langgraph.imports,
+            (*langgraph.packages, *mem0.packages),
             arguments=mem0.arguments,
-            label=f"{graphs.packages[0].replace('==', ' ')} + {mem0.label}",
+            label=f"{langgraph.packages[0].replace('==', ' ')} + {mem0.label}",
         )
-        for mem0 in remembering_contenders()
+        for mem0 in memory_contenders()
         if mem0.name.startswith("mem0-")
     )
-    return found
+    return contenders
 
 
 class Bench(Run):
     """One run, and the samples so far: by contender, kind and measure."""
 
-    def __init__(self, contenders: Sequence[Contender], say: Progress, folder: Path, plan: argparse.Namespace) -> None:
-        super().__init__(contenders, say)
+    def __init__(
+        self, contenders: Sequence[Contender], progress: Progress, folder: Path, options: argparse.Namespace
+    ) -> None:
+        super().__init__(contenders, progress)
         self._folder = folder
-        self._plan = plan
+        self._options = options
         self.samples: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
             lambda: defaultdict(lambda: defaultdict(list))
         )
@@ -92,22 +94,22 @@ class Bench(Run):
     def run(self) -> None:
         try:
             self.start()
-            for contender in self.standing:
-                self.say(f"filling {contender.name}")
+            for contender in self.remaining:
+                self.report_progress(f"filling {contender.name}")
                 self._ask((contender.name, "fill"), 1)
             counts: dict[Task, int] = {}
             for task in self._tasks():
-                self.say(f"warming up {task[0]}, {task[1]}")
+                self.report_progress(f"warming up {task[0]}, {task[1]}")
                 answer = self._ask(task, None)
                 if answer is not None:
-                    fitting = round(self._plan.batch_ms / answer["estimate_ms"])
-                    counts[task] = max(LEAST_COUNT, min(MOST_COUNT, fitting))
-            for over, under in PAIRED:
-                if (OURS, over) in counts:
-                    counts[OURS, f"{over}/{under}"] = counts[OURS, over]
-            for index in range(self._plan.rounds):
-                for task in rotated([*counts], index):
-                    self.say(f"round {index + 1} of {self._plan.rounds}: {task[0]}, {task[1]}")
+                    target_count = round(self._options.batch_ms / answer["estimate_ms"])
+                    counts[task] = max(MIN_COUNT, min(MAX_COUNT, target_count))
+            for kind, baseline in PAIRED:
+                if (OURS, kind) in counts:
+                    counts[OURS, f"{kind}/{baseline}"] = counts[OURS, kind]
+            for index in range(self._options.rounds):
+                for task in rotate([*counts], index):
+                    self.report_progress(f"round {index + 1} of {self._options.rounds}: {task[0]}, {task[1]}")
                     for measure, value in (self._ask(task, counts[task]) or {}).items():
                         if value is not None:
                             self.samples[task[0]][task[1]][measure].append(value)
@@ -120,14 +122,14 @@ class Bench(Run):
                 kind: {measure: summary(values) for measure, values in measures.items()}
                 for kind, measures in self.samples[contender.name].items()
             }
-            for contender in self.standing
+            for contender in self.remaining
         }
         return {
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "rounds": self._plan.rounds,
-            "size": self._plan.size,
-            "length": self._plan.length,
+            "rounds": self._options.rounds,
+            "size": self._options.size,
+            "length": self._options.length,
             "titles": self.titles,
             "versions": self.versions,
             "failed": self.failed,
@@ -138,32 +140,34 @@ class Bench(Run):
     def _tasks(self) -> list[Task]:
         return [
             (contender.name, kind)
-            for contender in self.standing
+            for contender in self.remaining
             for kind in KINDS
             if kind in self.worker(contender.name).kinds
         ]
 
     def _ask(self, task: Task, count: int | None) -> dict[str, Any] | None:
         name, kind = task
-        places = {"folder": str(self._folder / name), "material": str(self._folder)}
-        plan = {name: getattr(self._plan, name) for name in ("size", "length", "batch_ms")}
-        return self.attempt(name, lambda: self.worker(name).ask(kind, count, **places, **plan))
+        paths = {"folder": str(self._folder / name), "data_folder": str(self._folder)}
+        params = {name: getattr(self._options, name) for name in ("size", "length", "batch_ms")}
+        return self.attempt(name, lambda: self.worker(name).ask(kind, count, **paths, **params))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    contenders = turning_contenders()
+    contenders = turn_contenders()
     options = _options(arguments, [contender.name for contender in contenders])
-    say = Progress()
+    progress = Progress()
     ENVIRONMENTS.mkdir(exist_ok=True)
     # Not the system's folder for temporary files, which may be in memory.
     with tempfile.TemporaryDirectory(prefix="turn-", dir=ENVIRONMENTS) as folder:
-        bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder), options)
+        bench = Bench(
+            [contender for contender in contenders if contender.name in options.only], progress, Path(folder), options
+        )
         bench.prepare(install=not options.skip_install)
-        say("making texts and vectors")
-        peers = [one for one in bench.standing if one.home is not None]
-        prepare_material(Path(folder), [options.size], [options.size] if peers else ())
+        progress("making texts and vectors")
+        peers = [contender for contender in bench.remaining if contender.home is not None]
+        prepare_data(Path(folder), [options.size], [options.size] if peers else ())
         bench.run()
-    say.end()
+    progress.end()
 
     result = bench.result()
     publish(result, table(result), options.json)
@@ -171,15 +175,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    made = parser(__doc__, names, rounds=7)
-    made.add_argument("--size", type=int, default=SIZE, help=f"memories of the user (default: {SIZE:,})")
-    made.add_argument("--length", type=int, default=LENGTH, help=f"messages in a conversation (default: {LENGTH})")
-    made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
-    options = parsed(made, arguments, names)
-    if options.size < LEAST_SIZE:
-        made.error(f"at least {LEAST_SIZE} memories")
-    if options.length < LEAST_LENGTH or options.length % 2:
-        made.error(f"a length is an even number, at least {LEAST_LENGTH}")
+    parser = build_parser(__doc__, names, rounds=7)
+    parser.add_argument("--size", type=int, default=SIZE, help=f"memories of the user (default: {SIZE:,})")
+    parser.add_argument("--length", type=int, default=LENGTH, help=f"messages in a conversation (default: {LENGTH})")
+    parser.add_argument(
+        "--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})"
+    )
+    options = parse_options(parser, arguments, names)
+    if options.size < MIN_SIZE:
+        parser.error(f"at least {MIN_SIZE} memories")
+    if options.length < MIN_LENGTH or options.length % 2:
+        parser.error(f"a length is an even number, at least {MIN_LENGTH}")
     return options
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from report import aligned, cell, short
+from report import align_columns, cell, format_number
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender, kind and measure (`cpu_ms`, `wall_ms`, `found`): median, minimum and all samples."""
@@ -67,34 +67,34 @@ PAIRED = (
 
 def differences(numbers: Numbers) -> list[dict[str, Any]]:
     """What each thing adds, and the ratios; those that could not be measured are left out."""
-    return [*_added(numbers), *_beside_peers(numbers)]
+    return [*_compare_kinds(numbers), *_compare_with_peers(numbers)]
 
 
-def _added(numbers: Numbers) -> Iterator[dict[str, Any]]:
-    for title, over, under in COMPARED:
-        more, less = _found(numbers, *over), _found(numbers, *under)
-        pair = numbers.get(over[0], {}).get(f"{over[1]}/{under[1]}")
+def _compare_kinds(numbers: Numbers) -> Iterator[dict[str, Any]]:
+    for title, compared, baseline in COMPARED:
+        compared_row, baseline_row = _lookup(numbers, *compared), _lookup(numbers, *baseline)
+        pair = numbers.get(compared[0], {}).get(f"{compared[1]}/{baseline[1]}")
         if pair is not None:
-            more, less = pair["over_ms"], pair["under_ms"]
-        if more is not None and less is not None:
-            yield _compared(title, more, less)
+            compared_row, baseline_row = pair["compared_ms"], pair["baseline_ms"]
+        if compared_row is not None and baseline_row is not None:
+            yield _compare(title, compared_row, baseline_row)
 
 
-def _beside_peers(numbers: Numbers) -> Iterator[dict[str, Any]]:
-    ours = _found(numbers, OURS, "chat")
+def _compare_with_peers(numbers: Numbers) -> Iterator[dict[str, Any]]:
+    ours = _lookup(numbers, OURS, "chat")
     for name, kinds in numbers.items():
         for kind in WITH_MEMORY:
             if ours is not None and name not in (OURS, TRACED) and kind in kinds:
-                yield _compared(f"user.chat beside {name}, {WITH_MEMORY[kind]}", ours, kinds[kind]["cpu_ms"])
+                yield _compare(f"user.chat beside {name}, {WITH_MEMORY[kind]}", ours, kinds[kind]["cpu_ms"])
 
 
-def _compared(title: str, over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
+def _compare(title: str, compared: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "title": title,
-        "added_ms": over["median"] - under["median"],
-        "added_ms_of_minima": over["min"] - under["min"],
-        "ratio": over["median"] / under["median"],
-        "ratio_of_minima": over["min"] / under["min"],
+        "added_ms": compared["median"] - baseline["median"],
+        "added_ms_of_minima": compared["min"] - baseline["min"],
+        "ratio": compared["median"] / baseline["median"],
+        "ratio_of_minima": compared["min"] / baseline["min"],
     }
 
 
@@ -109,20 +109,20 @@ def table(result: Mapping[str, Any]) -> str:
     for title, kinds in (("A turn with memory", WITH_MEMORY), ("Parts of it", PARTS), ("1,000 deltas", STREAMS)):
         rows = [[f"  {label}", *cells] for label, *cells in _rows(result, kinds)]
         if rows:
-            lines += [*aligned([[title, "CPU ms", "wall ms"], *rows]), ""]
+            lines += [*align_columns([[title, "CPU ms", "wall ms"], *rows]), ""]
     if result["differences"]:
         head = ["What is added", "CPU ms (of minima)", "ratio (of minima)"]
-        lines += aligned([head, *map(_difference, result["differences"])])
+        lines += align_columns([head, *map(_difference, result["differences"])])
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
 
 
 def _rows(result: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[Sequence[str]]:
     for name, label in result["titles"].items():
-        measured = result["numbers"].get(name, {})
+        numbers = result["numbers"].get(name, {})
         for kind, title in kinds.items():
-            if kind in measured and name != TRACED:
-                yield f"{label}: {title}", cell(measured[kind]["cpu_ms"]), cell(measured[kind]["wall_ms"])
+            if kind in numbers and name != TRACED:
+                yield f"{label}: {title}", cell(numbers[kind]["cpu_ms"]), cell(numbers[kind]["wall_ms"])
 
 
 def _difference(row: Mapping[str, Any]) -> list[str]:
@@ -131,8 +131,8 @@ def _difference(row: Mapping[str, Any]) -> list[str]:
 
 
 def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else '+'}{short(abs(value))}"
+    return f"{'-' if value < 0 else '+'}{format_number(abs(value))}"
 
 
-def _found(numbers: Numbers, name: str, kind: str) -> Any:
+def _lookup(numbers: Numbers, name: str, kind: str) -> Any:
     return numbers.get(name, {}).get(kind, {}).get("cpu_ms")

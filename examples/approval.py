@@ -17,7 +17,7 @@ from first_turn import choose_model
 from tellback import AlreadyDecidedError, ChatRequest, Tellback, message_text, tool
 from tellback.testing import Step, calls, says
 
-WISH = "Please pay 500 euros to the plumber."
+PROMPT = "Please pay 500 euros to the plumber."
 
 
 @tool(requires_approval=True)
@@ -26,35 +26,35 @@ def pay(to: str, amount: int) -> str:
     return f"{amount} euros were paid to {to}."
 
 
-def stand_in(asked: ChatRequest) -> Step:
+def fallback_reply(request: ChatRequest) -> Step:
     """Pay what is asked for, and tell what came of it."""
-    last = asked.messages[-1]
+    last = request.messages[-1]
     return says(message_text(last)) if last.role == "tool" else calls("pay", to="the plumber", amount=500)
 
 
 async def ask(path: str) -> None:
     """The assistant's process: it ends while the call waits."""
-    async with Tellback(path, model=choose_model(stand_in)) as rc:
-        reply = await rc.user("maya").chat(WISH, tools=[pay])
-        print(f"> {WISH}")
+    async with Tellback(path, model=choose_model(fallback_reply)) as rc:
+        reply = await rc.user("maya").chat(PROMPT, tools=[pay])
+        print(f"> {PROMPT}")
         for call in reply.pending:
             print(f"[{call.name}{dict(call.input)} waits for a person; the turn is over: {reply.status}]")
 
 
 async def decide(path: str) -> None:
     """The process of the one who decides. It needs the same tools: what is approved is run here."""
-    async with Tellback(path, model=choose_model(stand_in)) as rc:
+    async with Tellback(path, model=choose_model(fallback_reply)) as rc:
         maya = rc.user("maya")
-        for talk in await maya.conversations.list(status="open"):
-            for call in await maya.conversations.pending(talk.id):
+        for conversation in await maya.conversations.list(status="open"):
+            for call in await maya.conversations.pending(conversation.id):
                 print(f"[found: {call.name}{dict(call.input)}; approved, but for 450]")
                 approved = {call.id: {"approved": True, "input": {**call.input, "amount": 450}}}
-                print(await maya.chat(tools=[pay], approvals=approved, conversation_id=talk.id))
+                print(await maya.chat(tools=[pay], approvals=approved, conversation_id=conversation.id))
                 try:
-                    await maya.chat(tools=[pay], approvals={call.id: True}, conversation_id=talk.id)
+                    await maya.chat(tools=[pay], approvals={call.id: True}, conversation_id=conversation.id)
                 except AlreadyDecidedError:
                     print("[a second decision comes too late: it has not been paid twice]")
-            await maya.conversations.close(talk.id)
+            await maya.conversations.close(conversation.id)
 
 
 async def main(path: str) -> None:

@@ -39,14 +39,14 @@ def recommending() -> str:
     return "Name one place, say why it suits the guest, and offer to book a table."
 
 
-def stand_in(asked: ChatRequest) -> Step:
+def fallback_reply(chat_request: ChatRequest) -> Step:
     """Answer as a model might, from what the prompt remembers."""
-    last, known = asked.messages[-1], asked.system or ""
+    last, prompt = chat_request.messages[-1], chat_request.system or ""
     if last.role == "tool":
         if last.name == "read_skill":
             return calls("my_bookings")
         if last.name == "my_bookings":
-            diet = "vegetarian, as you are" if "vegetarian" in known else "open late"
+            diet = "vegetarian, as you are" if "vegetarian" in prompt else "open late"
             return says(f"Try Ao 26 in Lisbon: it is {diet}. Shall I book?")
         return says(message_text(last))
     if "eat" in message_text(last):
@@ -60,11 +60,11 @@ async def main(path: str) -> None:
     # The stand-in cannot extract facts: what was said is remembered word for word then.
     extractor = "verbatim" if isinstance(model, FunctionModel) else None
     if isinstance(model, FunctionModel):
-        model = FunctionModel(stand_in, model="stand-in")
+        model = FunctionModel(fallback_reply, model="stand-in")
 
     async with Tellback(path, model=model, extractor=extractor, clock=lambda: MARCH) as rc:
-        said = "I'm Maya. I moved to Lisbon, and I'm vegetarian now."
-        print(f"[March] > {said}\n{await rc.user('maya').chat(said)}")
+        text = "I'm Maya. I moved to Lisbon, and I'm vegetarian now."
+        print(f"[March] > {text}\n{await rc.user('maya').chat(text)}")
 
     async with Tellback(path, model=model, extractor=extractor, clock=lambda: APRIL) as rc:
         maya = rc.user("maya")

@@ -10,7 +10,7 @@ from datetime import date
 
 from pydantic import BaseModel, Field
 
-from example_helpers import at_hand, converse, run
+from example_helpers import converse, run, with_available_model
 from tellback import END_ROUTE, Agent, CannedResponse, CompositionMode
 from tellback.testing import FlowModel
 
@@ -73,7 +73,7 @@ def build() -> Agent:
     return agent
 
 
-def stand_in() -> FlowModel:
+def fallback_model() -> FlowModel:
     """Reads what the example says."""
     return FlowModel(
         reads={"name": r"I'm (\w+ \w+)", "complaint": r"(?:It's|It is) (my \w+)"},
@@ -84,7 +84,7 @@ def stand_in() -> FlowModel:
 
 async def main() -> None:
     """Two patients."""
-    agent = at_hand(build(), stand_in())
+    agent = with_available_model(build(), fallback_model())
     await converse(
         agent,
         [

@@ -10,16 +10,16 @@ from tellback import Agent, Response, SessionState, TellbackError
 from tellback.testing import FlowModel, FunctionModel
 
 
-def at_hand(agent: Agent, stand_in: FlowModel) -> Agent:
+def with_available_model(agent: Agent, fallback_model: FlowModel) -> Agent:
     """The agent with the provider whose key is set, or with the stand-in."""
     model = choose_model()
-    return agent.with_model(stand_in if isinstance(model, FunctionModel) else model)
+    return agent.with_model(fallback_model if isinstance(model, FunctionModel) else model)
 
 
-async def converse(agent: Agent, said: Iterable[str], session: SessionState | None = None) -> Response:
+async def converse(agent: Agent, messages: Iterable[str], session: SessionState | None = None) -> Response:
     """Say one thing after the other, and print what comes of it."""
     history: list[dict[str, str]] = []
-    for text in said:
+    for text in messages:
         history.append({"role": "user", "content": text})
         print(f"> {text}")
         response = await agent.respond(history, session)
@@ -34,9 +34,9 @@ def show(response: Response) -> None:
     print(response.message)
     route = "no route" if response.route is None else response.route.title
     state = "completed" if response.completed else response.state and response.state.description
-    ran = "".join(f"; ran {each.name}" for each in response.tool_calls)
-    waits = "".join(f"; {call.name} waits for approval" for call in response.pending)
-    print(f"  [{route}: {state}{ran}{waits}; model calls: {response.trace.model_calls}]")
+    tool_text = "".join(f"; ran {call.name}" for call in response.tool_calls)
+    pending_text = "".join(f"; {call.name} waits for approval" for call in response.pending)
+    print(f"  [{route}: {state}{tool_text}{pending_text}; model calls: {response.trace.model_calls}]")
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -14,24 +14,24 @@ from first_turn import choose_model
 from tellback import Atom, Tellback, TellbackError
 from tellback.testing import ScriptedModel, answers
 
-TALKS = {
+CONVERSATIONS = {
     "2026-01-10T18:00:00Z": "I live in Porto. My sister Anna comes to visit next week.",
     "2026-03-20T18:00:00Z": "I moved to Lisbon on the 1st of March, and I'm a vegetarian now.",
     "2026-06-05T18:00:00Z": "My sister is called Hanna, not Anna! And yes, I'm still a vegetarian.",
 }
 
 
-def noted(text: str, attribute: str, value: str, **more: Any) -> dict[str, Any]:
+def build_fact(text: str, attribute: str, value: str, **extra: Any) -> dict[str, Any]:
     """A fact about the user's first message, as a model answers it."""
-    about = {"subject": "user", "attribute": attribute, "value": value, "single": True}
-    return {"text": text, "messages": ["m1"], "kind": "FACT", "category": attribute, **about, **more}
+    fields = {"subject": "user", "attribute": attribute, "value": value, "single": True}
+    return {"text": text, "messages": ["m1"], "kind": "FACT", "category": attribute, **fields, **extra}
 
 
-PORTO = noted("User lives in Porto.", "home city", "Porto")
-LISBON = noted("User lives in Lisbon.", "home city", "Lisbon", since="2026-03-01", change="changed")
-ANNA = noted("User's sister is called Anna.", "sister", "Anna")
-HANNA = noted("User's sister is called Hanna.", "sister", "Hanna", change="corrected")
-VEGETARIAN = noted("User is a vegetarian.", "diet", "vegetarian")
+PORTO = build_fact("User lives in Porto.", "home city", "Porto")
+LISBON = build_fact("User lives in Lisbon.", "home city", "Lisbon", since="2026-03-01", change="changed")
+ANNA = build_fact("User's sister is called Anna.", "sister", "Anna")
+HANNA = build_fact("User's sister is called Hanna.", "sister", "Hanna", change="corrected")
+VEGETARIAN = build_fact("User is a vegetarian.", "diet", "vegetarian")
 SCRIPT = [answers({"facts": facts}) for facts in ([PORTO, ANNA], [LISBON, VEGETARIAN], [HANNA, VEGETARIAN])]
 
 
@@ -50,14 +50,14 @@ async def main(path: str) -> None:
         space = await maya.memory.create_space("diary", once=True)
         if not any(binding.matches("diary", "maya") for binding in await maya.memory.list_bindings()):
             await maya.memory.create_binding({"namespace": "diary", "user_id": "*"}, [space.id])
-        for when, words in TALKS.items():
-            talk = await maya.conversations.create("diary")
-            await maya.conversations.append_turn(talk.id, words, {"content": "I see."}, created_at=when)
-            await maya.conversations.close(talk.id)
+        for when, text in CONVERSATIONS.items():
+            conversation = await maya.conversations.create("diary")
+            await maya.conversations.append_turn(conversation.id, text, {"content": "I see."}, created_at=when)
+            await maya.conversations.close(conversation.id)
             await rc.jobs.drain(timeout=120)
-            for job in await maya.memory.list_jobs(conversation_id=talk.id):
+            for job in await maya.memory.list_jobs(conversation_id=conversation.id):
                 counts = ", ".join(f"{count} {name}" for name, count in job.result.items() if count)
-                print(f"> {words}\n[{job.status.value}: {job.error or counts}]")
+                print(f"> {text}\n[{job.status.value}: {job.error or counts}]")
         show("\nToday:", await maya.memory.list_atoms(space.id))
         show("In February:", await maya.memory.list_atoms(space.id, valid_at="2026-02-01T00:00:00Z"))
 

@@ -20,7 +20,7 @@ def weather(city: str) -> str:
     return f"18 degrees and clear in {city}"
 
 
-def stand_in(request: ChatRequest) -> Step:
+def fallback_reply(request: ChatRequest) -> Step:
     """Look first, then answer with what was found."""
     last = request.messages[-1]
     if last.role == "tool":
@@ -28,14 +28,14 @@ def stand_in(request: ChatRequest) -> Step:
     return calls("weather", city="Lisbon", saying="Let me look. ")
 
 
-def choose_model(otherwise: Callable[[ChatRequest], Step] = stand_in) -> str | Model:
+def choose_model(fallback: Callable[[ChatRequest], Step] = fallback_reply) -> str | Model:
     """The name of the model that is at hand, or the stand-in."""
     chosen = chat.choose_model()
     if not chosen.is_offline:
         print(f"[{chosen.name}: {chosen.why}]")
         return chosen.name
     print("[a scripted stand-in answers: set a provider's key, such as ANTHROPIC_API_KEY, for a real model]")
-    return FunctionModel(otherwise, model="stand-in")
+    return FunctionModel(fallback, model="stand-in")
 
 
 def show(delta: object) -> None:
@@ -50,9 +50,9 @@ async def main() -> None:
     opts = ChatOptions(model=choose_model(), system="Be brief. Use the weather tool.", tools=[weather])
     print(f"> {question}")
     result = await run_loop_stream(opts, question, show)
-    ran = ", ".join(f"{r.name}: {r.content}" for step in result.steps for r in step.tool_results) or "none"
+    tool_runs = ", ".join(f"{r.name}: {r.content}" for step in result.steps for r in step.tool_results) or "none"
     tokens = result.usage.total_tokens or "not counted"
-    print(f"\n[tools run: {ran}; model calls: {len(result.steps)}; tokens: {tokens}]")
+    print(f"\n[tools run: {tool_runs}; model calls: {len(result.steps)}; tokens: {tokens}]")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from datetime import date
 
 from pydantic import BaseModel, Field
 
-from example_helpers import at_hand, converse, run
+from example_helpers import converse, run, with_available_model
 from tellback import END_ROUTE, Agent, CompositionMode
 from tellback.testing import FlowModel
 
-TAKES_IT = "the user takes a flight that was offered"
+ACCEPTS_OFFER = "the user takes a flight that was offered"
 
 
 class Flight(BaseModel):
@@ -71,7 +71,7 @@ def build() -> Agent:
         .transition_to(chat_state="Offer the flights found", canned_responses=["I found: {{flights}}. Shall I book?"])
     )
     # It books once, whatever is corrected later.
-    booked = offer.transition_to(tool_state=book_flight, condition=TAKES_IT, save_as="booking", repeat=False)
+    booked = offer.transition_to(tool_state=book_flight, condition=ACCEPTS_OFFER, save_as="booking", repeat=False)
     booked.transition_to(state=END_ROUTE)
 
     weather = agent.create_route(
@@ -85,16 +85,17 @@ def build() -> Agent:
     return agent
 
 
-def stand_in() -> FlowModel:
+def fallback_model() -> FlowModel:
     """Reads what the example says."""
     return FlowModel(
-        reads={"destination": r"\bto ([A-Z]\w+)", "city": r"\bin ([A-Z]\w+)"}, holds={TAKES_IT: ["take", "book it"]}
+        reads={"destination": r"\bto ([A-Z]\w+)", "city": r"\bin ([A-Z]\w+)"},
+        holds={ACCEPTS_OFFER: ["take", "book it"]},
     )
 
 
 async def main() -> None:
     """Talk."""
-    agent = at_hand(build(), stand_in())
+    agent = with_available_model(build(), fallback_model())
     response = await converse(
         agent,
         [

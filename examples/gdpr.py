@@ -20,16 +20,16 @@ from tellback.user import User
 SECRET = "My passport is in the blue drawer."
 
 
-async def tell(user: User, text: str) -> None:
+async def store_conversation(user: User, text: str) -> None:
     """A conversation that becomes a memory."""
     space = await user.memory.create_space("default", once=True)
-    talk = await user.conversations.create("chat")
-    await user.conversations.append_turn(talk.id, text, {"content": "I will remember that."})
-    await user.conversations.close(talk.id)
-    await user.memory.remember_conversation(space.id, talk.id)
+    conversation = await user.conversations.create("chat")
+    await user.conversations.append_turn(conversation.id, text, {"content": "I will remember that."})
+    await user.conversations.close(conversation.id)
+    await user.memory.remember_conversation(space.id, conversation.id)
 
 
-def traces(path: str, text: str) -> int:
+def count_occurrences(path: str, text: str) -> int:
     """How often a text is found in the bytes of the database and of its log."""
     files = [Path(path + end) for end in ("", "-wal", "-shm")]
     return sum(file.read_bytes().count(text.encode()) for file in files if file.exists())
@@ -39,9 +39,9 @@ async def main(path: str) -> None:
     """Article 15, and Article 17."""
     async with Tellback(path) as rc:
         maya, omar = rc.user("maya"), rc.user("omar")
-        await tell(maya, SECRET)
-        await tell(omar, "I live in Oslo.")
-        print(f"[in the file's bytes, {SECRET!r} is found: {traces(path, SECRET) > 0}]")
+        await store_conversation(maya, SECRET)
+        await store_conversation(omar, "I live in Oslo.")
+        print(f"[in the file's bytes, {SECRET!r} is found: {count_occurrences(path, SECRET) > 0}]")
 
         with tempfile.TemporaryFile() as file:  # or to="maya.zip"
             report = await maya.admin.export_user_data(to=file, format="zip")
@@ -53,9 +53,9 @@ async def main(path: str) -> None:
         erased = await maya.admin.delete_user_data(confirm=True)
         print(f"erased: {', '.join(f'{count} {name}' for name, count in erased.items() if count)}")
 
-        left = await maya.admin.export_user_data()
-        print(f"[of Maya, {sum(len(records) for records in left.values() if isinstance(records, list))} records left]")
-        print(f"[in the file's bytes, {SECRET!r} is found: {traces(path, SECRET) > 0}]")
+        data = await maya.admin.export_user_data()
+        print(f"[of Maya, {sum(len(records) for records in data.values() if isinstance(records, list))} records left]")
+        print(f"[in the file's bytes, {SECRET!r} is found: {count_occurrences(path, SECRET) > 0}]")
         # What is kept is that somebody was erased, by a hash that only those can check who know the id.
         subject = hashlib.sha256(json.dumps(["default", "default", "maya"], separators=(",", ":")).encode()).hexdigest()
         [event, *_] = reversed(await rc.events.read(types=["user.erased"]))

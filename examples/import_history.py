@@ -34,11 +34,11 @@ async def main(export: str, path: str) -> None:
             for hit in (await maya.memory.recall_by_topic(space.id, question, limit=1)).hits:
                 source = await maya.conversations.message(hit.atom.source_message_ids[0])
                 assert source is not None
-                talk = await maya.conversations.get(source.conversation_id)
-                assert talk is not None
-                print(f"{hit.atom.text}\n  [from {talk.title!r}, {source.created_at:%Y-%m-%d}]")
+                conversation = await maya.conversations.get(source.conversation_id)
+                assert conversation is not None
+                print(f"{hit.atom.text}\n  [from {conversation.title!r}, {source.created_at:%Y-%m-%d}]")
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    run(main(given[0] if given else str(SAMPLE), given[1] if len(given) > 1 else "imported.db"))
+    arguments = sys.argv[1:]
+    run(main(arguments[0] if arguments else str(SAMPLE), arguments[1] if len(arguments) > 1 else "imported.db"))

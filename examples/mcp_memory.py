@@ -31,15 +31,15 @@ async def main(path: str) -> None:
             assert result.structured_content is not None, result.content
             return result.structured_content
 
-        kept = await call("remember", text="Maya lives in Porto.", category="FACT")
-        print(f"remember: {kept['memory']['text']}")
-        atom_id = kept["memory"]["id"]
-        moved = await call("remember", text="Maya lives in Lisbon.", category="FACT", replaces=atom_id)
-        print(f"remember: {moved['memory']['text']}")
-        found = await call("recall", query="Where does Maya live?")
-        print(f"recall: {[each['text'] for each in found['memories']]}")
-        changed = await call("timeline", query="where Maya lives")
-        print(f"timeline: {[each['text'] for each in changed['memories']]}")
+        stored = await call("remember", text="Maya lives in Porto.", category="FACT")
+        print(f"remember: {stored['memory']['text']}")
+        atom_id = stored["memory"]["id"]
+        replaced = await call("remember", text="Maya lives in Lisbon.", category="FACT", replaces=atom_id)
+        print(f"remember: {replaced['memory']['text']}")
+        recalled = await call("recall", query="Where does Maya live?")
+        print(f"recall: {[memory['text'] for memory in recalled['memories']]}")
+        timeline = await call("timeline", query="where Maya lives")
+        print(f"timeline: {[memory['text'] for memory in timeline['memories']]}")
 
 
 if __name__ == "__main__":

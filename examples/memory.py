@@ -10,11 +10,11 @@ import sys
 
 from tellback import Tellback, TellbackError
 
-SAID = (
+TURNS = (
     ("I moved to Lisbon in March, and I'm vegetarian now.", "How do you like the city?"),
     ("Love it. My sister Ana visits in two weeks, she is allergic to peanuts.", "I will keep that in mind."),
 )
-ASKED = ("Where does Maya live?", "What must Ana not eat?", "Who is coming to visit?")
+QUESTIONS = ("Where does Maya live?", "What must Ana not eat?", "Who is coming to visit?")
 
 
 async def main(path: str) -> None:
@@ -22,14 +22,16 @@ async def main(path: str) -> None:
     async with Tellback(path) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("talks", once=True)
-        talk = await maya.conversations.create("chat", metadata={"speakers": {"user": "Maya", "assistant": "Wanda"}})
-        for said, answered in SAID:
-            await maya.conversations.append_turn(talk.id, said, {"content": answered})
-        await maya.conversations.close(talk.id)
-        atoms = await maya.memory.remember_conversation(space.id, talk.id)
+        conversation = await maya.conversations.create(
+            "chat", metadata={"speakers": {"user": "Maya", "assistant": "Wanda"}}
+        )
+        for text, answer in TURNS:
+            await maya.conversations.append_turn(conversation.id, text, {"content": answer})
+        await maya.conversations.close(conversation.id)
+        atoms = await maya.memory.remember_conversation(space.id, conversation.id)
         print(f"[{len(atoms)} turns remembered in {path}]")
 
-        for question in ASKED:
+        for question in QUESTIONS:
             hit = (await maya.memory.recall_by_topic(space.id, question, limit=1)).hits[0]
             source = await maya.conversations.message(hit.atom.source_message_ids[0])
             assert source is not None

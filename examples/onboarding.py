@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from example_helpers import at_hand, converse, run
+from example_helpers import converse, run, with_available_model
 from tellback import END_ROUTE, Agent, CompositionMode
 from tellback.testing import FlowModel
 
@@ -36,7 +36,7 @@ def is_business(data: Mapping[str, Any]) -> bool:
     return bool(data["kind"] == "business")
 
 
-def holder(data: Mapping[str, Any]) -> dict[str, Any]:
+def account_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
     """The tool's arguments: what belongs to the branch, not what was said in the other one."""
     return {"name": data["name"], "kind": data["kind"], "holder": data["company" if is_business(data) else "name"]}
 
@@ -67,22 +67,22 @@ def build() -> Agent:
         canned_responses=["A phone number, if you like?"],
     )
     birthday.transition_to(state=phone)
-    made = phone.transition_to(tool_state=create_account, arguments=holder)
-    made.transition_to(
+    created = phone.transition_to(tool_state=create_account, arguments=account_arguments)
+    created.transition_to(
         chat_state="Show what was set up, and ask whether it is right",
         canned_responses=["Your {{kind}} account is ready. Is everything right?"],
     ).transition_to(state=END_ROUTE)
     return agent
 
 
-def stand_in() -> FlowModel:
+def fallback_model() -> FlowModel:
     """Reads what the example says."""
     return FlowModel(reads={"name": r"I'm (\w+)", "company": r"called (\w+)"})
 
 
 async def main() -> None:
     """Talk."""
-    agent = at_hand(build(), stand_in())
+    agent = with_available_model(build(), fallback_model())
     response = await converse(
         agent,
         [
@@ -96,8 +96,8 @@ async def main() -> None:
         ],
     )
     print(f"\n{dict(response.session.extracted)}")
-    for ran in response.session.progress.runs.values():
-        print(ran.content)
+    for tool_run in response.session.progress.runs.values():
+        print(tool_run.content)
 
 
 if __name__ == "__main__":

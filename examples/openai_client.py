@@ -11,31 +11,31 @@ provider answers.
 from openai import AsyncOpenAI
 
 from example_helpers import run
-from server_client import serving
+from server_client import run_server
 from tellback import Tellback
 
-SAID, ASKED = "I moved to Lisbon in March, and I am vegetarian now.", "Am I vegetarian?"
+STATEMENT, QUESTION = "I moved to Lisbon in March, and I am vegetarian now.", "Am I vegetarian?"
 
 
 async def main() -> None:
     """A server here; a program that knows nothing of Tellback."""
-    async with Tellback(":memory:", model="auto") as rc, serving(rc) as url:
+    async with Tellback(":memory:", model="auto") as rc, run_server(rc) as url:
         key = await rc.keys.create("app", tenant_id="acme")
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key.secret) as client:
-            answer = await client.chat.completions.with_raw_response.create(
-                model="tellback", messages=[{"role": "user", "content": SAID}], user="maya"
+            response = await client.chat.completions.with_raw_response.create(
+                model="tellback", messages=[{"role": "user", "content": STATEMENT}], user="maya"
             )
-            reply = answer.parse()
-            print(f"> {SAID}\n{reply.choices[0].message.content}")
+            reply = response.parse()
+            print(f"> {STATEMENT}\n{reply.choices[0].message.content}")
 
             # Conversations close by themselves when nothing is said for an hour. Here, an hour has passed.
             maya = rc.user("maya", tenant_id="acme")
-            await maya.conversations.close(answer.headers["X-Tellback-Conversation"])
+            await maya.conversations.close(response.headers["X-Tellback-Conversation"])
             await rc.jobs.drain(timeout=120)
 
-            print(f"\n> {ASKED}")
+            print(f"\n> {QUESTION}")
             async with client.chat.completions.stream(
-                model="tellback", messages=[{"role": "user", "content": ASKED}], user="maya"
+                model="tellback", messages=[{"role": "user", "content": QUESTION}], user="maya"
             ) as stream:
                 async for event in stream:
                     if event.type == "content.delta":

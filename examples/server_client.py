@@ -23,27 +23,27 @@ from tellback.server import create_app
 from tellback.testing import FunctionModel, Step, says
 from tellback.turns.types import TurnResult
 
-SAID, ASKED = "I'm Maya. I moved to Lisbon, and I'm vegetarian now.", "Where should I eat tonight?"
+STATEMENT, QUESTION = "I'm Maya. I moved to Lisbon, and I'm vegetarian now.", "Where should I eat tonight?"
 
 
-def stand_in(asked: ChatRequest) -> Step:
+def fallback_reply(request: ChatRequest) -> Step:
     """Answer as a model might, from what the prompt remembers."""
-    if "eat" not in message_text(asked.messages[-1]):
+    if "eat" not in message_text(request.messages[-1]):
         return says("Noted.")
-    return says("Try Ao 26: it is vegetarian." if "vegetarian" in (asked.system or "") else "What do you like?")
+    return says("Try Ao 26: it is vegetarian." if "vegetarian" in (request.system or "") else "What do you like?")
 
 
 @asynccontextmanager
-async def serving(rc: Tellback) -> AsyncIterator[str]:
+async def run_server(rc: Tellback) -> AsyncIterator[str]:
     """The URL of a server, for as long as it is needed. `tellback serve` does this, and more."""
-    bound = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(rc, opens=False), log_level="warning", ws="none"))
-    running = asyncio.create_task(server.serve(sockets=[bound]))
+    server_task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        await running
+        await server_task
 
 
 async def chat(user: RemoteUser, text: str, namespace: str) -> str:
@@ -68,22 +68,22 @@ async def main() -> None:
     # The stand-in cannot extract facts: what was said is remembered word for word then.
     extractor = "verbatim" if isinstance(model, FunctionModel) else None
     if isinstance(model, FunctionModel):
-        model = FunctionModel(stand_in, model="stand-in")
+        model = FunctionModel(fallback_reply, model="stand-in")
 
-    async with Tellback(":memory:", model=model, extractor=extractor) as rc, serving(rc) as url:
+    async with Tellback(":memory:", model=model, extractor=extractor) as rc, run_server(rc) as url:
         acme = await rc.keys.create("app", name="acme's web site", tenant_id="acme")
         other = await rc.keys.create("app", name="another company's", tenant_id="globex")
 
         async with TellbackClient(url, acme.secret) as client:
             maya = client.user("maya")
-            conversation_id = await chat(maya, SAID, "chat")
+            conversation_id = await chat(maya, STATEMENT, "chat")
             await maya.conversations.close(conversation_id)
             async with aclosing(client.events.subscribe(user_id="maya")) as events:
                 async for event in events:
                     print(f"  [{event.type}]")
                     if event.type in ("extraction.completed", "extraction.failed"):
                         break
-            await chat(maya, ASKED, "dinner")
+            await chat(maya, QUESTION, "dinner")
 
         async with TellbackClient(url, other.secret) as client:
             maya = client.user("maya")

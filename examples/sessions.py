@@ -11,7 +11,7 @@ from datetime import date
 
 from pydantic import BaseModel, Field
 
-from example_helpers import at_hand, run, show
+from example_helpers import run, show, with_available_model
 from tellback import (
     END_ROUTE,
     Agent,
@@ -25,7 +25,7 @@ from tellback import (
 )
 from tellback.testing import FlowModel
 
-SAID = ("I want to send a parcel to Lisbon", "3 kilos, and it can be fetched on 2026-12-01")
+MESSAGES = ("I want to send a parcel to Lisbon", "3 kilos, and it can be fetched on 2026-12-01")
 
 
 class Parcel(BaseModel):
@@ -68,11 +68,11 @@ def build(persistence: Persistence) -> Agent:
 
 async def open_session(persistence: Persistence) -> tuple[SessionState, int]:
     """The session that is still active and how many turns it has, or a new one."""
-    found = await persistence.find_active_session(agent_name="Paula")
-    if found is None:
+    active = await persistence.find_active_session(agent_name="Paula")
+    if active is None:
         _, state = await persistence.create_session_with_state(agent_name="Paula", initial_data={"channel": "shell"})
         return state, 0
-    return session_data_to_state(found.id, found), found.version
+    return session_data_to_state(active.id, active), active.version
 
 
 async def print_stored(persistence: Persistence, row: SessionData | None) -> None:
@@ -81,17 +81,19 @@ async def print_stored(persistence: Persistence, row: SessionData | None) -> Non
     gathered = row.collected_data["extracted"]
     print(f"[stored: version {row.version}, {row.status}, {row.message_count} messages, gathered {gathered}]")
     for message in await persistence.get_session_messages(row.id):
-        ran = "".join(f" [ran {call['tool_name']}]" for call in message.tool_calls)
-        print(f"  {message.position} {message.role}: {message.content}{ran}")
+        tool_text = "".join(f" [ran {call['tool_name']}]" for call in message.tool_calls)
+        print(f"  {message.position} {message.role}: {message.content}{tool_text}")
 
 
 async def main(path: str) -> None:
     """Say the next thing."""
     async with Persistence(SqliteAdapter(path), user_id="maya") as persistence:
-        agent = at_hand(build(persistence), FlowModel(reads={"city": r"to ([A-Z]\w+)", "kilos": r"(\d+) kilos"}))
-        session, said = await open_session(persistence)
-        print(f"[{session.id} in {path}: {said} turns so far]")
-        text = SAID[min(said, len(SAID) - 1)]
+        agent = with_available_model(
+            build(persistence), FlowModel(reads={"city": r"to ([A-Z]\w+)", "kilos": r"(\d+) kilos"})
+        )
+        session, turn_count = await open_session(persistence)
+        print(f"[{session.id} in {path}: {turn_count} turns so far]")
+        text = MESSAGES[min(turn_count, len(MESSAGES) - 1)]
         print(f"> {text}")
         response = await agent.respond(text, session, sender=Identity("maya"))
         show(response)

@@ -17,40 +17,40 @@ from tellback.user import User
 QUESTIONS = ("I'm Maya, and I fly to Lisbon tomorrow.", "Do I need a coat there?")
 
 
-def stand_in(request: ChatRequest) -> Step:
+def fallback_reply(request: ChatRequest) -> Step:
     """Look up the weather when asked for it, and quote the log otherwise."""
     last = request.messages[-1]
     if last.role == "tool":
         return says(f"No, it is {last.content}.")
     if "coat" in message_text(last) and request.tools:
         return calls("weather", city="Lisbon")
-    said = [message_text(message) for message in request.messages if message.role == "user"]
-    return says(f"So far you have told me {len(said)} thing(s), first of all: {said[0]!r}")
+    user_texts = [message_text(message) for message in request.messages if message.role == "user"]
+    return says(f"So far you have told me {len(user_texts)} thing(s), first of all: {user_texts[0]!r}")
 
 
-async def conversation_of(user: User) -> Conversation:
+async def open_conversation(user: User) -> Conversation:
     """The conversation that is still open, or a new one."""
-    found = await user.conversations.list("travel", status="open", limit=1)
-    return found[0] if found else await user.conversations.create("travel", title="Trip to Lisbon")
+    conversations = await user.conversations.list("travel", status="open", limit=1)
+    return conversations[0] if conversations else await user.conversations.create("travel", title="Trip to Lisbon")
 
 
 async def main(path: str) -> None:
     """Say two things, streamed and stored as they come."""
     model = choose_model()
     if isinstance(model, FunctionModel):
-        model = FunctionModel(stand_in, model="stand-in")
+        model = FunctionModel(fallback_reply, model="stand-in")
     # The stand-in cannot summarise; without a model, Tellback picks the sentences that say most.
     async with Tellback(path, model=model if isinstance(model, str) else None) as rc:
         maya = rc.user("maya")
-        talk = await conversation_of(maya)
-        print(f"[{talk.id} in {path}: {talk.last_seq} messages so far]")
+        conversation = await open_conversation(maya)
+        print(f"[{conversation.id} in {path}: {conversation.last_seq} messages so far]")
         for question in QUESTIONS:
             print(f"> {question}")
-            async for item in maya.conversations.stream_turn(talk.id, model, question, tools=[weather]):
+            async for item in maya.conversations.stream_turn(conversation.id, model, question, tools=[weather]):
                 if isinstance(item, TextDelta):
                     print(item.text, end="", flush=True)
             print()
-        summary = await maya.conversations.refresh_rolling_summary(talk.id)
+        summary = await maya.conversations.refresh_rolling_summary(conversation.id)
         print(f"[in short:]\n{summary.rolling_summary}")
 
 

@@ -9,7 +9,7 @@ import logging
 
 from pydantic import BaseModel
 
-from example_helpers import at_hand, converse, run, show
+from example_helpers import converse, run, show, with_available_model
 from tellback import END_ROUTE, Agent, CompositionMode, tool
 from tellback.errors import ToolError
 from tellback.testing import FlowModel
@@ -81,7 +81,7 @@ def build() -> Agent:
     return agent
 
 
-def stand_in() -> FlowModel:
+def fallback_model() -> FlowModel:
     """Reads what the example says."""
     return FlowModel(reads={"order": r"\b(A-\d+)", "reason": r"\b(broken|too late)\b"})
 
@@ -89,20 +89,20 @@ def stand_in() -> FlowModel:
 async def main() -> None:
     """Three customers."""
     logging.getLogger("tellback.tools").setLevel(logging.ERROR)  # an order that is not there is no surprise here
-    agent = at_hand(build(), stand_in())
+    agent = with_available_model(build(), fallback_model())
     await converse(agent, ["I want my money back", "Order A-100 came broken"])
 
     print("\nAnother customer:")
-    waiting = await converse(agent, ["A refund for A-999, it was broken", "Sorry, it is A-200", "Any news?"])
-    for call in waiting.pending:
+    response = await converse(agent, ["A refund for A-999, it was broken", "Sorry, it is A-200", "Any news?"])
+    for call in response.pending:
         print(f"  [a person approves {call.name}{dict(call.input)}]")
     # Perhaps hours later, in another process: the session says what waits.
-    show(await agent.respond(session=waiting.session, approvals={call.id: True for call in waiting.pending}))
+    show(await agent.respond(session=response.session, approvals={call.id: True for call in response.pending}))
 
     print("\nA third one:")
-    waiting = await converse(agent, ["A refund for A-200, it came too late"])
+    response = await converse(agent, ["A refund for A-200, it came too late"])
     denial = {"approved": False, "reason": "it came in time"}
-    show(await agent.respond(session=waiting.session, approvals={call.id: denial for call in waiting.pending}))
+    show(await agent.respond(session=response.session, approvals={call.id: denial for call in response.pending}))
 
 
 if __name__ == "__main__":

@@ -31,16 +31,16 @@ def pay_back(order: str) -> str:
     return f"{ORDERS[order]} euros for {order} are on their way"
 
 
-def stand_in(asked: ChatRequest) -> Step:
+def fallback_reply(request: ChatRequest) -> Step:
     """Read the instructions, look the order up, and do what they say."""
-    last = asked.messages[-1]
-    question = next(message_text(each) for each in reversed(asked.messages) if each.role == "user")
+    last = request.messages[-1]
+    question = next(message_text(message) for message in reversed(request.messages) if message.role == "user")
     order = "A-100" if "A-100" in question else "A-200"
     if last.role == "user":
         return calls("read_skill", name="refunds")
     if last.name == "read_skill":
         return calls("look_up", order=order)
-    if last.name == "look_up" and ORDERS[order] <= 50 and "Up to 50 euros" in str(asked.messages):
+    if last.name == "look_up" and ORDERS[order] <= 50 and "Up to 50 euros" in str(request.messages):
         return calls("pay_back", order=order)
     if last.name == "pay_back":
         return says(f"{message_text(last)}, and arrive within three days.")
@@ -52,12 +52,12 @@ async def main() -> None:
     skills = load_skills(SKILLS)
     print(f"[skills: {', '.join(skill.name for skill in skills)}]")
     opts = ChatOptions(
-        model=choose_model(stand_in), system="You are the support desk.", tools=[look_up, pay_back], skills=skills
+        model=choose_model(fallback_reply), system="You are the support desk.", tools=[look_up, pay_back], skills=skills
     )
     for question in QUESTIONS:
         result = await run_loop(opts, question)
-        ran = [call.name for step in result.steps for call in step.reply.tool_calls]
-        print(f"> {question}\n{result}\n  [{', '.join(ran)}]")
+        tool_names = [call.name for step in result.steps for call in step.reply.tool_calls]
+        print(f"> {question}\n{result}\n  [{', '.join(tool_names)}]")
 
 
 if __name__ == "__main__":

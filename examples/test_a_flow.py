@@ -11,14 +11,14 @@ import sys
 
 import pytest
 
-from flight_booking import TAKES_IT, build
+from flight_booking import ACCEPTS_OFFER, build
 from tellback.testing import Dialogue, FlowModel, SimulatedUser, says, simulate, understands
 
 
 def test_who_says_all_at_once_is_asked_nothing() -> None:
     """Three facts in one message: the flights are searched at once."""
 
-    async def talk() -> None:
+    async def run_dialogue() -> None:
         dialogue = Dialogue(build())
         await dialogue.says(
             "Two of us to Rome on December 1",
@@ -27,13 +27,13 @@ def test_who_says_all_at_once_is_asked_nothing() -> None:
         )
         dialogue.expect(state="Offer the flights found", tools=["search_flights"], asks=[])
 
-    asyncio.run(talk())
+    asyncio.run(run_dialogue())
 
 
 def test_a_change_of_mind_searches_again_and_books_only_what_was_agreed() -> None:
     """Oslo instead of Rome: what else was said stays, and nothing is booked before a yes."""
 
-    async def talk() -> None:
+    async def run_dialogue() -> None:
         dialogue = Dialogue(build())
         await dialogue.says(
             "Two of us to Rome on December 1",
@@ -42,10 +42,10 @@ def test_a_change_of_mind_searches_again_and_books_only_what_was_agreed() -> Non
         )
         await dialogue.says("No, Oslo", understands(destination="Oslo"), says("TP1 to Oslo, 124 euros."))
         dialogue.expect(data={"destination": "Oslo", "passengers": 2}, tools=["search_flights"])
-        await dialogue.says("I take it", understands(holds=[TAKES_IT]), says("Booked."))
+        await dialogue.says("I take it", understands(holds=[ACCEPTS_OFFER]), says("Booked."))
         dialogue.expect(tools=["book_flight"])
 
-    asyncio.run(talk())
+    asyncio.run(run_dialogue())
 
 
 @pytest.mark.parametrize("eager", [0, 3])
@@ -53,9 +53,9 @@ def test_any_user_gets_there(eager: int) -> None:
     """A user who answers what is asked, or says more than that: both end up with the flights offered."""
     facts = {"destination": "Rome", "departure": "2026-12-01", "passengers": "2"}
     model = FlowModel(routes={"Book a flight": ["fly"]})
-    done = asyncio.run(simulate(build().with_model(model), SimulatedUser("I want to fly", facts, eager=eager)))
-    ran = [call.name for each in done.exchanges for call in each.response.tool_calls]
-    assert "search_flights" in ran, str(done)
+    simulation = asyncio.run(simulate(build().with_model(model), SimulatedUser("I want to fly", facts, eager=eager)))
+    tool_names = [call.name for exchange in simulation.exchanges for call in exchange.response.tool_calls]
+    assert "search_flights" in tool_names, str(simulation)
 
 
 if __name__ == "__main__":

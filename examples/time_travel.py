@@ -30,8 +30,8 @@ async def main() -> None:
         now = JUNE
 
         async def ask(valid_at: datetime | None = None, known_at: datetime | None = None) -> str:
-            found = await memory.recall_by_topic(space.id, QUESTION, limit=1, valid_at=valid_at, known_at=known_at)
-            return found.hits[0].atom.text if found.hits else "nothing is known"
+            recalled = await memory.recall_by_topic(space.id, QUESTION, limit=1, valid_at=valid_at, known_at=known_at)
+            return recalled.hits[0].atom.text if recalled.hits else "nothing is known"
 
         print(f"> {QUESTION}")
         print(f"today: {await ask()}")

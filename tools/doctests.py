@@ -38,11 +38,11 @@ class Doctests(griffe.Extension):
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Called by griffe for each class."""
         for name, member in list(cls.members.items()):
-            if (member.is_special and name != "__init__") or _is_a_parameter(cls, member):
+            if (member.is_special and name != "__init__") or _is_parameter(cls, member):
                 cls.del_member(name)
 
 
-def _is_a_parameter(cls: griffe.Class, member: griffe.Object | griffe.Alias) -> bool:
+def _is_parameter(cls: griffe.Class, member: griffe.Object | griffe.Alias) -> bool:
     """Whether that is `self.name = name` without a word on it: the parameter is in the signature."""
     is_set = isinstance(member, griffe.Attribute) and member.docstring is None and member.value is not None
     return is_set and "dataclass" not in cls.labels and any(member.name == each.name for each in cls.parameters)

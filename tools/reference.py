@@ -22,19 +22,19 @@ PAGES = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference.py from the code. -->"
 
 
-def exported() -> str:
+def build_exports_page() -> str:
     """The page of what `tellback` exports, by the module it comes from."""
-    homes: dict[str, list[str]] = {}
+    names_by_module: dict[str, list[str]] = {}
     for name in tellback.__all__:
         if name != "__version__":
-            homes.setdefault(tellback._MODULE_BY_NAME[name], []).append(name)
+            names_by_module.setdefault(tellback._MODULE_BY_NAME[name], []).append(name)
     parts = [
         "# What `tellback` exports",
         NOTE,
         "`from tellback import …`: the names that most programs need, loaded when first used.",
     ]
-    for module in sorted(homes):
-        rows = [f"| [`{name}`][{explained_at(name)}] | {_summary(name)} |" for name in homes[module]]
+    for module in sorted(names_by_module):
+        rows = [f"| [`{name}`][{explained_at(name)}] | {_summary(name)} |" for name in names_by_module[module]]
         parts += [f"## From `{module}`", "\n".join(["| name | what it is |", "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 
@@ -50,23 +50,23 @@ def explained_at(name: str) -> str:
     return f"{path}.{name}" if path in sys.modules else path
 
 
-def commands() -> str:
+def build_commands_page() -> str:
     """The page of the command line."""
     parts = [
         "# The command `tellback`",
         NOTE,
         "`pip install 'tellback[cli]'`. `tellback COMMAND --help` says the same as this page.",
     ]
-    for path, command in walk(typer.main.get_command(app)):
+    for path, command in walk_commands(typer.main.get_command(app)):
         parts += [f"## `{' '.join(path)}`", _prose(command.help or "")]
-        if shown := re.findall(r"^\s*(\$ .+)$", (command.epilog or "").replace("\\[", "["), re.MULTILINE):
-            parts.append("\n".join(["```console", *shown, "```"]))
-        if rows := [row for parameter in command.params if (row := _row(parameter))]:
+        if examples := re.findall(r"^\s*(\$ .+)$", (command.epilog or "").replace("\\[", "["), re.MULTILINE):
+            parts.append("\n".join(["```console", *examples, "```"]))
+        if rows := [row for parameter in command.params if (row := _parameter_row(parameter))]:
             parts.append("\n".join(["| | |", "|---|---|", *rows]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def walk(command: Any, path: tuple[str, ...] = ("tellback",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+def walk_commands(command: Any, path: tuple[str, ...] = ("tellback",)) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that runs something, with the words it is called by."""
     groups = getattr(command, "commands", None)
     if groups is None:
@@ -74,15 +74,15 @@ def walk(command: Any, path: tuple[str, ...] = ("tellback",)) -> Iterator[tuple[
         return
     for name, inner in groups.items():
         if not inner.hidden:
-            yield from walk(inner, (*path, name))
+            yield from walk_commands(inner, (*path, name))
 
 
-def _row(parameter: Any) -> str | None:
+def _parameter_row(parameter: Any) -> str | None:
     if getattr(parameter, "hidden", False) or parameter.name == "help":
         return None
     is_option = parameter.opts[0].startswith("-")
     names = parameter.opts + parameter.secondary_opts if is_option else [parameter.name.upper()]
-    told = [
+    sentences = [
         _prose(getattr(parameter, "help", None) or ""),
         f"One of {choices}." if (choices := _choices(parameter)) else "",
         "May be given often." if getattr(parameter, "multiple", False) else "",
@@ -90,7 +90,7 @@ def _row(parameter: Any) -> str | None:
         "Must be given." if parameter.required else "",
         f"In the environment: {variable}." if (variable := _variable(parameter)) else "",
     ]
-    cells = [", ".join(f"`{name}`" for name in names), " ".join(filter(None, told))]
+    cells = [", ".join(f"`{name}`" for name in names), " ".join(filter(None, sentences))]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -107,8 +107,8 @@ def _default(parameter: Any) -> str:
         return ""
     if default is True:
         return f"`{parameter.opts[0]}`"
-    shown = default.value if isinstance(default, enum.Enum) else default
-    return f"`{f'{shown:g}' if isinstance(shown, float) else shown}`"
+    value = default.value if isinstance(default, enum.Enum) else default
+    return f"`{f'{value:g}' if isinstance(value, float) else value}`"
 
 
 def _variable(parameter: Any) -> str:
@@ -131,7 +131,7 @@ def _summary(name: str) -> str:
     return re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0].replace("|", "\\|")
 
 
-WRITERS = {"tellback.md": exported, "cli.md": commands}
+WRITERS = {"tellback.md": build_exports_page, "cli.md": build_commands_page}
 
 if __name__ == "__main__":
     for name, write in WRITERS.items():

@@ -38,19 +38,19 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 STATES = ("Ask in which town", "Ask on which day", "Ask how many", "Read everything back and ask whether it is right")
 GUIDELINES = 100
 CONDITIONAL = 80
-HELD = (3, 17, 42)
+TRUE_CONDITIONS = (3, 17, 42)
 """Numbers of the conditions that hold in every turn."""
 
 NAME = "Wanda"
 GOAL = "Get things done for people who call."
 REPLY = "Gladly. " + "This is what the next step is about, as you asked. " * 4
 PIECES = tuple(f"word{index} " for index in range(100))
-STREAMED = "".join(PIECES)
+STREAMED_TEXT = "".join(PIECES)
 TURNS = 6
 CALLS = 2
 """To the model, in a turn: it reads, and it replies."""
 WARM_UP = 3
-BEFORE = 20
+EARLIER_COUNT = 20
 """Messages that a conversation holds when it begins here."""
 
 
@@ -59,7 +59,7 @@ class RouteSpec:
     """A route as every contender is given it."""
 
     title: str
-    about: str
+    description: str
     condition: str
 
 
@@ -68,16 +68,16 @@ class Turn:
     """A message, how it is to be read, and where it leads: which route, which of its states (None: it is completed),
     and with which values."""
 
-    said: str
+    message: str
     scores: Mapping[str, int]
-    meant: str
-    stated: Mapping[str, Any]
+    route: str
+    values: Mapping[str, Any]
     state: int | None
     known: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Came:
+class TurnOutcome:
     """Where a turn led, in the same terms, and what was said."""
 
     text: str
@@ -88,7 +88,7 @@ class Came:
 
 
 @dataclass(frozen=True)
-class Sent:
+class PromptSize:
     """How many characters a call to the model had: the prompt, and the schema that the answer must fit."""
 
     prompt: int
@@ -96,18 +96,18 @@ class Sent:
 
 
 @cache
-def routes(count: int) -> tuple[RouteSpec, ...]:
+def build_routes(count: int) -> tuple[RouteSpec, ...]:
     """So many routes, no two alike."""
-    found = []
+    specs = []
     for index in range(count):
         cycle, verb = divmod(index, len(VERBS))
-        what = f"{VERBS[verb]} a {THINGS[(cycle + verb) % len(THINGS)]}"
-        about = f"Takes the order to {what} and its details."
-        found.append(RouteSpec(what.capitalize(), about, f"the user wants to {what}"))
-    return tuple(found)
+        wish = f"{VERBS[verb]} a {THINGS[(cycle + verb) % len(THINGS)]}"
+        description = f"Takes the order to {wish} and its details."
+        specs.append(RouteSpec(wish.capitalize(), description, f"the user wants to {wish}"))
+    return tuple(specs)
 
 
-def guideline(number: int) -> tuple[str | None, str]:
+def build_guideline(number: int) -> tuple[str | None, str]:
     """When, and what to do; the first ones are conditional."""
     action = f"Mention rule {number} of the house, in one short sentence, before anything else is asked."
     if number > CONDITIONAL:
@@ -115,56 +115,70 @@ def guideline(number: int) -> tuple[str | None, str]:
     return f"the user speaks of matter {number}, or of something that is much like it", action
 
 
-def turns(count: int, number: int) -> tuple[Turn, ...]:
+def build_turns(count: int, number: int) -> tuple[Turn, ...]:
     """What is said in the conversation of that number, among so many routes."""
-    specs = routes(count)
+    specs = build_routes(count)
     main = specs[number * 7 % count]
     other = specs[(number * 7 + 1 + number % (count - 1)) % count]
-    place, second, day, how_many = f"Town{number}", f"Port{number}", "2031-12-01", 1 + number % 9
-    here, there = {main.title: 90}, {other.title: 90, main.title: 20}
-    stays, back = {main.title: 85}, {main.title: 90, other.title: 10}
-    whole = {"place": place, "day": day, "count": how_many}
-    moved = {**whole, "place": second}
-    rest = {"day": day, "count": how_many}
+    place, other_place, day, amount = f"Town{number}", f"Port{number}", "2031-12-01", 1 + number % 9
+    entry_scores, detour_scores = {main.title: 90}, {other.title: 90, main.title: 20}
+    stay_scores, return_scores = {main.title: 85}, {main.title: 90, other.title: 10}
+    all_values = {"place": place, "day": day, "count": amount}
+    corrected_values = {**all_values, "place": other_place}
+    remaining_values = {"day": day, "count": amount}
     return (
-        Turn(f"Good morning, I would like to {_what(main)}.", here, main.title, {}, 0, {}),
-        Turn(f"In {place}, please.", stays, main.title, {"place": place}, 1, {"place": place}),
+        Turn(f"Good morning, I would like to {_wish(main)}.", entry_scores, main.title, {}, 0, {}),
+        Turn(f"In {place}, please.", stay_scores, main.title, {"place": place}, 1, {"place": place}),
         Turn(
-            f"Wait, first I want to {_what(other)}, in {second}.",
-            there,
+            f"Wait, first I want to {_wish(other)}, in {other_place}.",
+            detour_scores,
             other.title,
-            {"place": second},
+            {"place": other_place},
             1,
-            {"place": second},
+            {"place": other_place},
         ),
-        Turn(f"Now {_what(main)}: {how_many}, on the first of December 2031.", back, main.title, rest, 3, whole),
-        Turn(f"No, not in {place}: in {second}.", stays, main.title, {"place": second}, 3, moved),
-        Turn("Yes, that is right.", stays, main.title, {}, None, moved),
+        Turn(
+            f"Now {_wish(main)}: {amount}, on the first of December 2031.",
+            return_scores,
+            main.title,
+            remaining_values,
+            3,
+            all_values,
+        ),
+        Turn(
+            f"No, not in {place}: in {other_place}.",
+            stay_scores,
+            main.title,
+            {"place": other_place},
+            3,
+            corrected_values,
+        ),
+        Turn("Yes, that is right.", stay_scores, main.title, {}, None, corrected_values),
     )
 
 
-def _what(spec: RouteSpec) -> str:
+def _wish(spec: RouteSpec) -> str:
     return spec.title.lower()
 
 
-def earlier() -> list[str]:
+def earlier_messages() -> list[str]:
     """What was said before, the user's and the agent's in turn."""
-    return [f"{index:03d} says something about the weather of the day, as people do." for index in range(BEFORE)]
+    return [f"{index:03d} says something about the weather of the day, as people do." for index in range(EARLIER_COUNT)]
 
 
 @dataclass
-class Seen:
+class CallLog:
     """What the fake model was sent, call by call, and how it reads the message of the turn that runs."""
 
     calls: list[Any] = field(default_factory=list)
     reading: Any = None
 
 
-class Guide(Protocol):
+class RouteAgent(Protocol):
     """A library, or what was put together with it, that leads conversations along routes."""
 
     @property
-    def seen(self) -> Seen: ...
+    def call_log(self) -> CallLog: ...
 
     async def open(self, kind: str, count: int, folder: Path) -> None:
         """Be ready for a batch with so many routes, in an empty folder."""
@@ -176,17 +190,17 @@ class Guide(Protocol):
         """How the model answers when it is asked what a message means: made before the clock starts."""
         ...
 
-    async def begin(self, texts: Sequence[str]) -> Any:
+    async def create_conversation(self, texts: Sequence[str]) -> Any:
         """A new conversation that holds these messages."""
         ...
 
     async def turn(self, conversation: Any, text: str) -> Any: ...
 
-    def came(self, outcome: Any) -> Came: ...
+    def to_outcome(self, result: Any) -> TurnOutcome: ...
 
-    def sent(self, call: Any) -> Sent: ...
+    def prompt_size(self, call: Any) -> PromptSize: ...
 
-    async def kept(self, conversation: Any) -> int | None:
+    async def stored_count(self, conversation: Any) -> int | None:
         """How many messages of a conversation are stored; None if that is the caller's business."""
         ...
 
@@ -195,8 +209,8 @@ class Guide(Protocol):
 class Batches:
     """The batches of a worker, and how many conversations it has held."""
 
-    guide: Guide
-    talks: int = 0
+    agent: RouteAgent
+    conversation_count: int = 0
 
     async def warm_up(self, request: dict[str, Any]) -> dict[str, Any]:
         await self.run(request, WARM_UP)
@@ -207,51 +221,53 @@ class Batches:
         folder = Path(request["folder"]) / "batch"
         folder.mkdir(parents=True)
         try:
-            await self.guide.open(request["kind"], request["routes"], folder)
-            return await self._measured(request, count)
+            await self.agent.open(request["kind"], request["routes"], folder)
+            return await self._measure(request, count)
         finally:
-            await self.guide.close()
+            await self.agent.close()
             shutil.rmtree(folder)
 
-    async def _measured(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        guide = self.guide
-        planned = [turns(request["routes"], self.talks + index) for index in range(count)]
-        self.talks += count
-        conversations = [await guide.begin(earlier()) for _ in planned]
-        readings = [[guide.reading(turn) for turn in each] for each in planned]
-        guide.seen.calls.clear()
+    async def _measure(self, request: dict[str, Any], count: int) -> dict[str, Any]:
+        agent = self.agent
+        planned_turns = [build_turns(request["routes"], self.conversation_count + index) for index in range(count)]
+        self.conversation_count += count
+        conversations = [await agent.create_conversation(earlier_messages()) for _ in planned_turns]
+        readings = [[agent.reading(turn) for turn in conversation_turns] for conversation_turns in planned_turns]
+        agent.call_log.calls.clear()
         outcomes = []
         gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()
-        for conversation, each, answers in zip(conversations, planned, readings, strict=True):
-            for turn, answer in zip(each, answers, strict=True):
-                guide.seen.reading = answer
-                outcomes.append(await guide.turn(conversation, turn.said))
+        for conversation, conversation_turns, answers in zip(conversations, planned_turns, readings, strict=True):
+            for turn, answer in zip(conversation_turns, answers, strict=True):
+                agent.call_log.reading = answer
+                outcomes.append(await agent.turn(conversation, turn.message))
             await protocol.settle()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
 
         streams = request["kind"] == "stream"
-        for turn, outcome in zip([turn for each in planned for turn in each], outcomes, strict=True):
-            _check(turn, guide.came(outcome), streams=streams)
+        for turn, outcome in zip(
+            [turn for conversation_turns in planned_turns for turn in conversation_turns], outcomes, strict=True
+        ):
+            _check(turn, agent.to_outcome(outcome), streams=streams)
         for conversation in conversations:
-            stored = await guide.kept(conversation)
-            expect("messages that are kept", stored, None if stored is None else BEFORE + 2 * TURNS)
-        expect("calls to the model", len(guide.seen.calls), CALLS * len(outcomes))
-        prompts = _prompts([guide.sent(call) for call in guide.seen.calls])
+            stored = await agent.stored_count(conversation)
+            expect("messages that are kept", stored, None if stored is None else EARLIER_COUNT + 2 * TURNS)
+        expect("calls to the model", len(agent.call_log.calls), CALLS * len(outcomes))
+        prompts = _prompts([agent.prompt_size(call) for call in agent.call_log.calls])
         return {"cpu_ms": 1000 * cpu / len(outcomes), "wall_ms": 1000 * wall / len(outcomes), **prompts}
 
 
-def _check(turn: Turn, came: Came, *, streams: bool) -> None:
-    expect("text", came.text, STREAMED if streams else REPLY)
-    expect("pieces", came.pieces, len(PIECES) if streams else 1)
-    expect(f"route after {turn.said!r}", came.route, turn.meant)
-    expect(f"state after {turn.said!r}", came.state, turn.state)
-    expect(f"values after {turn.said!r}", dict(came.known), dict(turn.known))
+def _check(turn: Turn, outcome: TurnOutcome, *, streams: bool) -> None:
+    expect("text", outcome.text, STREAMED_TEXT if streams else REPLY)
+    expect("pieces", outcome.pieces, len(PIECES) if streams else 1)
+    expect(f"route after {turn.message!r}", outcome.route, turn.route)
+    expect(f"state after {turn.message!r}", outcome.state, turn.state)
+    expect(f"values after {turn.message!r}", dict(outcome.known), dict(turn.known))
 
 
-def _prompts(sent: Sequence[Sent]) -> dict[str, float]:
+def _prompts(sizes: Sequence[PromptSize]) -> dict[str, float]:
     """Characters of a median call of each kind; a turn reads first, and then replies."""
-    reads, replies = sent[::CALLS], sent[1::CALLS]
+    reads, replies = sizes[::CALLS], sizes[1::CALLS]
     return {
         "understand_chars": median(call.prompt for call in reads),
         "schema_chars": median(call.schema for call in reads),
@@ -259,14 +275,16 @@ def _prompts(sent: Sequence[Sent]) -> dict[str, float]:
     }
 
 
-def serve(guide: Guide, kinds: Sequence[str], packages: Sequence[str], more: Mapping[str, Callable[..., Any]]) -> None:
-    """Answer requests for batches of conversations, and for whatever `more` a worker can do."""
-    batches = Batches(guide)
+def serve(
+    agent: RouteAgent, kinds: Sequence[str], packages: Sequence[str], extra_handlers: Mapping[str, Callable[..., Any]]
+) -> None:
+    """Answer requests for batches of conversations, and for whatever is in `extra_handlers`."""
+    batches = Batches(agent)
 
-    async def measured(request: dict[str, Any]) -> dict[str, Any]:
-        if request["kind"] in more:
-            found: dict[str, Any] = await more[request["kind"]](request)
-            return found
+    async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
+        if request["kind"] in extra_handlers:
+            response: dict[str, Any] = await extra_handlers[request["kind"]](request)
+            return response
         return await (batches.warm_up(request) if request["count"] is None else batches.run(request, request["count"]))
 
-    protocol.answer_requests(measured, [*more, *kinds], packages)
+    protocol.answer_requests(handle_request, [*extra_handlers, *kinds], packages)

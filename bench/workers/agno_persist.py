@@ -16,11 +16,11 @@ from agno.models.base import Model
 from agno.models.message import Message
 from agno.models.response import ModelResponse
 from agno.run.agent import RunOutput
-from persist_batches import Seen
+from persist_batches import CallLog
 
 USER = "maya"
 RUNS_REPLAYED = 3
-seen = Seen()
+call_log = CallLog()
 
 
 @dataclass
@@ -30,7 +30,7 @@ class InstantModel(Model):
     provider: str = "bench"
 
     async def ainvoke(self, messages: list[Message], **options: Any) -> ModelResponse:
-        seen.model_called(messages)
+        call_log.record_call(messages)
         return ModelResponse(role="assistant", content=persist_batches.ANSWER)
 
     def invoke(self, *args: Any, **options: Any) -> ModelResponse:
@@ -49,7 +49,7 @@ class InstantModel(Model):
         raise NotImplementedError
 
 
-class Keeper:
+class ConversationStore:
     async def open(self, path: Path) -> None:
         self._db = SqliteDb(db_file=str(path))
         self._agent = Agent(model=InstantModel(), db=self._db, add_history_to_context=True, telemetry=False)
@@ -64,14 +64,14 @@ class Keeper:
         self._sessions += 1
         first = await self._agent.arun(texts[0], session_id=id, user_id=USER)
         for index in range(0, len(texts), 2):
-            run = _copied(first, texts[index], texts[index + 1], again=index == 0)
+            run = _copy_run(first, texts[index], texts[index + 1], keep_id=index == 0)
             self._db.upsert_run(run=run, session_id=id, user_id=USER, run_index=index // 2)
         return id
 
     async def turn(self, id: str, text: str) -> str:
         return str((await self._agent.arun(text, session_id=id, user_id=USER)).content)
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         session: Any = self._db.get_session(session_id=id, session_type=SessionType.AGENT, user_id=USER)
         return [self.text(message) for run in session.runs for message in run.messages if not message.from_history]
 
@@ -82,17 +82,17 @@ class Keeper:
         return str(message.content)
 
 
-def _copied(run: RunOutput, question: str, answer: str, *, again: bool) -> RunOutput:
+def _copy_run(run: RunOutput, question: str, answer: str, *, keep_id: bool) -> RunOutput:
     values = run.to_dict()
-    if not again:
+    if not keep_id:
         values["run_id"] = str(uuid4())
-    said, answered = values["messages"]
+    user_message, assistant_message = values["messages"]
     values["messages"] = [
-        {**said, "id": str(uuid4()), "content": question},
-        {**answered, "id": str(uuid4()), "content": answer},
+        {**user_message, "id": str(uuid4()), "content": question},
+        {**assistant_message, "id": str(uuid4()), "content": answer},
     ]
     return RunOutput.from_dict({**values, "content": answer, "input": {"input_content": question}})
 
 
 if __name__ == "__main__":
-    persist_batches.serve(Keeper(), seen, ["agno", "sqlalchemy"])
+    persist_batches.serve(ConversationStore(), call_log, ["agno", "sqlalchemy"])

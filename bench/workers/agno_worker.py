@@ -12,9 +12,9 @@ from agno.models.base import Model
 from agno.models.message import Message
 from agno.models.response import ModelResponse
 from agno.run.agent import RunContentEvent
-from protocol import Seen
+from protocol import CallCounter
 
-seen = Seen()
+counter = CallCounter()
 
 DELTAS = tuple(ModelResponse(role="assistant", content=piece) for piece in protocol.PIECES)
 
@@ -28,7 +28,7 @@ class InstantModel(Model):
     provider: str = "bench"
 
     async def ainvoke(self, messages: list[Message], tools: Any = None, **options: Any) -> ModelResponse:
-        seen.model_called(len(messages))
+        counter.record_call(len(messages))
         if not tools:
             return ModelResponse(role="assistant", content=protocol.ANSWER)
         if messages[-1].role == "tool":
@@ -38,7 +38,7 @@ class InstantModel(Model):
         return ModelResponse(role="assistant", tool_calls=[call])
 
     async def ainvoke_stream(self, messages: list[Message], **options: Any) -> AsyncIterator[ModelResponse]:
-        seen.model_called(len(messages))
+        counter.record_call(len(messages))
         for delta in DELTAS:
             yield delta
 
@@ -57,7 +57,7 @@ class InstantModel(Model):
 
 async def add(x: int, y: int) -> str:
     """Add two numbers."""
-    seen.tool_runs += 1
+    counter.tool_runs += 1
     return str(x + y)
 
 
@@ -84,10 +84,10 @@ async def stream() -> list[str]:
 if __name__ == "__main__":
     protocol.serve(
         {
-            "plain": protocol.plain(plain),
-            "tool": protocol.one_tool(one_tool),
-            "stream": protocol.streamed(stream),
+            "plain": protocol.plain_operation(plain),
+            "tool": protocol.tool_operation(one_tool),
+            "stream": protocol.stream_operation(stream),
         },
-        seen,
+        counter,
         ["agno"],
     )

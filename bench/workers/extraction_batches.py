@@ -29,71 +29,73 @@ WARM_UP_COUNT = 2
 
 
 @dataclass(frozen=True)
-class Material(Vectors):
+class ExtractionData(Vectors):
     """What is known of the user and the conversations by size, what a model that is asked decides, and the texts of
     which vectors were made."""
 
     known: dict[int, list[dict[str, str]]]
-    talks: dict[int, list[dict[str, Any]]]
+    conversations: dict[int, list[dict[str, Any]]]
     decision: str
     embedded: list[str]
     folder: Path
 
 
 @cache
-def material(folder: str) -> Material:
+def load_data(folder: str) -> ExtractionData:
     """As the parent prepared it."""
-    given = json.loads((Path(folder) / "talks.json").read_text())
-    known, conversations = ({int(size): rows for size, rows in given[name].items()} for name in ("known", "talks"))
-    return Material(known, conversations, given["decision"], given["embedded"], Path(folder))
+    data = json.loads((Path(folder) / "conversations.json").read_text())
+    known_facts, conversations = (
+        {int(size): rows for size, rows in data[name].items()} for name in ("known", "conversations")
+    )
+    return ExtractionData(known_facts, conversations, data["decision"], data["embedded"], Path(folder))
 
 
-class Learner(Protocol):
+class MemoryExtractor(Protocol):
     """A library that makes memories of conversations."""
 
     @property
     def model_calls(self) -> int: ...
 
-    async def open(self, folder: Path, material: Material, size: int) -> None: ...
+    async def open(self, folder: Path, data: ExtractionData, size: int) -> None: ...
 
     async def fill(self, known: Sequence[dict[str, str]]) -> None:
         """Have these known, as fast as the library allows."""
         ...
 
-    async def hear(self, conversation: dict[str, Any]) -> Any:
+    async def store(self, conversation: dict[str, Any]) -> Any:
         """Whatever comes before a conversation can become memories; not timed."""
         ...
 
-    async def learn(self, heard: Sequence[Any]) -> Any:
+    async def extract(self, conversations: Sequence[Any]) -> Any:
         """Make memories of conversations that were heard, and wait until that is done."""
         ...
 
-    async def check(self, heard: Any) -> dict[str, int]:
+    async def check(self, conversation: Any) -> dict[str, int]:
         """Raise unless the conversation changed what it should; gives how many facts became what."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Learners:
+class ExtractionBatches:
     """The stores of a worker by their size, and how many conversations of each were used."""
 
-    def __init__(self, make: Callable[[], Learner]) -> None:
-        self._make = make
-        self._open: dict[int, Learner] = {}
-        self._used: dict[int, int] = {}
-        self._fresh = 0
+    def __init__(self, create_extractor: Callable[[], MemoryExtractor]) -> None:
+        self._create_extractor = create_extractor
+        self._extractors: dict[int, MemoryExtractor] = {}
+        self._conversations_used: dict[int, int] = {}
+        self._fresh_count = 0
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
         """A part of what is known in the store of a size; the first part opens it."""
-        size, given = request["size"], material(request["material"])
-        if size not in self._open:
-            self._open[size] = await self._opened(Path(request["folder"]), given, size)
+        size, data = request["size"], load_data(request["data_folder"])
+        if size not in self._extractors:
+            self._extractors[size] = await self._open_extractor(Path(request["folder"]), data, size)
         start, end = request["part"]
-        await self._open[size].fill(given.known[size][start:end])
+        await self._extractors[size].fill(data.known[size][start:end])
         return {"filled": end}
 
-    async def learn(self, request: dict[str, Any], count: int) -> dict[str, Any]:
+    async def extract(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         """Conversations one after the other."""
         return await self._batch(request, count, 1)
 
@@ -101,73 +103,88 @@ class Learners:
         """Conversations that end at once."""
         return await self._batch(request, count, count)
 
-    async def _batch(self, request: dict[str, Any], count: int, at_once: int) -> dict[str, Any]:
-        size, given = request["size"], material(request["material"])
+    async def _batch(self, request: dict[str, Any], count: int, group_size: int) -> dict[str, Any]:
+        size, data = request["size"], load_data(request["data_folder"])
         if size > SMALL:
-            return await self._measured(self._open[size], given, size, count, at_once)
-        self._fresh += 1
-        folder = Path(request["folder"]) / f"fresh{self._fresh}"
-        self._used[size] = 0
-        store = await self._opened(folder, given, size)
+            return await self._measure(self._extractors[size], data, size, count, group_size)
+        self._fresh_count += 1
+        folder = Path(request["folder"]) / f"fresh{self._fresh_count}"
+        self._conversations_used[size] = 0
+        extractor = await self._open_extractor(folder, data, size)
         try:
-            await store.fill(given.known[size])
-            return await self._measured(store, given, size, count, at_once)
+            await extractor.fill(data.known[size])
+            return await self._measure(extractor, data, size, count, group_size)
         finally:
-            await store.close()
+            await extractor.close()
             shutil.rmtree(folder)
 
-    async def _measured(self, store: Learner, given: Material, size: int, count: int, at_once: int) -> dict[str, Any]:
-        start = self._used.get(size, 0)
-        self._used[size] = start + WARM_UP_COUNT + count
-        conversations = given.talks[size][start : self._used[size]]
+    async def _measure(
+        self, extractor: MemoryExtractor, data: ExtractionData, size: int, count: int, group_size: int
+    ) -> dict[str, Any]:
+        start = self._conversations_used.get(size, 0)
+        self._conversations_used[size] = start + WARM_UP_COUNT + count
+        conversations = data.conversations[size][start : self._conversations_used[size]]
         expect("conversations left", len(conversations), WARM_UP_COUNT + count)
-        heard = [await store.hear(conversation) for conversation in conversations]
-        for each in heard[:WARM_UP_COUNT]:
-            await store.learn([each])
-        return await _timed(store, heard[WARM_UP_COUNT:], at_once)
+        stored = [await extractor.store(conversation) for conversation in conversations]
+        for each in stored[:WARM_UP_COUNT]:
+            await extractor.extract([each])
+        return await _time_extraction(extractor, stored[WARM_UP_COUNT:], group_size)
 
-    async def _opened(self, folder: Path, given: Material, size: int) -> Learner:
-        store = self._make()
-        await store.open(_made(folder), given, size)
-        return store
+    async def _open_extractor(self, folder: Path, data: ExtractionData, size: int) -> MemoryExtractor:
+        extractor = self._create_extractor()
+        await extractor.open(_create_folder(folder), data, size)
+        return extractor
 
 
-def _made(folder: Path) -> Path:
+def _create_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-async def _timed(store: Learner, heard: Sequence[Any], at_once: int) -> dict[str, Any]:
-    called = store.model_calls
+async def _time_extraction(extractor: MemoryExtractor, conversations: Sequence[Any], group_size: int) -> dict[str, Any]:
+    calls_before = extractor.model_calls
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
-    for start in range(0, len(heard), at_once):
-        await store.learn(heard[start : start + at_once])
+    for start in range(0, len(conversations), group_size):
+        await extractor.extract(conversations[start : start + group_size])
     await protocol.settle()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    calls = (store.model_calls - called) / len(heard)
-    outcomes = [await store.check(each) for each in heard]
-    became = {name: sum(each[name] for each in outcomes) / len(heard) for name in outcomes[0]}
-    return {"cpu_ms": 1000 * cpu / len(heard), "wall_ms": 1000 * wall / len(heard), "calls": calls, "became": became}
+    calls = (extractor.model_calls - calls_before) / len(conversations)
+    outcomes = [await extractor.check(each) for each in conversations]
+    fact_outcomes = {name: sum(each[name] for each in outcomes) / len(conversations) for name in outcomes[0]}
+    return {
+        "cpu_ms": 1000 * cpu / len(conversations),
+        "wall_ms": 1000 * wall / len(conversations),
+        "calls": calls,
+        "fact_outcomes": fact_outcomes,
+    }
 
 
 Batch = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 """Measures so many operations."""
 
 
-def serve(make: Callable[[], Learner], packages: Sequence[str], more: dict[str, Batch] | None = None) -> None:
-    """Answer requests to fill and to learn, and for whatever `more` a worker can do."""
-    learners = Learners(make)
-    batches: dict[str, Batch] = {"learn": learners.learn, "together": learners.together, **(more or {})}
+def serve(
+    create_extractor: Callable[[], MemoryExtractor],
+    packages: Sequence[str],
+    extra_batches: dict[str, Batch] | None = None,
+) -> None:
+    """Answer requests to fill and to learn, and for whatever is in `extra_batches`."""
+    extraction_batches = ExtractionBatches(create_extractor)
+    batches: dict[str, Batch] = {
+        "extract": extraction_batches.extract,
+        "together": extraction_batches.together,
+        **(extra_batches or {}),
+    }
 
-    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+    async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
         if request["kind"] == "fill":
-            return await learners.fill(request)
+            return await extraction_batches.fill(request)
         return await batches[request["kind"]](request, request["count"])
 
-    protocol.answer_requests(measured, ["fill", *batches], packages)
+    protocol.answer_requests(handle_request, ["fill", *batches], packages)
 
 
-async def rest(seconds: float) -> None:
+async def wait_for_background(seconds: float) -> None:
     """Let what goes on in the background come to its end; waiting costs no CPU."""
     await asyncio.sleep(seconds)

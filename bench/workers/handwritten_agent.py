@@ -8,13 +8,13 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 import agent_routes
-from agent_routes import CONDITIONAL, FIELDS, GUIDELINES, HELD, STATES, RouteSpec, Turn
+from agent_routes import CONDITIONAL, FIELDS, GUIDELINES, STATES, TRUE_CONDITIONS, RouteSpec, Turn
 from pydantic import BaseModel, Field, create_model
 
 KEYS = tuple(f"c{number}" for number in range(1, CONDITIONAL + 1))
 """What the model calls the conditions."""
-ACTIONS = {key: agent_routes.guideline(number)[1] for number, key in enumerate(KEYS, 1)}
-ALWAYS = tuple(agent_routes.guideline(number)[1] for number in range(CONDITIONAL + 1, GUIDELINES + 1))
+ACTIONS = {key: agent_routes.build_guideline(number)[1] for number, key in enumerate(KEYS, 1)}
+ALWAYS = tuple(agent_routes.build_guideline(number)[1] for number in range(CONDITIONAL + 1, GUIDELINES + 1))
 
 
 def reading_schema(specs: Sequence[RouteSpec]) -> type[BaseModel]:
@@ -31,12 +31,12 @@ def reading_schema(specs: Sequence[RouteSpec]) -> type[BaseModel]:
 
 def reading(turn: Turn) -> dict[str, Any]:
     """How a message is read, as that schema has it."""
-    return {"route": turn.meant, **turn.stated, "conditions": [f"c{number}" for number in HELD]}
+    return {"route": turn.route, **turn.values, "conditions": [f"c{number}" for number in TRUE_CONDITIONS]}
 
 
-def stated(found: Any) -> dict[str, Any]:
+def stated_values(reading: Any) -> dict[str, Any]:
     """The values that a reading has."""
-    return {name: value for name in FIELDS if (value := getattr(found, name)) is not None}
+    return {name: value for name in FIELDS if (value := getattr(reading, name)) is not None}
 
 
 def reading_prompt(specs: Sequence[RouteSpec]) -> str:
@@ -45,9 +45,9 @@ def reading_prompt(specs: Sequence[RouteSpec]) -> str:
         [
             f"You read the newest message for {agent_routes.NAME}. Say which route it is about, which values it states"
             " and which conditions hold.",
-            *(f"- {spec.title}: {spec.about} When: {spec.condition}." for spec in specs),
+            *(f"- {spec.title}: {spec.description} When: {spec.condition}." for spec in specs),
             *(f"{name}: {json.dumps(schema)}" for name, schema in FIELDS.items()),
-            *(f"{key}: {agent_routes.guideline(number)[0]}" for number, key in enumerate(KEYS, 1)),
+            *(f"{key}: {agent_routes.build_guideline(number)[0]}" for number, key in enumerate(KEYS, 1)),
         ]
     )
 
@@ -57,22 +57,22 @@ def reading_state(route: str | None, data: Mapping[str, Mapping[str, Any]]) -> s
     return f"Current route: {route}\nKnown: {json.dumps({title: plain(values) for title, values in data.items()})}"
 
 
-def next_state(known: Mapping[str, Any], at: int | None, *, changed: bool) -> int | None:
+def next_state(known: Mapping[str, Any], state_index: int | None, *, changed: bool) -> int | None:
     """The state that speaks; None if the route is completed."""
     missing = [index for index, name in enumerate(FIELDS) if name not in known]
     if missing:
         return missing[0]
-    return None if at == len(FIELDS) and not changed else len(FIELDS)
+    return None if state_index == len(FIELDS) and not changed else len(FIELDS)
 
 
-def reply_prompt(spec: RouteSpec, known: Mapping[str, Any], held: Sequence[str], at: int | None) -> str:
+def reply_prompt(spec: RouteSpec, known: Mapping[str, Any], conditions: Sequence[str], state_index: int | None) -> str:
     return "\n".join(
         [
-            f"You are {agent_routes.NAME}. {agent_routes.GOAL} {spec.title}: {spec.about}",
+            f"You are {agent_routes.NAME}. {agent_routes.GOAL} {spec.title}: {spec.description}",
             *(f"- {action}" for action in ALWAYS),
-            *(f"- {ACTIONS[key]}" for key in held),
+            *(f"- {ACTIONS[key]}" for key in conditions),
             f"Known: {json.dumps(plain(known))}",
-            "Conclude." if at is None else f"Do this: {STATES[at]}",
+            "Conclude." if state_index is None else f"Do this: {STATES[state_index]}",
         ]
     )
 

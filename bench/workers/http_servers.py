@@ -21,14 +21,14 @@ from starlette.routing import Route
 TENANT = "bench"
 
 
-class Said(BaseModel):
+class MessageIn(BaseModel):
     """What is sent."""
 
     content: str
     key: str | None = None
 
 
-class Stored(BaseModel):
+class MessageOut(BaseModel):
     """What is given back."""
 
     id: str
@@ -43,9 +43,9 @@ def fastapi_echo() -> Any:
     app = FastAPI()
 
     @app.post("/echo/{id}", status_code=201)
-    async def echo(id: str, said: Said) -> Stored:
-        blocks = [{"type": "text", "text": said.content}]
-        return Stored(id="msg_1", conversation=id, seq=1, content=blocks, created=datetime.now())
+    async def echo(id: str, message: MessageIn) -> MessageOut:
+        blocks = [{"type": "text", "text": message.content}]
+        return MessageOut(id="msg_1", conversation=id, seq=1, content=blocks, created=datetime.now())
 
     return app
 
@@ -65,7 +65,7 @@ def starlette_sse() -> Any:
     return Starlette(routes=[Route("/stream", stream)])
 
 
-async def tellback(port: int, file: str, events: int) -> None:
+async def serve_tellback(port: int, file: str, events: int) -> None:
     """Tellback on a SQLite file, served as `tellback serve` does it: guard, limits, logs, metrics, jobs and embedder.
 
     The limits count and are never reached; the log is JSON, and goes nowhere. The model gives as many deltas as the
@@ -78,7 +78,7 @@ async def tellback(port: int, file: str, events: int) -> None:
     from tellback.server.settings import ServeOptions
     from tellback.types import ChatReply, StreamStop, TextDelta
 
-    class Counting:
+    class CountingModel:
         name = model = "counting"
         provider = "bench"
 
@@ -92,20 +92,20 @@ async def tellback(port: int, file: str, events: int) -> None:
             yield StreamStop("end_turn", reply=ChatReply(text="word " * count))
 
     options = ServeOptions(file, port=port, rate_limit=10**9, concurrency=10**6)
-    async with Tellback(file, model=Counting()) as rc:
+    async with Tellback(file, model=CountingModel()) as rc:
         await rc.warm_up()
-        made = await rc.keys.create("app", tenant_id=TENANT)
+        key = await rc.keys.create("app", tenant_id=TENANT)
         conversations = rc.user("maya", TENANT).conversations
-        conversation, said = await conversations.create("bench"), {"role": "user", "content": "Where is my refund?"}
+        conversation, message = await conversations.create("bench"), {"role": "user", "content": "Where is my refund?"}
         for start in range(0, events, 500):
-            await conversations.append_messages(conversation.id, [said] * min(500, events - start))
-        print(made.secret, conversation.id, flush=True)
-        with bind_socket(options.host, port) as bound, open(os.devnull, "w") as nowhere:  # noqa: ASYNC230
-            log_to_stderr("json").setStream(nowhere)
-            await Server(create_app(rc, options.settings, opens=False), options).serve([bound])
+            await conversations.append_messages(conversation.id, [message] * min(500, events - start))
+        print(key.secret, conversation.id, flush=True)
+        with bind_socket(options.host, port) as listener, open(os.devnull, "w") as devnull:  # noqa: ASYNC230
+            log_to_stderr("json").setStream(devnull)
+            await Server(create_app(rc, options.settings, opens=False), options).serve([listener])
 
 
-async def plain(app: Any, port: int) -> None:
+async def serve_app(app: Any, port: int) -> None:
     """An application on uvicorn, without logs."""
     config = uvicorn.Config(app, host="127.0.0.1", port=port, access_log=False, log_level="warning", lifespan="auto")
     await uvicorn.Server(config).serve()
@@ -115,9 +115,9 @@ def main() -> None:
     name, port = sys.argv[1], int(sys.argv[2])
     apps = {"fastapi": fastapi_echo, "starlette": starlette_sse}
     ours = name == "tellback"
-    served = tellback(port, sys.argv[3], int(sys.argv[4])) if ours else plain(apps[name](), port)
+    coroutine = serve_tellback(port, sys.argv[3], int(sys.argv[4])) if ours else serve_app(apps[name](), port)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(served)
+        runner.run(coroutine)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypedDict
 
 import agent_routes
 import handwritten_agent
-from agent_routes import HELD, Came, RouteSpec, Seen, Sent, Turn
+from agent_routes import TRUE_CONDITIONS, CallLog, PromptSize, RouteSpec, Turn, TurnOutcome
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -26,7 +26,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from protocol import expect
 
-seen = Seen()
+call_log = CallLog()
 READ = "read"
 
 
@@ -43,8 +43,8 @@ class InstantReader(BaseChatModel):
     async def _agenerate(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
-        seen.calls.append((list(messages), options["tools"]))
-        call = {"name": "Reading", "args": seen.reading, "id": "call_1"}
+        call_log.calls.append((list(messages), options["tools"]))
+        call = {"name": "Reading", "args": call_log.reading, "id": "call_1"}
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content="", tool_calls=[call]))])
 
     def _generate(self, *args: Any, **options: Any) -> ChatResult:
@@ -61,7 +61,7 @@ class InstantReplier(BaseChatModel):
     async def _agenerate(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
-        seen.calls.append((list(messages), None))
+        call_log.calls.append((list(messages), None))
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content=agent_routes.REPLY))])
 
     def _generate(self, *args: Any, **options: Any) -> ChatResult:
@@ -72,7 +72,7 @@ class StreamingReplier(InstantReplier):
     async def _astream(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
-        seen.calls.append((list(messages), None))
+        call_log.calls.append((list(messages), None))
         for piece in agent_routes.PIECES:
             yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
 
@@ -80,92 +80,99 @@ class StreamingReplier(InstantReplier):
 class State(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
     route: str | None
-    at: int | None
+    state_index: int | None
     data: dict[str, dict[str, Any]]
-    held: list[str]
+    conditions: list[str]
     changed: bool
 
 
 @dataclass
-class Talk:
+class ConversationHandle:
     """A conversation: the whole state, or the name of the thread that has it."""
 
     state: dict[str, Any]
     config: dict[str, Any] | None
 
 
-class Guide:
+class RouteAgent:
     def __init__(self) -> None:
-        self.seen = seen
+        self.call_log = call_log
         self._graphs: dict[tuple[str, int], Any] = {}
         self._threads = 0
 
     async def open(self, kind: str, count: int, folder: Path) -> None:
         self._kind = kind
-        self._open = AsyncExitStack()
-        if kind == "kept":
+        self._exit_stack = AsyncExitStack()
+        if kind == "persisted":
             path = str(folder / "kept.db")
-            saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(path))
-            self._graph = built(count, InstantReplier(), saver)
+            saver = await self._exit_stack.enter_async_context(AsyncSqliteSaver.from_conn_string(path))
+            self._graph = build_graph(count, InstantReplier(), saver)
             return
         if (kind, count) not in self._graphs:
             replier = StreamingReplier() if kind == "stream" else InstantReplier()
-            self._graphs[kind, count] = built(count, replier, None)
+            self._graphs[kind, count] = build_graph(count, replier, None)
         self._graph = self._graphs[kind, count]
 
     async def close(self) -> None:
-        await self._open.aclose()
+        await self._exit_stack.aclose()
 
     def reading(self, turn: Turn) -> dict[str, Any]:
         return handwritten_agent.reading(turn)
 
-    async def begin(self, texts: Sequence[str]) -> Talk:
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
-        state = {"messages": messages, "route": None, "at": None, "data": {}, "held": [], "changed": False}
-        if self._kind != "kept":
-            return Talk(state, None)
+        state = {
+            "messages": messages,
+            "route": None,
+            "state_index": None,
+            "data": {},
+            "conditions": [],
+            "changed": False,
+        }
+        if self._kind != "persisted":
+            return ConversationHandle(state, None)
         config: Any = {"configurable": {"thread_id": f"thread_{self._threads}"}}
         self._threads += 1
         await self._graph.aupdate_state(config, state, as_node=START)
-        return Talk({}, config)
+        return ConversationHandle({}, config)
 
-    async def turn(self, conversation: Talk, text: str) -> tuple[dict[str, Any], int]:
-        said = HumanMessage(text)
+    async def turn(self, conversation: ConversationHandle, text: str) -> tuple[dict[str, Any], int]:
+        message = HumanMessage(text)
         if conversation.config is not None:
-            return await self._graph.ainvoke({"messages": [said]}, conversation.config), 1
-        given = {**conversation.state, "messages": [*conversation.state["messages"], said]}
+            return await self._graph.ainvoke({"messages": [message]}, conversation.config), 1
+        payload = {**conversation.state, "messages": [*conversation.state["messages"], message]}
         pieces = 1
         if self._kind == "stream":
             pieces = 0
-            async for mode, item in self._graph.astream(given, stream_mode=["messages", "values"]):
+            async for mode, item in self._graph.astream(payload, stream_mode=["messages", "values"]):
                 if mode == "values":
                     conversation.state = item
                 elif isinstance(item[0], AIMessageChunk) and item[0].content:
                     pieces += 1
         else:
-            conversation.state = await self._graph.ainvoke(given)
+            conversation.state = await self._graph.ainvoke(payload)
         return conversation.state, pieces
 
-    def came(self, outcome: tuple[dict[str, Any], int]) -> Came:
-        state, pieces = outcome
-        expect("conditions that hold", len(state["held"]), len(HELD))
+    def to_outcome(self, result: tuple[dict[str, Any], int]) -> TurnOutcome:
+        state, pieces = result
+        expect("conditions that hold", len(state["conditions"]), len(TRUE_CONDITIONS))
         known = handwritten_agent.plain(state["data"].get(state["route"], {}))
-        return Came(str(state["messages"][-1].content), state["route"], state["at"], known, pieces)
+        return TurnOutcome(str(state["messages"][-1].content), state["route"], state["state_index"], known, pieces)
 
-    async def kept(self, conversation: Talk) -> int | None:
+    async def stored_count(self, conversation: ConversationHandle) -> int | None:
         if conversation.config is None:
             return None
         return len((await self._graph.aget_state(conversation.config)).values["messages"])
 
-    def sent(self, call: Any) -> Sent:
+    def prompt_size(self, call: Any) -> PromptSize:
         messages, tools = call
         prompt = sum(len(str(message.content)) for message in messages)
-        return Sent(prompt, 0 if tools is None else len(json.dumps(tools, separators=(",", ":"))))
+        return PromptSize(prompt, 0 if tools is None else len(json.dumps(tools, separators=(",", ":"))))
 
 
-def built(count: int, replier: BaseChatModel, saver: Any) -> Any:
+def build_graph(count: int, replier: BaseChatModel, saver: Any) -> Any:
     """The graph with so many routes."""
-    specs = agent_routes.routes(count)
+    specs = agent_routes.build_routes(count)
     graph = StateGraph(State)
     graph.add_node(READ, _reading_node(specs))
     graph.add_edge(START, READ)
@@ -182,10 +189,10 @@ def _reading_node(specs: Sequence[RouteSpec]) -> Any:
 
     async def read(state: State) -> dict[str, Any]:
         system = f"{prompt}\n{handwritten_agent.reading_state(state['route'], state['data'])}"
-        found: Any = await model.ainvoke([SystemMessage(system), *state["messages"]])
-        stated = handwritten_agent.stated(found)
-        data = {**state["data"], found.route: {**state["data"].get(found.route, {}), **stated}}
-        return {"route": found.route, "data": data, "held": found.conditions, "changed": bool(stated)}
+        reading: Any = await model.ainvoke([SystemMessage(system), *state["messages"]])
+        values = handwritten_agent.stated_values(reading)
+        data = {**state["data"], reading.route: {**state["data"].get(reading.route, {}), **values}}
+        return {"route": reading.route, "data": data, "conditions": reading.conditions, "changed": bool(values)}
 
     return read
 
@@ -193,15 +200,18 @@ def _reading_node(specs: Sequence[RouteSpec]) -> Any:
 def _route_node(spec: RouteSpec, replier: BaseChatModel) -> Any:
     async def answer(state: State) -> dict[str, Any]:
         known = state["data"].get(spec.title, {})
-        at = handwritten_agent.next_state(known, state["at"], changed=state["changed"])
-        system = handwritten_agent.reply_prompt(spec, known, state["held"], at)
+        state_index = handwritten_agent.next_state(known, state["state_index"], changed=state["changed"])
+        system = handwritten_agent.reply_prompt(spec, known, state["conditions"], state_index)
         reply = await replier.ainvoke([SystemMessage(system), *state["messages"]])
-        return {"messages": [reply], "at": at}
+        return {"messages": [reply], "state_index": state_index}
 
     return answer
 
 
 if __name__ == "__main__":
     agent_routes.serve(
-        Guide(), ["respond", "kept", "stream"], ["langgraph", "langchain-core", "langgraph-checkpoint-sqlite"], {}
+        RouteAgent(),
+        ["respond", "persisted", "stream"],
+        ["langgraph", "langchain-core", "langgraph-checkpoint-sqlite"],
+        {},
     )

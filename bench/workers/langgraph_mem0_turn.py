@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from mem0_memory import Rememberer  # isort: skip
+from mem0_memory import MemoryLibrary  # isort: skip
 import turn_batches
 from langchain.agents import create_agent
 from langchain.agents.middleware import dynamic_prompt
@@ -23,11 +23,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from memory_batches import Material
+from memory_batches import MemoryData
 from persist_batches import ANSWER
-from turn_batches import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
+from turn_batches import HITS, SYSTEM, USER, CallLog, ExpectedTurn, ModelCall, TurnAnswer
 
-seen = Seen()
+call_log = CallLog()
 
 
 class InstantModel(BaseChatModel):
@@ -38,39 +38,39 @@ class InstantModel(BaseChatModel):
     async def _agenerate(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
-        seen.model_called(messages, len(messages))
+        call_log.record_call(messages, len(messages))
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content=ANSWER))])
 
     def _generate(self, *args: Any, **options: Any) -> ChatResult:
         raise NotImplementedError
 
 
-class Searching(Rememberer):
+class SearchableMemory(MemoryLibrary):
     def search(self, question: str) -> list[str]:
-        found = self._memory.search(question, top_k=HITS, filters={"user_id": USER}, threshold=0.0)
-        return [hit["memory"] for hit in found["results"]]
+        response = self._memory.search(question, top_k=HITS, filters={"user_id": USER}, threshold=0.0)
+        return [hit["memory"] for hit in response["results"]]
 
 
-class Talker:
+class TurnRunner:
     def __init__(self) -> None:
-        self.seen = seen
+        self.call_log = call_log
         self._threads = 0
         self._recalled: list[str] = []
 
-    async def fill(self, folder: Path, given: Material, size: int) -> None:
-        self._mem0 = Searching()
-        await self._mem0.open(folder, given)
-        await self._mem0.fill(USER, given.memories[:size])
+    async def fill(self, folder: Path, data: MemoryData, size: int) -> None:
+        self._mem0 = SearchableMemory()
+        await self._mem0.open(folder, data)
+        await self._mem0.fill(USER, data.memories[:size])
 
     async def open(self, kind: str, folder: Path) -> None:
-        self._open = AsyncExitStack()
-        saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(str(folder / "kept.db")))
-        self._node, self._graph = self._built(kind, saver)
+        self._exit_stack = AsyncExitStack()
+        saver = await self._exit_stack.enter_async_context(AsyncSqliteSaver.from_conn_string(str(folder / "kept.db")))
+        self._node, self._graph = self._build_graph(kind, saver)
 
     async def close(self, count: int) -> None:
-        await self._open.aclose()
+        await self._exit_stack.aclose()
 
-    async def begin(self, texts: Sequence[str]) -> dict[str, Any]:
+    async def create_conversation(self, texts: Sequence[str]) -> dict[str, Any]:
         config = {"configurable": {"thread_id": f"thread_{self._threads}"}}
         self._threads += 1
         messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
@@ -80,29 +80,29 @@ class Talker:
     async def turn(self, kind: str, conversation: dict[str, Any], text: str) -> Any:
         if kind == "search":
             return "", self._mem0.search(text)
-        given = {"messages": [{"role": "user", "content": text}]}
-        state = await self._graph.ainvoke(given, conversation)
+        payload = {"messages": [{"role": "user", "content": text}]}
+        state = await self._graph.ainvoke(payload, conversation)
         return str(state["messages"][-1].content), self._recalled
 
-    def answered(self, kind: str, outcome: Any) -> Answered:
+    def to_answer(self, kind: str, outcome: Any) -> TurnAnswer:
         text, recalled = outcome
-        return Answered(text, recalled=recalled)
+        return TurnAnswer(text, recalled=recalled)
 
-    def expected(self, kind: str, length: int) -> Expected:
+    def expected_turn(self, kind: str, length: int) -> ExpectedTurn:
         if kind == "search":
-            return Expected("", None, keeps=False)
-        return Expected(ANSWER, length + 1, recalls=kind != "agent")
+            return ExpectedTurn("", None, persists=False)
+        return ExpectedTurn(ANSWER, length + 1, recalls=kind != "agent")
 
-    def sent(self, call: Any) -> Sent:
+    def to_model_call(self, call: Any) -> ModelCall:
         messages, count = call
         first, *rest = messages[:count]
-        return Sent(str(first.content), [str(message.content) for message in rest])
+        return ModelCall(str(first.content), [str(message.content) for message in rest])
 
-    async def stored(self, conversation: dict[str, Any]) -> list[str]:
+    async def load_texts(self, conversation: dict[str, Any]) -> list[str]:
         state = await self._graph.aget_state(conversation)
         return [str(message.content) for message in state.values["messages"]]
 
-    def _built(self, kind: str, saver: Any) -> tuple[str, Any]:
+    def _build_graph(self, kind: str, saver: Any) -> tuple[str, Any]:
         """The node that answers, and the graph."""
         model = InstantModel()
         if kind == "graph_memory":
@@ -119,10 +119,10 @@ class Talker:
         if kind == "agent_memory":
 
             @dynamic_prompt
-            async def remembering(request: Any) -> str:
+            async def prompt_with_memories(request: Any) -> str:
                 return self._prompt(str(request.messages[-1].content))
 
-            return "model", create_agent(model, middleware=[remembering], checkpointer=saver)
+            return "model", create_agent(model, middleware=[prompt_with_memories], checkpointer=saver)
         return "model", create_agent(model, system_prompt=SYSTEM, checkpointer=saver)
 
     def _prompt(self, question: str) -> str:
@@ -134,7 +134,7 @@ class Talker:
 if __name__ == "__main__":
     atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
     turn_batches.serve(
-        Talker(),
+        TurnRunner(),
         ["agent", "agent_memory", "graph_memory", "search"],
         ["langgraph", "langchain", "langgraph-checkpoint-sqlite", "mem0ai", "qdrant-client", "faiss-cpu"],
     )

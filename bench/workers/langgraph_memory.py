@@ -16,7 +16,7 @@ import memory_batches  # noqa: E402
 from langgraph.store.base import PutOp  # noqa: E402
 from langgraph.store.memory import InMemoryStore  # noqa: E402
 from langgraph.store.sqlite import SqliteStore  # noqa: E402
-from memory_batches import HITS, Material  # noqa: E402
+from memory_batches import HITS, MemoryData  # noqa: E402
 
 DIMENSIONS = 256
 STORE = sys.argv[1]
@@ -24,10 +24,10 @@ BATCH = 100
 """More in one statement than SQLite takes would fail."""
 
 
-class Rememberer:
-    async def open(self, folder: Path, material: Material) -> None:
+class MemoryLibrary:
+    async def open(self, folder: Path, data: MemoryData) -> None:
         def embed(texts: Sequence[str]) -> list[list[float]]:
-            return [material.vector(text) for text in texts]
+            return [data.vector(text) for text in texts]
 
         self._count = 0
         # The two stores read different names.
@@ -60,5 +60,5 @@ class Rememberer:
 
 if __name__ == "__main__":
     memory_batches.serve(
-        Rememberer, ["langgraph", "langgraph-checkpoint-sqlite", "sqlite-vec"], memory_batches.nothing_more
+        MemoryLibrary, ["langgraph", "langgraph-checkpoint-sqlite", "sqlite-vec"], memory_batches.no_extra_batches
     )

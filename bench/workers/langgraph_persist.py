@@ -13,9 +13,9 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from persist_batches import Seen
+from persist_batches import CallLog
 
-seen = Seen()
+call_log = CallLog()
 
 
 class InstantModel(BaseChatModel):
@@ -26,22 +26,22 @@ class InstantModel(BaseChatModel):
     async def _agenerate(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
-        seen.model_called(messages)
+        call_log.record_call(messages)
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content=persist_batches.ANSWER))])
 
     def _generate(self, *args: Any, **options: Any) -> ChatResult:
         raise NotImplementedError
 
 
-class Keeper:
+class ConversationStore:
     async def open(self, path: Path) -> None:
-        self._open = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._threads = 0
-        saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(str(path)))
+        saver = await self._exit_stack.enter_async_context(AsyncSqliteSaver.from_conn_string(str(path)))
         self._agent: Any = create_agent(InstantModel(), checkpointer=saver)
 
     async def close(self) -> None:
-        await self._open.aclose()
+        await self._exit_stack.aclose()
 
     async def fill(self, texts: Sequence[str]) -> str:
         id = f"thread_{self._threads}"
@@ -51,10 +51,10 @@ class Keeper:
         return id
 
     async def turn(self, id: str, text: str) -> str:
-        said = {"messages": [{"role": "user", "content": text}]}
-        return str((await self._agent.ainvoke(said, _config(id)))["messages"][-1].content)
+        payload = {"messages": [{"role": "user", "content": text}]}
+        return str((await self._agent.ainvoke(payload, _config(id)))["messages"][-1].content)
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         state = await self._agent.aget_state(_config(id))
         return [self.text(message) for message in state.values["messages"]]
 
@@ -70,4 +70,6 @@ def _config(id: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    persist_batches.serve(Keeper(), seen, ["langgraph", "langchain", "langchain-core", "langgraph-checkpoint-sqlite"])
+    persist_batches.serve(
+        ConversationStore(), call_log, ["langgraph", "langchain", "langchain-core", "langgraph-checkpoint-sqlite"]
+    )

@@ -22,18 +22,18 @@ class State(TypedDict):
     gathered: dict[str, Any]
 
 
-class Keeper:
-    async def open(self, place: str) -> None:
-        self._open = AsyncExitStack()
+class SessionStore:
+    async def open(self, location: str) -> None:
+        self._exit_stack = AsyncExitStack()
         saver: Any
         if sys.argv[1] == "sqlite":
             from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-            saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(place))
+            saver = await self._exit_stack.enter_async_context(AsyncSqliteSaver.from_conn_string(location))
         else:
             from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
-            saver = await self._open.enter_async_context(AsyncPostgresSaver.from_conn_string(place))
+            saver = await self._exit_stack.enter_async_context(AsyncPostgresSaver.from_conn_string(location))
         await saver.setup()
         graph = StateGraph(State)
         graph.add_node("turn", lambda state: {})
@@ -41,7 +41,7 @@ class Keeper:
         self._graph: Any = graph.compile(checkpointer=saver)
 
     async def close(self) -> None:
-        await self._open.aclose()
+        await self._exit_stack.aclose()
 
     async def fill(self, id: str, texts: Sequence[str]) -> None:
         messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
@@ -62,4 +62,4 @@ def _config(id: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    session_batches.serve(Keeper, ["langgraph", f"langgraph-checkpoint-{sys.argv[1]}"])
+    session_batches.serve(SessionStore, ["langgraph", f"langgraph-checkpoint-{sys.argv[1]}"])

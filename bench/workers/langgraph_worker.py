@@ -12,9 +12,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import tool
-from protocol import Seen
+from protocol import CallCounter
 
-seen = Seen()
+counter = CallCounter()
 
 
 class InstantModel(BaseChatModel):
@@ -33,7 +33,7 @@ class InstantModel(BaseChatModel):
     async def _agenerate(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
-        seen.model_called(len(messages))
+        counter.record_call(len(messages))
         if not options.get("tools"):
             reply = AIMessage(content=protocol.ANSWER)
         elif messages[-1].type == "tool":
@@ -46,7 +46,7 @@ class InstantModel(BaseChatModel):
     async def _astream(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
-        seen.model_called(len(messages))
+        counter.record_call(len(messages))
         for piece in protocol.PIECES:
             yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
 
@@ -57,7 +57,7 @@ class InstantModel(BaseChatModel):
 @tool
 async def add(x: int, y: int) -> str:
     """Add two numbers."""
-    seen.tool_runs += 1
+    counter.tool_runs += 1
     return str(x + y)
 
 
@@ -85,10 +85,10 @@ async def stream() -> list[str]:
 if __name__ == "__main__":
     protocol.serve(
         {
-            "plain": protocol.plain(plain),
-            "tool": protocol.one_tool(one_tool),
-            "stream": protocol.streamed(stream),
+            "plain": protocol.plain_operation(plain),
+            "tool": protocol.tool_operation(one_tool),
+            "stream": protocol.stream_operation(stream),
         },
-        seen,
+        counter,
         ["langgraph", "langchain", "langchain-core"],
     )

@@ -17,35 +17,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mem0_vectors import DIMENSIONS, STORE, Known  # isort: skip
+from mem0_vectors import DIMENSIONS, STORE, PrecomputedEmbedder  # isort: skip
 import extraction_batches
-from extraction_batches import USER, Material
+from extraction_batches import USER, ExtractionData
 from mem0 import Memory
 from mem0.utils.factory import EmbedderFactory, LlmFactory
 
 
-class Instant:
+class InstantModel:
     """Says what was found in the conversation that is being added."""
 
     def __init__(self) -> None:
-        self.called = 0
+        self.call_count = 0
         self.answer = ""
 
     def generate_response(self, messages: Any, **options: Any) -> str:
-        self.called += 1
+        self.call_count += 1
         return self.answer
 
 
-class Learner:
-    async def open(self, folder: Path, material: Material, size: int) -> None:
+class MemoryExtractor:
+    async def open(self, folder: Path, data: ExtractionData, size: int) -> None:
         config: dict[str, Any] = {
             "collection_name": "memories",
             "path": str(folder / STORE),
             "embedding_model_dims": DIMENSIONS,
         }
         config |= {"on_disk": True} if STORE == "qdrant" else {"distance_strategy": "cosine"}
-        self._material, self._model = material, Instant()
-        EmbedderFactory.create = staticmethod(lambda *_: Known(material))
+        self._data, self._model = data, InstantModel()
+        EmbedderFactory.create = staticmethod(lambda *_: PrecomputedEmbedder(data))
         LlmFactory.create = staticmethod(lambda *_, **__: self._model)
         self._memory = Memory.from_config(
             {
@@ -57,11 +57,11 @@ class Learner:
 
     @property
     def model_calls(self) -> int:
-        return self._model.called
+        return self._model.call_count
 
     async def fill(self, known: Sequence[dict[str, str]]) -> None:
         now = datetime.now(UTC).isoformat()
-        texts = [each["text"] for each in known]
+        texts = [fact["text"] for fact in known]
         payloads = [
             {
                 "user_id": USER,
@@ -74,12 +74,12 @@ class Learner:
             for text in texts
         ]
         self._memory.vector_store.insert(
-            vectors=[self._material.vector(text) for text in texts],
+            vectors=[self._data.vector(text) for text in texts],
             payloads=payloads,
             ids=[str(uuid.uuid4()) for _ in texts],
         )
 
-    async def hear(self, conversation: dict[str, Any]) -> dict[str, Any]:
+    async def store(self, conversation: dict[str, Any]) -> dict[str, Any]:
         messages = [
             {"role": role, "content": text}
             for turn in conversation["turns"]
@@ -88,18 +88,18 @@ class Learner:
         memory = [{"id": str(n), "text": text, "attributed_to": "user"} for n, text in enumerate(conversation["facts"])]
         return {"messages": messages, "facts": conversation["facts"], "answer": json.dumps({"memory": memory})}
 
-    async def learn(self, heard: Sequence[dict[str, Any]]) -> None:
-        for each in heard:
-            self._model.answer = each["answer"]
-            each["added"] = self._memory.add(each["messages"], user_id=USER, infer=True)["results"]
+    async def extract(self, conversations: Sequence[dict[str, Any]]) -> None:
+        for conversation in conversations:
+            self._model.answer = conversation["answer"]
+            conversation["added"] = self._memory.add(conversation["messages"], user_id=USER, infer=True)["results"]
 
-    async def check(self, heard: dict[str, Any]) -> dict[str, int]:
+    async def check(self, conversation: dict[str, Any]) -> dict[str, int]:
         """It may miss what is repeated, and adds all else."""
-        texts = [each["memory"] for each in heard["added"]]
-        facts = heard["facts"]
+        texts = [result["memory"] for result in conversation["added"]]
+        facts = conversation["facts"]
         if texts not in (facts, [*facts[:2], *facts[3:]]):
             raise AssertionError(f"of {facts!r:.200} these were added: {texts!r:.200}")
-        stored = {each["memory"]: self._memory.get(each["id"]) for each in heard["added"]}
+        stored = {result["memory"]: self._memory.get(result["id"]) for result in conversation["added"]}
         if any(found is None or found["memory"] != text for text, found in stored.items()):
             raise AssertionError("something that was added is not there")
         return {"added": len(texts), "left_out": len(facts) - len(texts)}
@@ -113,4 +113,4 @@ class Learner:
 
 if __name__ == "__main__":
     atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
-    extraction_batches.serve(Learner, ["mem0ai", "qdrant-client", "faiss-cpu"])
+    extraction_batches.serve(MemoryExtractor, ["mem0ai", "qdrant-client", "faiss-cpu"])

@@ -12,23 +12,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mem0_vectors import DIMENSIONS, STORE, Known  # isort: skip
+from mem0_vectors import DIMENSIONS, STORE, PrecomputedEmbedder  # isort: skip
 import memory_batches
 from mem0 import Memory
 from mem0.utils.factory import EmbedderFactory
-from memory_batches import HITS, Material
+from memory_batches import HITS, MemoryData
 
 
-class Rememberer:
-    async def open(self, folder: Path, material: Material) -> None:
+class MemoryLibrary:
+    async def open(self, folder: Path, data: MemoryData) -> None:
         config: dict[str, Any] = {
             "collection_name": "memories",
             "path": str(folder / STORE),
             "embedding_model_dims": DIMENSIONS,
         }
         config |= {"on_disk": True} if STORE == "qdrant" else {"distance_strategy": "cosine"}
-        EmbedderFactory.create = staticmethod(lambda *_: Known(material))
-        self._material = material
+        EmbedderFactory.create = staticmethod(lambda *_: PrecomputedEmbedder(data))
+        self._data = data
         self._memory = Memory.from_config(
             {
                 "vector_store": {"provider": STORE, "config": config},
@@ -52,7 +52,7 @@ class Rememberer:
             for text in texts
         ]
         self._memory.vector_store.insert(
-            vectors=[self._material.vector(text) for text in texts],
+            vectors=[self._data.vector(text) for text in texts],
             payloads=payloads,
             ids=[str(uuid.uuid4()) for _ in texts],
         )
@@ -69,4 +69,4 @@ class Rememberer:
 
 if __name__ == "__main__":
     atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
-    memory_batches.serve(Rememberer, ["mem0ai", "qdrant-client", "faiss-cpu"], memory_batches.nothing_more)
+    memory_batches.serve(MemoryLibrary, ["mem0ai", "qdrant-client", "faiss-cpu"], memory_batches.no_extra_batches)

@@ -17,12 +17,12 @@ DIMENSIONS = 256
 STORE = sys.argv[1]
 
 
-class Known(EmbeddingBase):  # type: ignore[misc]
+class PrecomputedEmbedder(EmbeddingBase):  # type: ignore[misc]
     """Vectors that were made before."""
 
-    def __init__(self, material: Vectors) -> None:
+    def __init__(self, data: Vectors) -> None:
         super().__init__(BaseEmbedderConfig())
-        self._material = material
+        self._data = data
 
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        return self._material.vector(text)
+        return self._data.vector(text)

@@ -23,7 +23,7 @@ from vectors import Vectors
 USER = "maya"
 OTHER = "noah"
 HITS = 10
-MISSED_MOST = 0.05
+MAX_MISSED_SHARE = 0.05
 """Questions share rare words with the memory that answers them: whoever misses more does not search all of it."""
 SMALL = 1_000
 """Up to this size adding grows a space noticeably, so that a fresh one is filled for each batch."""
@@ -32,7 +32,7 @@ WARM_UP_COUNT = 5
 
 
 @dataclass(frozen=True)
-class Material(Vectors):
+class MemoryData(Vectors):
     """What is remembered and asked. A question names the memory that answers it by its number."""
 
     memories: list[str]
@@ -44,23 +44,25 @@ class Material(Vectors):
 
 
 @cache
-def material(folder: str) -> Material:
+def load_data(folder: str) -> MemoryData:
     """As the parent prepared it."""
-    given = json.loads((Path(folder) / "texts.json").read_text())
-    return Material(
-        memories=given["memories"],
-        questions={int(size): [(text, index) for text, index in asked] for size, asked in given["questions"].items()},
-        others=given["others"],
-        added=[(text, question) for text, question in given["added"]],
-        embedded=given["embedded"],
+    data = json.loads((Path(folder) / "texts.json").read_text())
+    return MemoryData(
+        memories=data["memories"],
+        questions={
+            int(size): [(text, index) for text, index in questions] for size, questions in data["questions"].items()
+        },
+        others=data["others"],
+        added=[(text, question) for text, question in data["added"]],
+        embedded=data["embedded"],
         folder=Path(folder),
     )
 
 
-class Rememberer(Protocol):
+class MemoryLibrary(Protocol):
     """A library that keeps memories of users, and finds them by meaning."""
 
-    async def open(self, folder: Path, material: Material) -> None: ...
+    async def open(self, folder: Path, data: MemoryData) -> None: ...
 
     async def fill(self, user: str, texts: Sequence[str]) -> None:
         """Remember many, as fast as the library allows."""
@@ -82,122 +84,135 @@ class Rememberer(Protocol):
 class Stores:
     """The stores of a worker by their names, and how much of the material was used so far."""
 
-    def __init__(self, make: Callable[[], Rememberer]) -> None:
-        self._make = make
-        self._open: dict[str, Rememberer] = {}
-        self._asked: dict[int, int] = {}
-        self._added = 0
-        self._fresh = 0
+    def __init__(self, create_library: Callable[[], MemoryLibrary]) -> None:
+        self._create_library = create_library
+        self._libraries: dict[str, MemoryLibrary] = {}
+        self._questions_used: dict[int, int] = {}
+        self._memories_added = 0
+        self._fresh_users = 0
 
-    def opened(self, request: dict[str, Any]) -> Rememberer:
-        return self._open[request["store"]]
+    def library_for(self, request: dict[str, Any]) -> MemoryLibrary:
+        return self._libraries[request["store"]]
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
         """A part of a store's memories; the first part opens it."""
-        name, given = request["store"], material(request["material"])
-        if name not in self._open:
-            store = self._make()
-            await store.open(Path(request["folder"]), given)
-            await store.fill(OTHER, given.others)
-            self._open[name] = store
+        name, data = request["store"], load_data(request["data_folder"])
+        if name not in self._libraries:
+            library = self._create_library()
+            await library.open(Path(request["folder"]), data)
+            await library.fill(OTHER, data.others)
+            self._libraries[name] = library
         start, end = request["part"]
-        await self._open[name].fill(USER, given.memories[start:end])
+        await self._libraries[name].fill(USER, data.memories[start:end])
         return {"filled": end}
 
     async def recall(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        return await timed_recalls(self.opened(request), self.next_questions(request, count))
+        return await time_recalls(self.library_for(request), self.next_questions(request, count))
 
     async def other(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         """How many hits the user with few memories gets, whose memories are among those of the other. Not timed."""
-        store, texts = self.opened(request), material(request["material"]).others
-        found = []
+        library, texts = self.library_for(request), load_data(request["data_folder"]).others
+        hit_counts = []
         for text in texts[:count]:
-            hits = store.hits(await store.recall(OTHER, text))
+            hits = library.hits(await library.recall(OTHER, text))
             expect(f"users of the hits for {text!r}", {user for user, _ in hits} <= {OTHER}, True)
-            found.append(len(hits))
-        return {"hits": sum(found) / len(found), "walls_ms": [0.0]}
+            hit_counts.append(len(hits))
+        return {"hits": sum(hit_counts) / len(hit_counts), "walls_ms": [0.0]}
 
     async def add(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         """Adding memories; that they are recalled afterwards is checked, not timed."""
-        size, given = request["size"], material(request["material"])
-        store = self.opened(request)
+        size, data = request["size"], load_data(request["data_folder"])
+        library = self.library_for(request)
         user = USER
         if size <= SMALL:
-            self._fresh += 1
-            user = f"{USER}-{self._fresh}"
-            await store.fill(user, given.memories[:size])
+            self._fresh_users += 1
+            user = f"{USER}-{self._fresh_users}"
+            await library.fill(user, data.memories[:size])
             # The first recall makes what the later ones use: adding to it is part of the cost.
-            await store.recall(user, given.questions[size][0][0])
-        new = self.next_added(given, count)
+            await library.recall(user, data.questions[size][0][0])
+        new_memories = self.next_new_memories(data, count)
         walls: list[float] = []
         gc.collect()
         cpu = time.process_time()
-        for text, _ in new:
+        for text, _ in new_memories:
             start = time.perf_counter()
-            await store.add(user, text)
+            await library.add(user, text)
             walls.append(1000 * (time.perf_counter() - start))
         await protocol.settle()
         cpu = time.process_time() - cpu
-        text, question = new[-1]
-        found = [hit for _, hit in store.hits(await store.recall(user, question))]
-        expect("the added memory is found", any(hit.endswith(text) for hit in found), True)
+        text, question = new_memories[-1]
+        hit_texts = [hit for _, hit in library.hits(await library.recall(user, question))]
+        expect("the added memory is found", any(hit.endswith(text) for hit in hit_texts), True)
         return {"cpu_ms": 1000 * cpu / count, "walls_ms": walls}
 
     def next_questions(self, request: dict[str, Any], count: int) -> list[tuple[str, str]]:
         """Questions that were not asked yet, and the memories that answer them."""
-        size, given = request["size"], material(request["material"])
-        start = self._asked.get(size, 0)
-        asked = given.questions[size][start : start + count]
-        expect("questions left", len(asked), count)
-        self._asked[size] = start + count
-        return [(question, given.memories[index]) for question, index in asked]
+        size, data = request["size"], load_data(request["data_folder"])
+        start = self._questions_used.get(size, 0)
+        questions = data.questions[size][start : start + count]
+        expect("questions left", len(questions), count)
+        self._questions_used[size] = start + count
+        return [(question, data.memories[index]) for question, index in questions]
 
-    def next_added(self, given: Material, count: int) -> list[tuple[str, str]]:
-        new = given.added[self._added : self._added + count]
-        expect("memories left to add", len(new), count)
-        self._added += count
-        return new
+    def next_new_memories(self, data: MemoryData, count: int) -> list[tuple[str, str]]:
+        new_memories = data.added[self._memories_added : self._memories_added + count]
+        expect("memories left to add", len(new_memories), count)
+        self._memories_added += count
+        return new_memories
 
 
-async def timed_recalls(store: Rememberer, asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
+async def time_recalls(library: MemoryLibrary, questions: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Wall times of single recalls, and the CPU time of one."""
     walls: list[float] = []
-    recalled: list[Any] = []
+    results: list[Any] = []
     gc.collect()
     cpu = time.process_time()
-    for question, _ in asked:
+    for question, _ in questions:
         start = time.perf_counter()
-        recalled.append(await store.recall(USER, question))
+        results.append(await library.recall(USER, question))
         walls.append(1000 * (time.perf_counter() - start))
     await protocol.settle()
     cpu = time.process_time() - cpu
-    return {"cpu_ms": 1000 * cpu / len(asked), "walls_ms": walls, "found": checked(store, recalled, asked)}
+    return {
+        "cpu_ms": 1000 * cpu / len(questions),
+        "walls_ms": walls,
+        "found": check_recalls(library, results, questions),
+    }
 
 
-def checked(store: Rememberer, recalled: Sequence[Any], asked: Sequence[tuple[str, str]]) -> float:
+def check_recalls(library: MemoryLibrary, results: Sequence[Any], questions: Sequence[tuple[str, str]]) -> float:
     """How many questions found the memory that answers them, if that is nearly all."""
-    found = 0
-    for (question, answer), one in zip(asked, recalled, strict=True):
-        hits = store.hits(one)
+    found_count = 0
+    for (question, answer), result in zip(questions, results, strict=True):
+        hits = library.hits(result)
         expect(f"hits for {question!r}", len(hits), HITS)
         expect(f"users of the hits for {question!r}", {user for user, _ in hits}, {USER})
         expect(f"different hits for {question!r}", len({text for _, text in hits}), HITS)
-        found += any(text.endswith(answer) for _, text in hits)
-    if len(asked) - found > max(1, MISSED_MOST * len(asked)):
-        raise AssertionError(f"only {found} of {len(asked)} questions found the memory that answers them")
-    return found / len(asked)
+        found_count += any(text.endswith(answer) for _, text in hits)
+    if len(questions) - found_count > max(1, MAX_MISSED_SHARE * len(questions)):
+        raise AssertionError(f"only {found_count} of {len(questions)} questions found the memory that answers them")
+    return found_count / len(questions)
 
 
 Batch = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 """Measures so many operations."""
 
 
-def serve(make: Callable[[], Rememberer], packages: Sequence[str], more: Callable[[Stores], dict[str, Batch]]) -> None:
-    """Answer requests to fill, to recall and to add, and for whatever `more` a worker can do."""
-    stores = Stores(make)
-    batches: dict[str, Batch] = {"recall": stores.recall, "add": stores.add, "other": stores.other, **more(stores)}
+def serve(
+    create_library: Callable[[], MemoryLibrary],
+    packages: Sequence[str],
+    build_extra_batches: Callable[[Stores], dict[str, Batch]],
+) -> None:
+    """Answer requests to fill, to recall and to add, and for whatever `build_extra_batches` adds."""
+    stores = Stores(create_library)
+    batches: dict[str, Batch] = {
+        "recall": stores.recall,
+        "add": stores.add,
+        "other": stores.other,
+        **build_extra_batches(stores),
+    }
 
-    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+    async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
         kind = request["kind"]
         if kind == "fill":
             return await stores.fill(request)
@@ -205,10 +220,10 @@ def serve(make: Callable[[], Rememberer], packages: Sequence[str], more: Callabl
             return {"estimate_ms": await _warm_up(batches[kind], request)}
         return await batches[kind](request, request["count"])
 
-    protocol.answer_requests(measured, ["fill", *batches], packages)
+    protocol.answer_requests(handle_request, ["fill", *batches], packages)
 
 
-def nothing_more(stores: Stores) -> dict[str, Batch]:
+def no_extra_batches(stores: Stores) -> dict[str, Batch]:
     return {}
 
 

@@ -11,10 +11,10 @@ import persist_batches
 from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, set_tracing_disabled
 from agents.models.interface import Model
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
-from persist_batches import Seen
+from persist_batches import CallLog
 
 set_tracing_disabled(True)
-seen = Seen()
+call_log = CallLog()
 config = RunConfig(tracing_disabled=True)
 numbers = count()
 
@@ -30,7 +30,7 @@ class InstantModel(Model):
     async def get_response(
         self, system_instructions: str | None, input: Any, *rest: Any, **options: Any
     ) -> ModelResponse:
-        seen.model_called(input)
+        call_log.record_call(input)
         return ModelResponse(output=[message(persist_batches.ANSWER)], usage=Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
@@ -45,7 +45,7 @@ def items(texts: Sequence[str]) -> Iterator[Any]:
             yield {"role": "user", "content": text}
 
 
-class Keeper:
+class ConversationStore:
     def __init__(self) -> None:
         self._agent = Agent(name="bench", model=InstantModel())
         self._sessions: dict[str, SQLiteSession] = {}
@@ -66,7 +66,7 @@ class Keeper:
     async def turn(self, id: str, text: str) -> str:
         return str((await Runner.run(self._agent, text, session=self._sessions[id], run_config=config)).final_output)
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         return [self.text(item) for item in await self._session(id).get_items()]
 
     def window(self, length: int) -> int:
@@ -83,4 +83,4 @@ class Keeper:
 
 
 if __name__ == "__main__":
-    persist_batches.serve(Keeper(), seen, ["openai-agents", "openai"])
+    persist_batches.serve(ConversationStore(), call_log, ["openai-agents", "openai"])

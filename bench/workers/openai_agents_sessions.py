@@ -12,17 +12,17 @@ from agents.memory import Session
 from session_batches import TAIL
 
 
-class Keeper:
+class SessionStore:
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self._client: Any = None
 
-    async def open(self, place: str) -> None:
-        self._place = place
+    async def open(self, location: str) -> None:
+        self._location = location
         if sys.argv[1] == "redis":
             import redis.asyncio
 
-            self._client = redis.asyncio.from_url(place)
+            self._client = redis.asyncio.from_url(location)
 
     async def close(self) -> None:
         for session in self._sessions.values():
@@ -39,12 +39,12 @@ class Keeper:
         await self._sessions[id].add_items([_item(0, question), _item(1, answer)])
 
     async def load(self, id: str) -> Sequence[str]:
-        found: list[Any] = await self._sessions[id].get_items(limit=TAIL)
-        return [item["content"] for item in found]
+        items: list[Any] = await self._sessions[id].get_items(limit=TAIL)
+        return [item["content"] for item in items]
 
     def _session(self, id: str) -> Session:
         if self._client is None:
-            return SQLiteSession(id, self._place)
+            return SQLiteSession(id, self._location)
         from agents.extensions.memory import RedisSession
 
         return RedisSession(id, redis_client=self._client)
@@ -55,4 +55,4 @@ def _item(index: int, text: str) -> Any:
 
 
 if __name__ == "__main__":
-    session_batches.serve(Keeper, ["openai-agents"])
+    session_batches.serve(SessionStore, ["openai-agents"])

@@ -16,10 +16,10 @@ from openai.types.responses import (
     ResponseOutputText,
     ResponseTextDeltaEvent,
 )
-from protocol import Seen
+from protocol import CallCounter
 
 set_tracing_disabled(True)
-seen = Seen()
+counter = CallCounter()
 
 
 def message(text: str) -> ResponseOutputMessage:
@@ -49,7 +49,7 @@ COMPLETED = ResponseCompletedEvent(
         created_at=0,
         model="instant",
         object="response",
-        output=[message(protocol.STREAMED)],
+        output=[message(protocol.STREAMED_TEXT)],
         parallel_tool_calls=True,
         tool_choice="auto",
         tools=[],
@@ -65,7 +65,7 @@ class InstantModel(Model):
     async def get_response(
         self, system_instructions: str | None, input: Any, model_settings: Any, tools: Any, *rest: Any, **options: Any
     ) -> ModelResponse:
-        seen.model_called(1 if isinstance(input, str) else len(input))
+        counter.record_call(1 if isinstance(input, str) else len(input))
         if not tools:
             reply: Any = ANSWER
         elif input[-1].get("type") == "function_call_output":
@@ -77,7 +77,7 @@ class InstantModel(Model):
     async def stream_response(
         self, system_instructions: str | None, input: Any, *rest: Any, **options: Any
     ) -> AsyncIterator[Any]:
-        seen.model_called(1 if isinstance(input, str) else len(input))
+        counter.record_call(1 if isinstance(input, str) else len(input))
         for delta in DELTAS:
             yield delta
         yield COMPLETED
@@ -86,7 +86,7 @@ class InstantModel(Model):
 @function_tool
 async def add(x: int, y: int) -> str:
     """Add two numbers."""
-    seen.tool_runs += 1
+    counter.tool_runs += 1
     return str(x + y)
 
 
@@ -115,10 +115,10 @@ async def stream() -> list[str]:
 if __name__ == "__main__":
     protocol.serve(
         {
-            "plain": protocol.plain(plain),
-            "tool": protocol.one_tool(one_tool),
-            "stream": protocol.streamed(stream),
+            "plain": protocol.plain_operation(plain),
+            "tool": protocol.tool_operation(one_tool),
+            "stream": protocol.stream_operation(stream),
         },
-        seen,
+        counter,
         ["openai-agents", "openai"],
     )

@@ -24,24 +24,24 @@ WARM_UP_MS = 100.0
 WARM_UP_COUNT = 5
 
 
-def said(index: int) -> str:
+def numbered_text(index: int) -> str:
     """The text of a conversation's message: all of one size, no two the same."""
     return f"{index:06d} tells of the day, ".ljust(TEXT_LENGTH, ".")
 
 
 @dataclass
-class Seen:
+class CallLog:
     """What the fake model noticed: how many messages each call held, and those of the last call."""
 
     lengths: list[int] = field(default_factory=list)
     last: Sequence[Any] = ()
 
-    def model_called(self, messages: Sequence[Any]) -> None:
+    def record_call(self, messages: Sequence[Any]) -> None:
         self.lengths.append(len(messages))
         self.last = messages
 
 
-class Keeper(Protocol):
+class ConversationStore(Protocol):
     """A library that keeps conversations in a SQLite file."""
 
     async def open(self, path: Path) -> None: ...
@@ -54,7 +54,7 @@ class Keeper(Protocol):
 
     async def turn(self, id: str, text: str) -> str: ...
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         """The texts of all messages, in order."""
         ...
 
@@ -82,7 +82,7 @@ class Plan:
         return cls(length, turns, max(1, round(count / turns)))
 
     @property
-    def filled(self) -> int:
+    def initial_length(self) -> int:
         return self.length - (self.turns - 1)
 
     @property
@@ -90,46 +90,48 @@ class Plan:
         return self.turns * self.conversations
 
 
-async def timed_turns(keeper: Keeper, seen: Seen, path: Path, length: int, count: int) -> dict[str, float]:
+async def time_turns(
+    store: ConversationStore, call_log: CallLog, path: Path, length: int, count: int
+) -> dict[str, float]:
     """CPU and wall milliseconds, and bytes of growth, of one turn."""
     plan = Plan.of(length, count)
-    before = [said(index) for index in range(plan.filled)]
-    before[-1] = ANSWER
-    questions = [said(plan.filled + 2 * index) for index in range(plan.turns)]
-    await keeper.open(path)
+    earlier_texts = [numbered_text(index) for index in range(plan.initial_length)]
+    earlier_texts[-1] = ANSWER
+    questions = [numbered_text(plan.initial_length + 2 * index) for index in range(plan.turns)]
+    await store.open(path)
     ids = []
     for _ in range(plan.conversations):
-        ids.append(await keeper.fill(before[:-2]))
-        await keeper.turn(ids[-1], before[-2])
+        ids.append(await store.fill(earlier_texts[:-2]))
+        await store.turn(ids[-1], earlier_texts[-2])
     size = size_of(path)
-    seen.lengths.clear()
+    call_log.lengths.clear()
     answers = []
     gc.collect()
     wall = time.perf_counter()
     cpu = time.process_time()
     for id in ids:
-        answers += [await keeper.turn(id, question) for question in questions]
+        answers += [await store.turn(id, question) for question in questions]
     await protocol.settle()
     cpu = time.process_time() - cpu
     wall = time.perf_counter() - wall
-    grown = size_of(path) - size
+    growth = size_of(path) - size
 
     expect("answers", answers, [ANSWER] * plan.count)
-    windows = [keeper.window(plan.filled + 2 * index) for index in range(plan.turns)]
-    expect("messages the model saw", seen.lengths, windows * plan.conversations)
-    asked = [*before, *(text for question in questions for text in (question, ANSWER))]
+    windows = [store.window(plan.initial_length + 2 * index) for index in range(plan.turns)]
+    expect("messages the model saw", call_log.lengths, windows * plan.conversations)
+    expected_texts = [*earlier_texts, *(text for question in questions for text in (question, ANSWER))]
     # A framework may have put the answer into the list it gave to the model.
     expect(
         "texts the model saw",
-        [keeper.text(message) for message in seen.last][: windows[-1]],
-        asked[:-1][-windows[-1] :],
+        [store.text(message) for message in call_log.last][: windows[-1]],
+        expected_texts[:-1][-windows[-1] :],
     )
-    await keeper.close()
-    await keeper.open(path)
+    await store.close()
+    await store.open(path)
     for id in ids:
-        expect("messages on disk", await keeper.stored(id), asked)
-    await keeper.close()
-    return per_operation(plan.count, cpu, wall) | {"bytes": grown / plan.count}
+        expect("messages on disk", await store.load_texts(id), expected_texts)
+    await store.close()
+    return per_operation(plan.count, cpu, wall) | {"bytes": growth / plan.count}
 
 
 def per_operation(count: int, cpu: float, wall: float) -> dict[str, float]:
@@ -153,39 +155,41 @@ Batch = Callable[[Path, int], Awaitable[dict[str, float]]]
 """Measures so many operations on a file that is not there yet."""
 
 
-def serve(keeper: Keeper, seen: Seen, packages: Sequence[str], more: dict[str, Batch] | None = None) -> None:
-    """Answer requests for turns, and for whatever `more` a worker can do."""
-    batches = more or {}
+def serve(
+    store: ConversationStore, call_log: CallLog, packages: Sequence[str], extra_batches: dict[str, Batch] | None = None
+) -> None:
+    """Answer requests for turns, and for whatever is in `extra_batches`."""
+    batches = extra_batches or {}
 
-    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+    async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
         async def turns(path: Path, count: int) -> dict[str, float]:
-            return await timed_turns(keeper, seen, path, request["length"], count)
+            return await time_turns(store, call_log, path, request["length"], count)
 
         batch = batches.get(request["kind"], turns)
         folder = Path(request["folder"])
         if request["count"] is None:
             return {"estimate_ms": await _warm_up(batch, folder)}
-        return await _in_fresh_file(batch, folder, request["count"])
+        return await _run_in_fresh_file(batch, folder, request["count"])
 
-    protocol.answer_requests(measured, ["turn", *batches], packages)
+    protocol.answer_requests(handle_request, ["turn", *batches], packages)
 
 
 async def _warm_up(batch: Batch, folder: Path) -> float:
     count = WARM_UP_COUNT
     while True:
-        cpu_ms = (await _in_fresh_file(batch, folder, count))["cpu_ms"]
+        cpu_ms = (await _run_in_fresh_file(batch, folder, count))["cpu_ms"]
         if count > WARM_UP_COUNT and cpu_ms * count >= WARM_UP_MS:
             return cpu_ms
         count *= 4
 
 
-async def _in_fresh_file(batch: Batch, folder: Path, count: int) -> dict[str, float]:
+async def _run_in_fresh_file(batch: Batch, folder: Path, count: int) -> dict[str, float]:
     try:
         return await batch(folder / "kept.db", count)
     finally:
-        _empty(folder)
+        _delete_files(folder)
 
 
-def _empty(folder: Path) -> None:
+def _delete_files(folder: Path) -> None:
     for file in folder.iterdir():
         file.unlink()

@@ -28,10 +28,10 @@ CALL_ID = "call_1"
 ARGUMENTS = {"x": 17, "y": 25}
 ARGUMENTS_JSON = '{"x": 17, "y": 25}'
 PIECES = tuple(f"word{index} " for index in range(1_000))
-STREAMED = "".join(PIECES)
+STREAMED_TEXT = "".join(PIECES)
 
 WARM_UP_SECONDS = 0.25
-WARM_UP_LEAST = 4
+WARM_UP_MIN_COUNT = 4
 SETTLE_EVERY = 20
 """A model that takes no time never gives way to the event loop; a real one would, at every call."""
 SETTLE_PASSES = 3
@@ -39,14 +39,14 @@ SETTLE_PASSES = 3
 
 
 @dataclass
-class Seen:
+class CallCounter:
     """What the fake model and the tool noticed while operations ran."""
 
     model_calls: int = 0
     tool_runs: int = 0
     longest_history: int = 0
 
-    def model_called(self, history: int) -> None:
+    def record_call(self, history: int) -> None:
         self.model_calls += 1
         if history > self.longest_history:
             self.longest_history = history
@@ -63,72 +63,72 @@ class Operation:
     history: int = 1
 
 
-def plain(run: Callable[[], Awaitable[str]]) -> Operation:
+def plain_operation(run: Callable[[], Awaitable[str]]) -> Operation:
     return Operation(run, ANSWER)
 
 
-def one_tool(run: Callable[[], Awaitable[str]]) -> Operation:
+def tool_operation(run: Callable[[], Awaitable[str]]) -> Operation:
     """Question, call and result: the second model call sees three messages."""
     return Operation(run, SUM_ANSWER, model_calls=2, tool_runs=1, history=3)
 
 
-def streamed(run: Callable[[], Awaitable[list[str]]]) -> Operation:
-    return Operation(run, STREAMED)
+def stream_operation(run: Callable[[], Awaitable[list[str]]]) -> Operation:
+    return Operation(run, STREAMED_TEXT)
 
 
-def serve(operations: dict[str, Operation], seen: Seen, packages: Sequence[str]) -> None:
+def serve(operations: dict[str, Operation], counter: CallCounter, packages: Sequence[str]) -> None:
     """Answer the parent's requests for these operations until it closes the pipe."""
 
-    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+    async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
         operation = operations[request["kind"]]
         if request["count"] is None:
-            return {"estimate_ms": await _warm_up(operation, seen)}
-        cpu_ms, wall_ms = await _timed(operation, seen, request["count"])
+            return {"estimate_ms": await _warm_up(operation, counter)}
+        cpu_ms, wall_ms = await _time_batch(operation, counter, request["count"])
         return {"cpu_ms": cpu_ms, "wall_ms": wall_ms}
 
-    answer_requests(measured, list(operations), packages)
+    answer_requests(handle_request, list(operations), packages)
 
 
 def answer_requests(
-    measured: Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
+    handle_request: Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
     kinds: Sequence[str],
     packages: Sequence[str],
 ) -> None:
-    """Answer each request with what `measured` gives for it, all on one event loop, until the pipe is closed."""
+    """Answer each request with what `handle_request` gives for it, all on one event loop, until the pipe is closed."""
     # Frameworks may print: the pipe is kept for answers, and whatever else is written goes to stderr.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
-    def answer(**values: Any) -> None:
-        answers.write(json.dumps(values) + "\n")
-        answers.flush()
+    def respond(**values: Any) -> None:
+        output.write(json.dumps(values) + "\n")
+        output.flush()
 
-    answer(kinds=kinds, versions={name: version(name) for name in packages})
+    respond(kinds=kinds, versions={name: version(name) for name in packages})
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             try:
-                answer(**runner.run(measured(json.loads(line))))
+                respond(**runner.run(handle_request(json.loads(line))))
             except Exception as error:  # noqa: BLE001
                 # Whatever a framework raises is the parent's to report.
                 traceback.print_exc()
-                answer(error=f"{type(error).__name__}: {error}")
+                respond(error=f"{type(error).__name__}: {error}")
 
 
-async def _warm_up(operation: Operation, seen: Seen) -> float:
+async def _warm_up(operation: Operation, counter: CallCounter) -> float:
     """Run until caches are filled; gives the CPU time of one operation, roughly."""
-    spent = 0.0
+    total_seconds = 0.0
     count = 1
     while True:
-        each, _ = await _timed(operation, seen, count)
-        spent += each * count / 1000
-        if count >= WARM_UP_LEAST and spent >= WARM_UP_SECONDS:
-            return each
+        cpu_ms, _ = await _time_batch(operation, counter, count)
+        total_seconds += cpu_ms * count / 1000
+        if count >= WARM_UP_MIN_COUNT and total_seconds >= WARM_UP_SECONDS:
+            return cpu_ms
         count *= 2
 
 
-async def _timed(operation: Operation, seen: Seen, count: int) -> tuple[float, float]:
-    before = (seen.model_calls, seen.tool_runs)
-    seen.longest_history = 0
+async def _time_batch(operation: Operation, counter: CallCounter, count: int) -> tuple[float, float]:
+    calls_before = (counter.model_calls, counter.tool_runs)
+    counter.longest_history = 0
     outcomes: list[Any] = []
     gc.collect()
     wall = time.perf_counter()
@@ -142,9 +142,9 @@ async def _timed(operation: Operation, seen: Seen, count: int) -> tuple[float, f
 
     for outcome in outcomes:
         _check(operation, outcome)
-    expect("model calls", seen.model_calls - before[0], count * operation.model_calls)
-    expect("tool runs", seen.tool_runs - before[1], count * operation.tool_runs)
-    expect("messages the model saw", seen.longest_history, operation.history)
+    expect("model calls", counter.model_calls - calls_before[0], count * operation.model_calls)
+    expect("tool runs", counter.tool_runs - calls_before[1], count * operation.tool_runs)
+    expect("messages the model saw", counter.longest_history, operation.history)
     return 1000 * cpu / count, 1000 * wall / count
 
 
@@ -161,6 +161,6 @@ def _check(operation: Operation, outcome: Any) -> None:
     expect("text", outcome, operation.expected)
 
 
-def expect(what: str, got: Any, wanted: Any) -> None:
-    if got != wanted:
-        raise AssertionError(f"{what}: {got!r:.80} instead of {wanted!r:.80}")
+def expect(what: str, actual: Any, expected: Any) -> None:
+    if actual != expected:
+        raise AssertionError(f"{what}: {actual!r:.80} instead of {expected!r:.80}")

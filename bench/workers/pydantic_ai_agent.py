@@ -15,31 +15,31 @@ from typing import Any
 
 import agent_routes
 import handwritten_agent
-from agent_routes import HELD, Came, Seen, Sent, Turn
+from agent_routes import TRUE_CONDITIONS, CallLog, PromptSize, Turn, TurnOutcome
 from protocol import expect
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel, FunctionStreamedResponse
 from pydantic_ai.usage import RequestUsage
 
-seen = Seen()
+call_log = CallLog()
 USAGE = RequestUsage(input_tokens=1, output_tokens=1)
 """Given a usage, the function model does not spend time on estimating one."""
 
 
 async def read(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     [tool] = info.output_tools
-    seen.calls.append((list(messages), info.instructions, tool.parameters_json_schema))
-    return ModelResponse(parts=[ToolCallPart(tool.name, seen.reading, "call_1")], usage=USAGE)
+    call_log.calls.append((list(messages), info.instructions, tool.parameters_json_schema))
+    return ModelResponse(parts=[ToolCallPart(tool.name, call_log.reading, "call_1")], usage=USAGE)
 
 
 async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    seen.calls.append((list(messages), info.instructions, None))
+    call_log.calls.append((list(messages), info.instructions, None))
     return ModelResponse(parts=[TextPart(agent_routes.REPLY)], usage=USAGE)
 
 
 async def in_pieces(messages: list[ModelMessage], info: Any) -> AsyncIterator[str]:
-    seen.calls.append((list(messages), info, None))
+    call_log.calls.append((list(messages), info, None))
     for piece in agent_routes.PIECES:
         yield piece
 
@@ -70,23 +70,23 @@ REPLIER: Agent[None, str] = Agent(InstantModel(reply, stream_function=in_pieces)
 
 
 @dataclass
-class Talk:
+class ConversationHandle:
     """Where a conversation stands."""
 
     messages: list[ModelMessage]
     route: str | None = None
-    at: int | None = None
-    held: Sequence[str] = ()
+    state_index: int | None = None
+    conditions: Sequence[str] = ()
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-class Guide:
+class RouteAgent:
     def __init__(self) -> None:
-        self.seen = seen
+        self.call_log = call_log
 
     async def open(self, kind: str, count: int, folder: Path) -> None:
         self._kind = kind
-        specs = agent_routes.routes(count)
+        specs = agent_routes.build_routes(count)
         self._specs = {spec.title: spec for spec in specs}
         self._prompt = handwritten_agent.reading_prompt(specs)
         self._reader = Agent(FunctionModel(read), output_type=handwritten_agent.reading_schema(specs))
@@ -97,27 +97,29 @@ class Guide:
     def reading(self, turn: Turn) -> dict[str, Any]:
         return handwritten_agent.reading(turn)
 
-    async def begin(self, texts: Sequence[str]) -> Talk:
-        return Talk(
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
+        return ConversationHandle(
             [
                 ModelResponse(parts=[TextPart(text)]) if index % 2 else ModelRequest(parts=[UserPromptPart(text)])
                 for index, text in enumerate(texts)
             ]
         )
 
-    async def turn(self, conversation: Talk, text: str) -> Came:
+    async def turn(self, conversation: ConversationHandle, text: str) -> TurnOutcome:
         system = f"{self._prompt}\n{handwritten_agent.reading_state(conversation.route, conversation.data)}"
-        found: Any = (await self._reader.run(text, message_history=conversation.messages, instructions=system)).output
-        stated = handwritten_agent.stated(found)
-        known = conversation.data[found.route] = {**conversation.data.get(found.route, {}), **stated}
-        conversation.at = handwritten_agent.next_state(known, conversation.at, changed=bool(stated))
-        conversation.route, conversation.held = found.route, found.conditions
-        system = handwritten_agent.reply_prompt(self._specs[found.route], known, conversation.held, conversation.at)
+        reading: Any = (await self._reader.run(text, message_history=conversation.messages, instructions=system)).output
+        values = handwritten_agent.stated_values(reading)
+        known = conversation.data[reading.route] = {**conversation.data.get(reading.route, {}), **values}
+        conversation.state_index = handwritten_agent.next_state(known, conversation.state_index, changed=bool(values))
+        conversation.route, conversation.conditions = reading.route, reading.conditions
+        system = handwritten_agent.reply_prompt(
+            self._specs[reading.route], known, conversation.conditions, conversation.state_index
+        )
         answer, pieces = await self._reply(conversation, text, system)
-        expect("conditions that hold", len(conversation.held), len(HELD))
-        return Came(answer, conversation.route, conversation.at, handwritten_agent.plain(known), pieces)
+        expect("conditions that hold", len(conversation.conditions), len(TRUE_CONDITIONS))
+        return TurnOutcome(answer, conversation.route, conversation.state_index, handwritten_agent.plain(known), pieces)
 
-    async def _reply(self, conversation: Talk, text: str, system: str) -> tuple[str, int]:
+    async def _reply(self, conversation: ConversationHandle, text: str, system: str) -> tuple[str, int]:
         if self._kind == "stream":
             async with REPLIER.run_stream(text, message_history=conversation.messages, instructions=system) as run:
                 pieces = [piece async for piece in run.stream_text(delta=True, debounce_by=None)]
@@ -127,18 +129,18 @@ class Guide:
         conversation.messages = result.all_messages()
         return result.output, 1
 
-    def came(self, outcome: Came) -> Came:
+    def to_outcome(self, outcome: TurnOutcome) -> TurnOutcome:
         return outcome
 
-    def sent(self, call: Any) -> Sent:
+    def prompt_size(self, call: Any) -> PromptSize:
         messages, system, schema = call
         texts = [str(getattr(part, "content", "")) for message in messages for part in message.parts]
         prompt = len(system or "") + sum(map(len, texts))
-        return Sent(prompt, 0 if schema is None else len(json.dumps(schema, separators=(",", ":"))))
+        return PromptSize(prompt, 0 if schema is None else len(json.dumps(schema, separators=(",", ":"))))
 
-    async def kept(self, conversation: Talk) -> int | None:
+    async def stored_count(self, conversation: ConversationHandle) -> int | None:
         return None
 
 
 if __name__ == "__main__":
-    agent_routes.serve(Guide(), ["respond", "stream"], ["pydantic-ai-slim"], {})
+    agent_routes.serve(RouteAgent(), ["respond", "stream"], ["pydantic-ai-slim"], {})

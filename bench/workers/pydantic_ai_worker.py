@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import protocol
-from protocol import Seen
+from protocol import CallCounter
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel, FunctionStreamedResponse
 from pydantic_ai.usage import RequestUsage
 
-seen = Seen()
+counter = CallCounter()
 
 
 def reply(part: TextPart | ToolCallPart) -> ModelResponse:
@@ -23,7 +23,7 @@ def reply(part: TextPart | ToolCallPart) -> ModelResponse:
 
 async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Call the tool when there is one and it has not answered yet."""
-    seen.model_called(len(messages))
+    counter.record_call(len(messages))
     if not info.function_tools:
         return reply(TextPart(protocol.ANSWER))
     last = messages[-1].parts[-1]
@@ -33,7 +33,7 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
 
 
 async def respond_in_pieces(messages: list[ModelMessage], info: AgentInfo | None) -> AsyncIterator[str]:
-    seen.model_called(len(messages))
+    counter.record_call(len(messages))
     for piece in protocol.PIECES:
         yield piece
 
@@ -68,7 +68,7 @@ with_tool = Agent(model)
 @with_tool.tool_plain
 async def add(x: int, y: int) -> str:
     """Add two numbers."""
-    seen.tool_runs += 1
+    counter.tool_runs += 1
     return str(x + y)
 
 
@@ -88,10 +88,10 @@ async def stream() -> list[str]:
 if __name__ == "__main__":
     protocol.serve(
         {
-            "plain": protocol.plain(plain),
-            "tool": protocol.one_tool(one_tool),
-            "stream": protocol.streamed(stream),
+            "plain": protocol.plain_operation(plain),
+            "tool": protocol.tool_operation(one_tool),
+            "stream": protocol.stream_operation(stream),
         },
-        seen,
+        counter,
         ["pydantic-ai-slim"],
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import protocol
-from persist_batches import ANSWER, WARM_UP_COUNT, WARM_UP_MS, Plan, per_operation, said
+from persist_batches import ANSWER, WARM_UP_COUNT, WARM_UP_MS, Plan, numbered_text, per_operation
 from protocol import expect
 
 TAIL = 30
@@ -22,10 +22,10 @@ GATHERED = {"destination": "Lisbon", "departure": "2026-12-01", "passengers": 2,
 """What a session holds beside its messages."""
 
 
-class Keeper(Protocol):
+class SessionStore(Protocol):
     """A library that keeps sessions in a database: a file, or that of a URL."""
 
-    async def open(self, place: str) -> None: ...
+    async def open(self, location: str) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -42,62 +42,62 @@ class Keeper(Protocol):
         ...
 
 
-async def timed_saves(keeper: Keeper, length: int, count: int) -> dict[str, float]:
+async def time_saves(store: SessionStore, length: int, count: int) -> dict[str, float]:
     plan = Plan.of(length, count)
-    before = [said(index) for index in range(plan.filled)]
-    questions = [said(plan.filled + 2 * index) for index in range(plan.turns)]
+    earlier_texts = [numbered_text(index) for index in range(plan.initial_length)]
+    questions = [numbered_text(plan.initial_length + 2 * index) for index in range(plan.turns)]
     ids = [uuid.uuid4().hex for _ in range(plan.conversations)]
     for id in ids:
-        await keeper.fill(id, before[:-2])
-        await keeper.save(id, before[-2], before[-1])
+        await store.fill(id, earlier_texts[:-2])
+        await store.save(id, earlier_texts[-2], earlier_texts[-1])
 
     async def save_all() -> None:
         for id in ids:
             for question in questions:
-                await keeper.save(id, question, ANSWER)
+                await store.save(id, question, ANSWER)
 
-    cpu, wall = await _timed(save_all)
-    wanted = [*before, *(text for question in questions for text in (question, ANSWER))]
+    cpu, wall = await _time_work(save_all)
+    expected_texts = [*earlier_texts, *(text for question in questions for text in (question, ANSWER))]
     for id in ids:
-        _check_tail(await keeper.load(id), wanted)
+        _check_tail(await store.load(id), expected_texts)
     return per_operation(plan.count, cpu, wall)
 
 
-async def timed_loads(keeper: Keeper, length: int, count: int) -> dict[str, float]:
-    id, texts = uuid.uuid4().hex, [said(index) for index in range(length)]
-    await keeper.fill(id, texts[:-2])
-    await keeper.save(id, texts[-2], texts[-1])
-    found: list[Sequence[str]] = []
+async def time_loads(store: SessionStore, length: int, count: int) -> dict[str, float]:
+    id, texts = uuid.uuid4().hex, [numbered_text(index) for index in range(length)]
+    await store.fill(id, texts[:-2])
+    await store.save(id, texts[-2], texts[-1])
+    loaded: list[Sequence[str]] = []
 
     async def load_all() -> None:
-        found.extend([await keeper.load(id) for _ in range(count)])
+        loaded.extend([await store.load(id) for _ in range(count)])
 
-    cpu, wall = await _timed(load_all)
-    for each in found:
+    cpu, wall = await _time_work(load_all)
+    for each in loaded:
         _check_tail(each, texts)
     return per_operation(count, cpu, wall)
 
 
-KINDS = {"save": timed_saves, "load": timed_loads}
+KINDS = {"save": time_saves, "load": time_loads}
 
 
-def serve(make: Callable[[], Keeper], packages: Sequence[str]) -> None:
+def serve(create_store: Callable[[], SessionStore], packages: Sequence[str]) -> None:
     """Answer requests: a URL of a server that keeps what it has, or a folder for a file that is new in each batch."""
 
-    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+    async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
         async def batch(count: int) -> dict[str, float]:
             folder = Path(request["folder"])
-            keeper = make()
-            await keeper.open(request["url"] or str(folder / "sessions.db"))
+            store = create_store()
+            await store.open(request["url"] or str(folder / "sessions.db"))
             try:
-                return await KINDS[request["kind"]](keeper, request["length"], count)
+                return await KINDS[request["kind"]](store, request["length"], count)
             finally:
-                await keeper.close()
-                _empty(folder)
+                await store.close()
+                _delete_files(folder)
 
         return {"estimate_ms": await _warm_up(batch)} if request["count"] is None else await batch(request["count"])
 
-    protocol.answer_requests(measured, [*KINDS], packages)
+    protocol.answer_requests(handle_request, [*KINDS], packages)
 
 
 async def _warm_up(batch: Callable[[int], Awaitable[dict[str, float]]]) -> float:
@@ -109,7 +109,7 @@ async def _warm_up(batch: Callable[[int], Awaitable[dict[str, float]]]) -> float
         count *= 4
 
 
-async def _timed(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
+async def _time_work(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
     gc.collect()
     wall = time.perf_counter()
     cpu = time.process_time()
@@ -119,11 +119,11 @@ async def _timed(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
     return cpu, time.perf_counter() - wall
 
 
-def _empty(folder: Path) -> None:
+def _delete_files(folder: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
 
 
-def _check_tail(found: Sequence[str], wanted: Sequence[str]) -> None:
-    expect("enough messages", len(found) >= min(TAIL, len(wanted)), True)
-    expect("messages", [*found][-TAIL:], [*wanted][-TAIL:])
+def _check_tail(texts: Sequence[str], expected_texts: Sequence[str]) -> None:
+    expect("enough messages", len(texts) >= min(TAIL, len(expected_texts)), True)
+    expect("messages", [*texts][-TAIL:], [*expected_texts][-TAIL:])

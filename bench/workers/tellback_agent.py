@@ -12,8 +12,8 @@ from typing import Any
 
 import agent_routes
 import tellback_turn
-from agent_routes import FIELDS, GUIDELINES, HELD, STATES, Came, Seen, Sent, Turn
-from memory_batches import material
+from agent_routes import FIELDS, GUIDELINES, STATES, TRUE_CONDITIONS, CallLog, PromptSize, Turn, TurnOutcome
+from memory_batches import load_data
 from protocol import expect
 
 from tellback import Tellback
@@ -29,26 +29,26 @@ DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, agent_routes.PIECES), StreamSt
 SCHEMA = {"type": "object", "properties": FIELDS, "required": list(FIELDS)}
 
 
-def built(count: int, model: Any, **more: Any) -> Agent:
+def build_agent(count: int, model: Any, **agent_options: Any) -> Agent:
     """An agent with so many routes."""
-    agent = Agent(agent_routes.NAME, goal=agent_routes.GOAL, model=model, **more)
-    for spec in agent_routes.routes(count):
+    agent = Agent(agent_routes.NAME, goal=agent_routes.GOAL, model=model, **agent_options)
+    for spec in agent_routes.build_routes(count):
         route = agent.create_route(
-            spec.title, description=spec.about, conditions=[spec.condition], gather_schema=SCHEMA
+            spec.title, description=spec.description, conditions=[spec.condition], gather_schema=SCHEMA
         )
-        at: Any = route.initial_state
+        state: Any = route.initial_state
         for text, name in zip(STATES, (*FIELDS, None), strict=True):
-            at = at.transition_to(chat_state=text, gather=() if name is None else [name])
-        at.transition_to(state=END_ROUTE)
+            state = state.transition_to(chat_state=text, gather=() if name is None else [name])
+        state.transition_to(state=END_ROUTE)
     for number in range(1, GUIDELINES + 1):
-        condition, action = agent_routes.guideline(number)
+        condition, action = agent_routes.build_guideline(number)
         agent.create_guideline(action=action, condition=condition)
     agent.check()
     return agent
 
 
 @dataclass
-class Talk:
+class ConversationHandle:
     """Where a conversation stands, and what was said in it, or the id of the log that holds that."""
 
     session: SessionState
@@ -56,34 +56,34 @@ class Talk:
     id: str = ""
 
 
-class Guide:
+class RouteAgent:
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.call_log = CallLog()
         self._agents: dict[int, Agent] = {}
         self._model = FunctionModel(self._answer, stream_fn=self._stream)
         self._rc: Tellback | None = None
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
         """Remember as many as bench/turn.py does, in the same way."""
-        self._filled = Path(request["folder"])
-        self._filled.mkdir(parents=True, exist_ok=True)
+        self._prepared_folder = Path(request["folder"])
+        self._prepared_folder.mkdir(parents=True, exist_ok=True)
         size = request["size"]
-        await tellback_turn.Talker().fill(self._filled, material(request["material"]), size)
+        await tellback_turn.TurnRunner().fill(self._prepared_folder, load_data(request["data_folder"]), size)
         return {"filled": size}
 
     async def open(self, kind: str, count: int, folder: Path) -> None:
         self._kind = kind
         if count not in self._agents:
-            self._agents[count] = built(count, self._model)
+            self._agents[count] = build_agent(count, self._model)
         self._agent = self._agents[count]
         if kind == "memory":
-            shutil.copy(self._filled / tellback_turn.FILE, folder / tellback_turn.FILE)
+            shutil.copy(self._prepared_folder / tellback_turn.FILE, folder / tellback_turn.FILE)
             # A summary is one more call to the model, which no other contender makes.
             self._rc = Tellback(folder / tellback_turn.FILE, model=self._model, summary_every=None)
             await self._rc.open()
             self._user = self._rc.user(USER)
             options = {"namespace": tellback_turn.NAMESPACE}
-            self._agent = built(count, self._model, memory=self._user, memory_options=options)
+            self._agent = build_agent(count, self._model, memory=self._user, memory_options=options)
 
     async def close(self) -> None:
         if self._rc is not None:
@@ -93,68 +93,72 @@ class Guide:
     def reading(self, turn: Turn) -> ChatReply:
         answer = {
             "routes": [{"route": slug(title), "score": score} for title, score in turn.scores.items()],
-            "data": [{"field": f"{slug(turn.meant)}.{name}", "value": value} for name, value in turn.stated.items()],
+            "data": [{"field": f"{slug(turn.route)}.{name}", "value": value} for name, value in turn.values.items()],
             "forget": [],
-            "conditions": [f"c{number}" for number in HELD],
+            "conditions": [f"c{number}" for number in TRUE_CONDITIONS],
         }
         return ChatReply(text=json.dumps(answer))
 
-    async def begin(self, texts: Sequence[str]) -> Talk:
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         session = create_session()
-        messages = tellback_turn.alternating(texts)
+        messages = tellback_turn.to_messages(texts)
         if self._rc is None:
-            return Talk(session, [Message(each["role"], each["content"]) for each in messages])
+            return ConversationHandle(session, [Message(each["role"], each["content"]) for each in messages])
         conversations = self._user.conversations
         conversation = await conversations.find_or_create(
             tellback_turn.NAMESPACE, session.id, close_after=tellback_turn.CLOSE_AFTER
         )
         await conversations.append_messages(conversation.id, messages)
-        return Talk(session, id=conversation.id)
+        return ConversationHandle(session, id=conversation.id)
 
-    async def turn(self, conversation: Talk, text: str) -> tuple[Response, int]:
-        said: Any = text if conversation.history is None else [*conversation.history, Message("user", text)]
+    async def turn(self, conversation: ConversationHandle, text: str) -> tuple[Response, int]:
+        message: Any = text if conversation.history is None else [*conversation.history, Message("user", text)]
         pieces = 1
         if self._kind == "stream":
             pieces = 0
-            async for chunk in self._agent.respond_stream(said, conversation.session):
+            async for chunk in self._agent.respond_stream(message, conversation.session):
                 pieces += not chunk.done
             assert chunk.response is not None
             response = chunk.response
         else:
-            response = await self._agent.respond(said, conversation.session)
+            response = await self._agent.respond(message, conversation.session)
         conversation.session = response.session
         if conversation.history is not None:
-            conversation.history = [*said, Message("assistant", response.message)]
+            conversation.history = [*message, Message("assistant", response.message)]
         return response, pieces
 
-    def came(self, outcome: tuple[Response, int]) -> Came:
-        response, pieces = outcome
+    def to_outcome(self, result: tuple[Response, int]) -> TurnOutcome:
+        response, pieces = result
         expect("problems", (response.problems, response.trace.problems), ((), ()))
-        expect("guidelines", len(response.trace.guidelines), GUIDELINES - agent_routes.CONDITIONAL + len(HELD))
+        expect(
+            "guidelines", len(response.trace.guidelines), GUIDELINES - agent_routes.CONDITIONAL + len(TRUE_CONDITIONS)
+        )
         expect("memories", bool(response.atoms_used), self._kind == "memory")
         state = None if response.state is None else STATES.index(str(response.state.description))
         known = response.session.extracted
-        plain = {name: value.isoformat() if isinstance(value, date) else value for name, value in known.items()}
-        return Came(response.message, None if response.route is None else response.route.title, state, plain, pieces)
+        plain_values = {name: value.isoformat() if isinstance(value, date) else value for name, value in known.items()}
+        return TurnOutcome(
+            response.message, None if response.route is None else response.route.title, state, plain_values, pieces
+        )
 
-    def sent(self, call: ChatRequest) -> Sent:
+    def prompt_size(self, call: ChatRequest) -> PromptSize:
         schema = 0 if call.output_schema is None else len(json.dumps(call.output_schema, separators=(",", ":")))
         prompt = len(call.system or "") + sum(len(message_text(message)) for message in call.messages)
-        return Sent(prompt, schema)
+        return PromptSize(prompt, schema)
 
-    async def kept(self, conversation: Talk) -> int | None:
+    async def stored_count(self, conversation: ConversationHandle) -> int | None:
         return len(await self._user.conversations.messages(conversation.id)) if conversation.id else None
 
     def _answer(self, request: ChatRequest) -> ChatReply:
-        self.seen.calls.append(request)
-        return REPLY if request.output_schema is None else self.seen.reading
+        self.call_log.calls.append(request)
+        return REPLY if request.output_schema is None else self.call_log.reading
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        self.seen.calls.append(request)
+        self.call_log.calls.append(request)
         for delta in DELTAS:
             yield delta
 
 
 if __name__ == "__main__":
-    guide = Guide()
-    agent_routes.serve(guide, ["respond", "stream", "memory"], ["tellback"], {"fill": guide.fill})
+    agent = RouteAgent()
+    agent_routes.serve(agent, ["respond", "stream", "memory"], ["tellback"], {"fill": agent.fill})

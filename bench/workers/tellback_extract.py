@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import extraction_batches
-from extraction_batches import USER, Batch, Material, rest
+from extraction_batches import USER, Batch, ExtractionData, wait_for_background
 from protocol import expect
 
 from tellback import Tellback
@@ -22,23 +22,23 @@ from tellback.types.memory import Category, CategoryKind
 
 FILE = "memory.db"
 SPACE, NAMESPACE = "bench", "chat"
-MARK = "talk number "
+NUMBER_PREFIX = "talk number "
 SCOPE = {"namespace": NAMESPACE, "user_id": "*"}
-ELSEWHERE = {"namespace": "elsewhere", "user_id": "*"}
+OTHER_SCOPE = {"namespace": "elsewhere", "user_id": "*"}
 BINDINGS: dict[str, tuple[dict[str, str], dict[str, Any]] | None] = {
     "none": None,
     "on_close": (SCOPE, {}),
-    "elsewhere": (ELSEWHERE, {"windowed": True, "window_turns": 10}),
+    "elsewhere": (OTHER_SCOPE, {"windowed": True, "window_turns": 10}),
 }
 EXPECTED = {"added": 2, "superseded": 2, "cited": 1, "unchanged": 0, "left_out": 0}
 WARM_UP_TURNS = 50
-REST_SECONDS = 0.15
+BACKGROUND_SECONDS = 0.15
 """Long enough for events to be looked at."""
 LIFE = Category("life", CategoryKind.FACT)
 ASSISTANT = "I see. Tell me more about it."
 
 
-class Instant(ModelBase):
+class InstantModel(ModelBase):
     """Says what was found in a conversation, which its first line names, or what was decided."""
 
     model, provider = "instant", "bench"
@@ -46,14 +46,14 @@ class Instant(ModelBase):
     def __init__(self, answers: Sequence[str], decision: str) -> None:
         self._replies = [_reply(answer) for answer in answers]
         self._decision = _reply(decision)
-        self.called = 0
+        self.call_count = 0
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        self.called += 1
-        asked = request.messages[-1].content
-        assert isinstance(asked, str)
-        _, found, rest_of_it = asked.partition(MARK)
-        return self._replies[int(rest_of_it[: rest_of_it.index(".")])] if found else self._decision
+        self.call_count += 1
+        prompt = request.messages[-1].content
+        assert isinstance(prompt, str)
+        _, prefix, remainder = prompt.partition(NUMBER_PREFIX)
+        return self._replies[int(remainder[: remainder.index(".")])] if prefix else self._decision
 
     def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
         raise NotImplementedError
@@ -64,9 +64,9 @@ def _reply(text: str) -> ChatReply:
     return ChatReply(text=text, stop_reason="end_turn", usage=usage)
 
 
-class Learner:
-    async def open(self, folder: Path, material: Material, size: int) -> None:
-        self._model = Instant([conversation["answer"] for conversation in material.talks[size]], material.decision)
+class MemoryExtractor:
+    async def open(self, folder: Path, data: ExtractionData, size: int) -> None:
+        self._model = InstantModel([conversation["answer"] for conversation in data.conversations[size]], data.decision)
         self._rc = Tellback(folder / FILE, model=self._model, patterns=None)
         await self._rc.open()
         self._user = self._rc.user(USER)
@@ -75,32 +75,32 @@ class Learner:
 
     @property
     def model_calls(self) -> int:
-        return self._model.called
+        return self._model.call_count
 
     async def fill(self, known: Sequence[dict[str, str]]) -> None:
         now = self._rc.clock()
-        drafts = [AtomDraft(id=new_id("atom"), category=LIFE, valid_from=now, **each) for each in known]
+        drafts = [AtomDraft(id=new_id("atom"), category=LIFE, valid_from=now, **fact) for fact in known]
         await self._rc.store.memories.add(self._user.scope, self._space, drafts, now=now)
         await self._rc.reembed()
 
-    async def hear(self, talk: dict[str, Any]) -> str:
+    async def store(self, data: dict[str, Any]) -> str:
         conversation = await self._user.conversations.create(NAMESPACE)
-        for said, answered in talk["turns"]:
-            await self._user.conversations.append_turn(conversation.id, said, {"content": answered})
+        for question, answer in data["turns"]:
+            await self._user.conversations.append_turn(conversation.id, question, {"content": answer})
         await self._rc.jobs.drain()
         return conversation.id
 
-    async def learn(self, heard: Sequence[str]) -> None:
-        for id in heard:
+    async def extract(self, conversation_ids: Sequence[str]) -> None:
+        for id in conversation_ids:
             await self._user.conversations.close(id)
         await self._rc.jobs.drain()
 
-    async def check(self, heard: str) -> dict[str, int]:
-        [job] = await self._user.memory.list_jobs(heard)
+    async def check(self, conversation_id: str) -> dict[str, int]:
+        [job] = await self._user.memory.list_jobs(conversation_id)
         expect("the job's error", job.error, None)
-        became = {name: job.result[name] for name in EXPECTED}
-        expect("what became of the facts", became, EXPECTED)
-        return became
+        fact_outcomes = {name: job.result[name] for name in EXPECTED}
+        expect("what became of the facts", fact_outcomes, EXPECTED)
+        return fact_outcomes
 
     async def close(self) -> None:
         await self._rc.close()
@@ -119,15 +119,15 @@ async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:
         conversation = await user.conversations.create(NAMESPACE)
         for number in range(WARM_UP_TURNS):
             await user.conversations.append_turn(conversation.id, f"Warming up {number}.", {"content": ASSISTANT})
-        await rest(REST_SECONDS)
+        await wait_for_background(BACKGROUND_SECONDS)
         gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()
         for number in range(count):
             await user.conversations.append_turn(conversation.id, f"This is number {number}.", {"content": ASSISTANT})
             if request["pause"]:
-                await rest(request["pause"])
+                await wait_for_background(request["pause"])
         wall = time.perf_counter() - wall
-        await rest(REST_SECONDS)
+        await wait_for_background(BACKGROUND_SECONDS)
         cpu = time.process_time() - cpu
         expect("jobs", await rc.jobs.list(), [])
     shutil.rmtree(folder)
@@ -164,5 +164,5 @@ def _folder(request: dict[str, Any]) -> Path:
 
 
 if __name__ == "__main__":
-    more: dict[str, Batch] = {"turns": turns, "queue": queue}
-    extraction_batches.serve(Learner, ["tellback"], more)
+    extra_batches: dict[str, Batch] = {"turns": turns, "queue": queue}
+    extraction_batches.serve(MemoryExtractor, ["tellback"], extra_batches)

@@ -11,7 +11,7 @@ from typing import Any
 
 import memory_batches
 import protocol
-from memory_batches import HITS, USER, Batch, Material, Stores, checked, material
+from memory_batches import HITS, USER, Batch, MemoryData, Stores, check_recalls, load_data
 from protocol import expect
 
 from tellback import Tellback
@@ -28,8 +28,8 @@ CROWD_TABLES = ("spaces", "atoms", "atom_vectors")
 CROWD_COLUMNS = ("user_id", "id", "space_id")
 
 
-class Rememberer:
-    async def open(self, folder: Path, material: Material) -> None:
+class MemoryLibrary:
+    async def open(self, folder: Path, data: MemoryData) -> None:
         self.path = folder / FILE
         self._spaces: dict[str, str] = {}
         self._rc = Tellback(self.path)
@@ -71,68 +71,70 @@ class Rememberer:
         return self._spaces[user]
 
 
-def more(stores: Stores) -> dict[str, Batch]:
+def build_extra_batches(stores: Stores) -> dict[str, Batch]:
     """What only Tellback is measured for."""
 
     async def first(request: dict[str, Any], count: int) -> dict[str, Any]:
         """The first recall of a process, on a file that is there. Importing and opening come before the clock."""
         expect("recalls that are the first one", count, 1)
-        store = Rememberer()
-        await store.open(Path(request["folder"]), material(request["material"]))
-        return await _first_recalls(store, _questions(request, request["index"], 1), reopen=False)
+        library = MemoryLibrary()
+        await library.open(Path(request["folder"]), load_data(request["data_folder"]))
+        return await _first_recalls(library, _questions(request, request["index"], 1), reopen=False)
 
     async def dropped(request: dict[str, Any], count: int) -> dict[str, Any]:
         """The first recall of a space in a process that knows the words, and holds nothing of the space."""
-        store = Rememberer()
-        await store.open(stores.opened(request).path.parent, material(request["material"]))  # type: ignore[attr-defined]
-        return await _first_recalls(store, stores.next_questions(request, count), reopen=True)
+        library = MemoryLibrary()
+        await library.open(stores.library_for(request).path.parent, load_data(request["data_folder"]))  # type: ignore[attr-defined]
+        return await _first_recalls(library, stores.next_questions(request, count), reopen=True)
 
     async def after_add(request: dict[str, Any], count: int) -> dict[str, Any]:
         """A recall right after something was added, which it has to take in."""
-        store = stores.opened(request)
-        asked = stores.next_questions(request, count)
-        new = stores.next_added(material(request["material"]), count)
-        walls, cpus, recalled = [], [], []
+        library = stores.library_for(request)
+        questions = stores.next_questions(request, count)
+        new_memories = stores.next_new_memories(load_data(request["data_folder"]), count)
+        walls, cpus, results = [], [], []
         gc.collect()
-        for (question, _), (text, _) in zip(asked, new, strict=True):
-            await store.add(USER, text)
+        for (question, _), (text, _) in zip(questions, new_memories, strict=True):
+            await library.add(USER, text)
             await protocol.settle()
             cpu, wall = time.process_time(), time.perf_counter()
-            recalled.append(await store.recall(USER, question))
+            results.append(await library.recall(USER, question))
             walls.append(1000 * (time.perf_counter() - wall))
             cpus.append(1000 * (time.process_time() - cpu))
-        return {"cpu_ms": sum(cpus) / count, "walls_ms": walls, "found": checked(store, recalled, asked)}
+        return {"cpu_ms": sum(cpus) / count, "walls_ms": walls, "found": check_recalls(library, results, questions)}
 
     async def crowd(request: dict[str, Any], count: int) -> dict[str, Any]:
         """So many more users in the file."""
-        store: Any = stores.opened(request)
-        await store.fill(CROWD_USER, material(request["material"]).others[:CROWD_ATOMS])
-        await store.close()
-        _copy_users(store.path, request["start"], count)
-        await store.reopen()
+        library: Any = stores.library_for(request)
+        await library.fill(CROWD_USER, load_data(request["data_folder"]).others[:CROWD_ATOMS])
+        await library.close()
+        _copy_users(library.path, request["start"], count)
+        await library.reopen()
         return {"walls_ms": [0.0]}
 
     return {"first": first, "dropped": dropped, "after_add": after_add, "crowd": crowd}
 
 
-async def _first_recalls(store: Rememberer, asked: Sequence[tuple[str, str]], *, reopen: bool) -> dict[str, Any]:
-    walls, cpus, recalled = [], [], []
-    for question, _ in asked:
+async def _first_recalls(
+    library: MemoryLibrary, questions: Sequence[tuple[str, str]], *, reopen: bool
+) -> dict[str, Any]:
+    walls, cpus, results = [], [], []
+    for question, _ in questions:
         if reopen:
-            await store.reopen()
-        await store.space(USER)
+            await library.reopen()
+        await library.space(USER)
         gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
-        recalled.append(await store.recall(USER, question))
+        results.append(await library.recall(USER, question))
         walls.append(1000 * (time.perf_counter() - wall))
         cpus.append(1000 * (time.process_time() - cpu))
-    await store.close()
-    return {"cpu_ms": sum(cpus) / len(cpus), "walls_ms": walls, "found": checked(store, recalled, asked)}
+    await library.close()
+    return {"cpu_ms": sum(cpus) / len(cpus), "walls_ms": walls, "found": check_recalls(library, results, questions)}
 
 
 def _questions(request: dict[str, Any], start: int, count: int) -> list[tuple[str, str]]:
-    given = material(request["material"])
-    return [(question, given.memories[index]) for question, index in given.questions[request["size"]][start:][:count]]
+    data = load_data(request["data_folder"])
+    return [(question, data.memories[index]) for question, index in data.questions[request["size"]][start:][:count]]
 
 
 def _turns(texts: Sequence[str]) -> list[dict[str, str]]:
@@ -153,10 +155,10 @@ def _copy_users(path: Path, start: int, count: int) -> None:
                 (start, start + count),
             )
             connection.execute("DROP TABLE template")
-    found = connection.execute("SELECT count(DISTINCT user_id) FROM atoms WHERE user_id LIKE ?", (f"{CROWD_USER}-%",))
-    expect("users in the crowd", found.fetchone()[0], start + count)
+    cursor = connection.execute("SELECT count(DISTINCT user_id) FROM atoms WHERE user_id LIKE ?", (f"{CROWD_USER}-%",))
+    expect("users in the crowd", cursor.fetchone()[0], start + count)
     connection.close()
 
 
 if __name__ == "__main__":
-    memory_batches.serve(Rememberer, ["tellback"], more)
+    memory_batches.serve(MemoryLibrary, ["tellback"], build_extra_batches)

@@ -12,7 +12,7 @@ from typing import Any
 
 import persist_batches
 import protocol
-from persist_batches import Seen, per_operation, said
+from persist_batches import CallLog, numbered_text, per_operation
 from protocol import expect
 
 from tellback import Tellback
@@ -23,7 +23,7 @@ TAIL = 30
 """What `run_turn` sends by default."""
 TASKS = 8
 BATCH = 100
-seen = Seen()
+call_log = CallLog()
 ANSWER = ChatReply(text=persist_batches.ANSWER)
 
 
@@ -32,7 +32,7 @@ class InstantModel(ModelBase):
     provider = "bench"
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        seen.model_called(request.messages)
+        call_log.record_call(request.messages)
         return ANSWER
 
     def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
@@ -42,7 +42,7 @@ class InstantModel(ModelBase):
 model = InstantModel()
 
 
-class Keeper:
+class ConversationStore:
     async def open(self, path: Path) -> None:
         self._rc = Tellback(path, summary_every=None)
         await self._rc.open()
@@ -53,13 +53,13 @@ class Keeper:
 
     async def fill(self, texts: Sequence[str]) -> str:
         conversation = await self.conversations.create("chat")
-        await self.conversations.append_messages(conversation.id, alternating(texts))
+        await self.conversations.append_messages(conversation.id, to_messages(texts))
         return conversation.id
 
     async def turn(self, id: str, text: str) -> str:
         return (await self.conversations.run_turn(id, model=model, user_text=text)).text
 
-    async def stored(self, id: str) -> list[str]:
+    async def load_texts(self, id: str) -> list[str]:
         messages = await self.conversations.messages(id)
         expect("seqs", [message.seq for message in messages], [*range(1, len(messages) + 1)])
         return [message.text for message in messages]
@@ -71,22 +71,22 @@ class Keeper:
         return str(message.content)
 
 
-def alternating(texts: Sequence[str]) -> list[dict[str, Any]]:
+def to_messages(texts: Sequence[str]) -> list[dict[str, Any]]:
     roles = ("user", "assistant")
     return [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
 
 
 async def single_appends(path: Path, count: int) -> dict[str, float]:
     """Each waits until its message is committed; several tasks do so at once."""
-    each = -(-count // TASKS)
-    texts = [[said(task * each + index) for index in range(each)] for task in range(TASKS)]
-    keeper = Keeper()
-    await keeper.open(path)
-    id = await keeper.fill([])
-    append = keeper.conversations.append_user_message
+    count_per_task = -(-count // TASKS)
+    texts = [[numbered_text(task * count_per_task + index) for index in range(count_per_task)] for task in range(TASKS)]
+    store = ConversationStore()
+    await store.open(path)
+    id = await store.fill([])
+    append = store.conversations.append_user_message
 
-    async def append_all(mine: Sequence[str]) -> None:
-        for text in mine:
+    async def append_all(task_texts: Sequence[str]) -> None:
+        for text in task_texts:
             await append(id, text)
 
     gc.collect()
@@ -97,31 +97,31 @@ async def single_appends(path: Path, count: int) -> dict[str, float]:
     cpu = time.process_time() - cpu
     wall = time.perf_counter() - wall
 
-    kept = await _reopened(keeper, path, id)
-    for mine in texts:
-        wanted = set(mine)
-        expect("a task's messages, in order", [text for text in kept if text in wanted], mine)
-    expect("messages on disk", len(kept), each * TASKS)
-    return per_operation(each * TASKS, cpu, wall)
+    stored_texts = await _reload_texts(store, path, id)
+    for task_texts in texts:
+        expected_texts = set(task_texts)
+        expect("a task's messages, in order", [text for text in stored_texts if text in expected_texts], task_texts)
+    expect("messages on disk", len(stored_texts), count_per_task * TASKS)
+    return per_operation(count_per_task * TASKS, cpu, wall)
 
 
 async def batched_appends(path: Path, count: int) -> dict[str, float]:
     batches = -(-count // BATCH)
-    texts = [said(index) for index in range(batches * BATCH)]
-    messages = alternating(texts)
-    keeper = Keeper()
-    await keeper.open(path)
-    id = await keeper.fill([])
+    texts = [numbered_text(index) for index in range(batches * BATCH)]
+    messages = to_messages(texts)
+    store = ConversationStore()
+    await store.open(path)
+    id = await store.fill([])
     gc.collect()
     wall = time.perf_counter()
     cpu = time.process_time()
     for start in range(0, len(messages), BATCH):
-        await keeper.conversations.append_messages(id, messages[start : start + BATCH])
+        await store.conversations.append_messages(id, messages[start : start + BATCH])
     await protocol.settle()
     cpu = time.process_time() - cpu
     wall = time.perf_counter() - wall
 
-    expect("messages on disk", await _reopened(keeper, path, id), texts)
+    expect("messages on disk", await _reload_texts(store, path, id), texts)
     return per_operation(len(texts), cpu, wall)
 
 
@@ -140,7 +140,7 @@ async def raw_commits(path: Path, count: int) -> dict[str, float]:
         values = list(row)
         values[seq] = index + 1
         values[columns.index("id")] = f"{row[columns.index('id')][:-8]}{index:08d}"
-        values[columns.index("content")] = content.replace(said(0), said(index))
+        values[columns.index("content")] = content.replace(numbered_text(0), numbered_text(index))
         rows.append(values)
 
     gc.collect()
@@ -162,29 +162,29 @@ async def raw_commits(path: Path, count: int) -> dict[str, float]:
 
 async def _message_row(path: Path) -> tuple[list[str], Sequence[Any]]:
     """A row as Tellback stores it, and its columns, so that both write the same."""
-    keeper = Keeper()
-    await keeper.open(path)
-    await keeper.conversations.append_user_message(await keeper.fill([]), said(0))
-    await keeper.close()
+    store = ConversationStore()
+    await store.open(path)
+    await store.conversations.append_user_message(await store.fill([]), numbered_text(0))
+    await store.close()
     connection = sqlite3.connect(path)
-    found = connection.execute("SELECT * FROM messages")
-    row: Sequence[Any] = found.fetchone()
+    cursor = connection.execute("SELECT * FROM messages")
+    row: Sequence[Any] = cursor.fetchone()
     connection.close()
-    return [column[0] for column in found.description], row
+    return [column[0] for column in cursor.description], row
 
 
-async def _reopened(keeper: Keeper, path: Path, id: str) -> list[str]:
-    await keeper.close()
-    await keeper.open(path)
-    texts = await keeper.stored(id)
-    await keeper.close()
+async def _reload_texts(store: ConversationStore, path: Path, id: str) -> list[str]:
+    await store.close()
+    await store.open(path)
+    texts = await store.load_texts(id)
+    await store.close()
     return texts
 
 
 if __name__ == "__main__":
     persist_batches.serve(
-        Keeper(),
-        seen,
+        ConversationStore(),
+        call_log,
         ["tellback"],
         {"append_single": single_appends, "append_batched": batched_appends, "append_raw": raw_commits},
     )

@@ -16,34 +16,34 @@ from tellback.agent.sessions.serialization import events_to_messages
 from tellback.types.ids import utc_now
 
 AGENT = "Wanda"
-AT_ONCE = 500
+INSERT_BATCH = 500
 
 
-def adapter_of(backend: str, place: str) -> PersistenceAdapter:
+def create_adapter(backend: str, location: str) -> PersistenceAdapter:
     match backend:
         case "memory":
             return tellback.InMemoryAdapter()
         case "sqlite":
-            return tellback.SqliteAdapter(place)
+            return tellback.SqliteAdapter(location)
         case "postgres":
-            return tellback.PostgresAdapter(place)
+            return tellback.PostgresAdapter(location)
         case "sqlalchemy":
-            return tellback.SqlAlchemyAdapter(f"sqlite+aiosqlite:///{place}", auto_migrate=True)
+            return tellback.SqlAlchemyAdapter(f"sqlite+aiosqlite:///{location}", auto_migrate=True)
         case "redis":
-            return tellback.RedisAdapter(place)
+            return tellback.RedisAdapter(location)
         case "mongo":
-            return tellback.MongoAdapter(place, "bench")
+            return tellback.MongoAdapter(location, "bench")
         case _:
-            return tellback.OpenSearchAdapter(place)
+            return tellback.OpenSearchAdapter(location)
 
 
-class Keeper:
+class SessionStore:
     def __init__(self, backend: str) -> None:
         self._backend = backend
         self._sessions: dict[str, SessionState] = {}
 
-    async def open(self, place: str) -> None:
-        self._persistence = Persistence(adapter_of(self._backend, place))
+    async def open(self, location: str) -> None:
+        self._persistence = Persistence(create_adapter(self._backend, location))
         await self._persistence.initialize()
 
     async def close(self) -> None:
@@ -56,12 +56,12 @@ class Keeper:
         self._sessions[id] = session
         events = [create_message_event(("customer", "agent")[n % 2], AGENT, text) for n, text in enumerate(texts)]
         rows = events_to_messages(session, events, "maya")
-        for start in range(0, len(rows), AT_ONCE):
-            await self._persistence.adapter.message_repository.add(rows[start : start + AT_ONCE], at=utc_now())
+        for start in range(0, len(rows), INSERT_BATCH):
+            await self._persistence.adapter.message_repository.add(rows[start : start + INSERT_BATCH], at=utc_now())
 
     async def save(self, id: str, question: str, answer: str) -> None:
-        before = self._sessions[id]
-        self._sessions[id] = session = replace(before, version=before.version + 1)
+        previous = self._sessions[id]
+        self._sessions[id] = session = replace(previous, version=previous.version + 1)
         turn = [
             create_message_event("customer", "user", question),
             create_message_event("agent", AGENT, answer),
@@ -76,4 +76,4 @@ class Keeper:
 
 
 if __name__ == "__main__":
-    session_batches.serve(lambda: Keeper(sys.argv[1]), ["tellback"])
+    session_batches.serve(lambda: SessionStore(sys.argv[1]), ["tellback"])

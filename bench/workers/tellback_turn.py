@@ -16,10 +16,10 @@ from typing import Any
 
 import protocol
 import turn_batches
-from memory_batches import Material
+from memory_batches import MemoryData
 from persist_batches import ANSWER
 from protocol import expect
-from turn_batches import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
+from turn_batches import HITS, SYSTEM, USER, CallLog, ExpectedTurn, ModelCall, TurnAnswer
 
 from tellback import ChatOptions, LoopResult, Skill, Tellback, run_loop_messages, stream_loop, telemetry
 from tellback.chat import ChatRequest, ModelBase
@@ -37,12 +37,12 @@ CONVERSATION = 20
 SPEAKERS = {"user": "Ann", "assistant": "Bob"}
 CLOSE_AFTER = timedelta(hours=1)
 WITH_TELEMETRY = sys.argv[1:] == ["telemetry"]
-SPANS_LEAST = 3
+MIN_SPANS = 3
 """A turn, a recall and a call to the model."""
 
 REPLY = ChatReply(text=ANSWER)
 DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, protocol.PIECES), StreamStop("end_turn"))
-SHORT: tuple[ReplyDelta, ...] = (TextDelta(ANSWER), StreamStop("end_turn"))
+SHORT_DELTAS: tuple[ReplyDelta, ...] = (TextDelta(ANSWER), StreamStop("end_turn"))
 SKILLS = [
     Skill(
         f"skill-{number}",
@@ -58,22 +58,22 @@ class InstantModel(ModelBase):
     model = "instant"
     provider = "bench"
 
-    def __init__(self, seen: Seen, deltas: Sequence[ReplyDelta]) -> None:
-        self._seen = seen
+    def __init__(self, call_log: CallLog, deltas: Sequence[ReplyDelta]) -> None:
+        self._call_log = call_log
         self._deltas = deltas
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        self._seen.model_called(request, len(request.messages))
+        self._call_log.record_call(request, len(request.messages))
         return REPLY
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        self._seen.model_called(request, len(request.messages))
+        self._call_log.record_call(request, len(request.messages))
         for delta in self._deltas:
             yield delta
 
 
 @dataclass(frozen=True)
-class Talk:
+class ConversationHandle:
     """A conversation, its session, and what the loop alone is sent in its place."""
 
     id: str
@@ -81,31 +81,31 @@ class Talk:
     history: list[Message]
 
 
-class Talker:
+class TurnRunner:
     def __init__(self) -> None:
-        self.seen = Seen()
-        self._model = InstantModel(self.seen, SHORT)
-        self._streaming = InstantModel(self.seen, DELTAS)
+        self.call_log = CallLog()
+        self._model = InstantModel(self.call_log, SHORT_DELTAS)
+        self._streaming_model = InstantModel(self.call_log, DELTAS)
         self._sessions = 0
         self._spans: Any = None
 
-    async def fill(self, folder: Path, given: Material, size: int) -> None:
+    async def fill(self, folder: Path, data: MemoryData, size: int) -> None:
         """Conversations that are closed and remembered word for word; then the namespace is bound to the space."""
-        self._filled = folder / FILE
-        async with Tellback(self._filled) as rc:
+        self._prepared_file = folder / FILE
+        async with Tellback(self._prepared_file) as rc:
             user = rc.user(USER)
             space = await user.memory.create_space("default")
             for start in range(0, size, CONVERSATION):
                 conversation = await user.conversations.create("past", metadata={"speakers": SPEAKERS})
-                texts = given.memories[:size][start : start + CONVERSATION]
-                await user.conversations.append_messages(conversation.id, alternating(texts))
+                texts = data.memories[:size][start : start + CONVERSATION]
+                await user.conversations.append_messages(conversation.id, to_messages(texts))
                 await user.conversations.close(conversation.id)
                 await user.memory.remember_conversation(space.id, conversation.id)
             await user.memory.create_binding({"namespace": NAMESPACE, "user_id": USER}, [space.id])
             await rc.jobs.drain()
 
     async def open(self, kind: str, folder: Path) -> None:
-        shutil.copy(self._filled, folder / FILE)
+        shutil.copy(self._prepared_file, folder / FILE)
         # A summary is a second call to the model, which no other contender makes.
         self._rc = Tellback(folder / FILE, model=self._model, summary_every=None)
         await self._rc.open()
@@ -121,7 +121,7 @@ class Talker:
         await self._rc.close()
         if self._spans is not None:
             telemetry.configure()
-            expect("spans", len(self._spans.get_finished_spans()) >= SPANS_LEAST * count, True)
+            expect("spans", len(self._spans.get_finished_spans()) >= MIN_SPANS * count, True)
             self._spans = None
 
     def _trace(self) -> None:
@@ -135,44 +135,44 @@ class Talker:
         provider.add_span_processor(SimpleSpanProcessor(self._spans))
         telemetry.configure(tracer_provider=provider)
 
-    async def begin(self, texts: Sequence[str]) -> Talk:
+    async def create_conversation(self, texts: Sequence[str]) -> ConversationHandle:
         session = f"session-{self._sessions}"
         self._sessions += 1
         conversations = self._user.conversations
         conversation = await conversations.find_or_create(self._namespace, session, close_after=CLOSE_AFTER)
-        messages = alternating(texts)
+        messages = to_messages(texts)
         await conversations.append_messages(conversation.id, messages)
         history = [Message(each["role"], each["content"]) for each in messages]
-        return Talk(conversation.id, session, history[-TAIL + 1 :])
+        return ConversationHandle(conversation.id, session, history[-TAIL + 1 :])
 
-    async def turn(self, kind: str, conversation: Talk, text: str) -> Any:
+    async def turn(self, kind: str, conversation: ConversationHandle, text: str) -> Any:
         return await getattr(self, f"_{kind}")(conversation, text)
 
-    async def _loop(self, conversation: Talk, text: str) -> LoopResult:
+    async def _loop(self, conversation: ConversationHandle, text: str) -> LoopResult:
         options = ChatOptions(model=self._model, system=SYSTEM)
         return await run_loop_messages(options, [*conversation.history, Message("user", text)])
 
-    async def _recall(self, conversation: Talk, text: str) -> Any:
+    async def _recall(self, conversation: ConversationHandle, text: str) -> Any:
         return await self._user.memory.recall_by_topic(self._space, text, limit=HITS)
 
-    async def _context(self, conversation: Talk, text: str) -> Any:
+    async def _context(self, conversation: ConversationHandle, text: str) -> Any:
         return await self._user.working_context.build(conversation.id, self._space, text, template_id="messages")
 
-    async def _turn(self, conversation: Talk, text: str) -> Any:
+    async def _turn(self, conversation: ConversationHandle, text: str) -> Any:
         return await self._user.conversations.run_turn(conversation.id, user_text=text, options={"system": SYSTEM})
 
-    async def _turn_memory(self, conversation: Talk, text: str) -> Any:
+    async def _turn_memory(self, conversation: ConversationHandle, text: str) -> Any:
         return await self._user.conversations.run_turn(
             conversation.id, user_text=text, options={"system": SYSTEM}, memory_space_id=self._space
         )
 
-    async def _chat_turn(self, conversation: Talk, text: str) -> TurnResult:
-        return await self._chat_turned(conversation, text, True)
+    async def _chat_turn(self, conversation: ConversationHandle, text: str) -> TurnResult:
+        return await self._run_chat_turn(conversation, text, True)
 
-    async def _chat_turn_unbound(self, conversation: Talk, text: str) -> TurnResult:
-        return await self._chat_turned(conversation, text, False)
+    async def _chat_turn_unbound(self, conversation: ConversationHandle, text: str) -> TurnResult:
+        return await self._run_chat_turn(conversation, text, False)
 
-    async def _chat_turned(self, conversation: Talk, text: str, binds: bool) -> TurnResult:
+    async def _run_chat_turn(self, conversation: ConversationHandle, text: str, binds: bool) -> TurnResult:
         config = TurnConfig(self._user, NAMESPACE, system_base=SYSTEM)
         input = TurnInput(
             Session(conversation.session),
@@ -184,42 +184,42 @@ class Talker:
         )
         return await run_chat_turn(config, input)
 
-    async def _chat(self, conversation: Talk, text: str) -> TurnResult:
+    async def _chat(self, conversation: ConversationHandle, text: str) -> TurnResult:
         return await self._user.chat(text, system=SYSTEM, session_id=conversation.session)
 
     _chat_spans = _chat
 
-    async def _chat_spaceless(self, conversation: Talk, text: str) -> TurnResult:
+    async def _chat_spaceless(self, conversation: ConversationHandle, text: str) -> TurnResult:
         return await self._user.chat(text, self._namespace, None, system=SYSTEM, session_id=conversation.session)
 
-    async def _chat_skills(self, conversation: Talk, text: str) -> TurnResult:
+    async def _chat_skills(self, conversation: ConversationHandle, text: str) -> TurnResult:
         return await self._user.chat(text, system=SYSTEM, session_id=conversation.session, skills=SKILLS)
 
-    async def _stream_loop(self, conversation: Talk, text: str) -> Any:
-        options = ChatOptions(model=self._streaming, system=SYSTEM)
-        return await _read(stream_loop(options, [*conversation.history, Message("user", text)]))
+    async def _stream_loop(self, conversation: ConversationHandle, text: str) -> Any:
+        options = ChatOptions(model=self._streaming_model, system=SYSTEM)
+        return await _drain_stream(stream_loop(options, [*conversation.history, Message("user", text)]))
 
-    async def _stream_turn(self, conversation: Talk, text: str) -> Any:
+    async def _stream_turn(self, conversation: ConversationHandle, text: str) -> Any:
         options = {"system": SYSTEM}
-        return await _read(
+        return await _drain_stream(
             self._user.conversations.stream_turn(
-                conversation.id, user_text=text, model=self._streaming, options=options
+                conversation.id, user_text=text, model=self._streaming_model, options=options
             )
         )
 
-    async def _chat_stream(self, conversation: Talk, text: str) -> Any:
+    async def _chat_stream(self, conversation: ConversationHandle, text: str) -> Any:
         # Answers of 1,000 words fill the usual budget, and fewer messages would be sent than the loop alone is.
         recall = {"token_budget": 100_000}
         chat = self._user.chat_stream
-        return await _read(
-            chat(text, system=SYSTEM, session_id=conversation.session, model=self._streaming, recall=recall)
+        return await _drain_stream(
+            chat(text, system=SYSTEM, session_id=conversation.session, model=self._streaming_model, recall=recall)
         )
 
-    def answered(self, kind: str, outcome: Any) -> Answered:
+    def to_answer(self, kind: str, outcome: Any) -> TurnAnswer:
         if kind == "recall":
-            return Answered("", recalled=[hit.atom.text for hit in outcome.hits])
+            return TurnAnswer("", recalled=[hit.atom.text for hit in outcome.hits])
         if kind == "context":
-            return Answered("", recalled=[atom.text for atom in outcome.atoms_used])
+            return TurnAnswer("", recalled=[atom.text for atom in outcome.atoms_used])
         pieces = 1
         if isinstance(outcome, tuple):
             pieces, outcome = outcome
@@ -227,27 +227,27 @@ class Talker:
             expect("problems", outcome.problems, ())
         context = getattr(outcome, "context", None)
         recalled = None if context is None else [atom.text for atom in context.atoms_used]
-        return Answered(outcome.text, pieces, recalled)
+        return TurnAnswer(outcome.text, pieces, recalled)
 
-    def expected(self, kind: str, length: int) -> Expected:
+    def expected_turn(self, kind: str, length: int) -> ExpectedTurn:
         streams = "stream" in kind
-        return Expected(
-            text="" if kind in ("recall", "context") else protocol.STREAMED if streams else ANSWER,
+        return ExpectedTurn(
+            text="" if kind in ("recall", "context") else protocol.STREAMED_TEXT if streams else ANSWER,
             window=None if kind in ("recall", "context") else TAIL,
             pieces=len(protocol.PIECES) if streams else 1,
             recalls=kind not in ("loop", "turn", "chat_spaceless", "stream_loop", "stream_turn"),
-            keeps=kind not in ("loop", "recall", "context", "stream_loop"),
+            persists=kind not in ("loop", "recall", "context", "stream_loop"),
         )
 
-    def sent(self, call: Any) -> Sent:
+    def to_model_call(self, call: Any) -> ModelCall:
         request, _ = call
-        return Sent(request.system or "", [str(message.content) for message in request.messages])
+        return ModelCall(request.system or "", [str(message.content) for message in request.messages])
 
-    async def stored(self, conversation: Talk) -> list[str]:
+    async def load_texts(self, conversation: ConversationHandle) -> list[str]:
         return [message.text for message in await self._user.conversations.messages(conversation.id)]
 
 
-async def _read(items: Any) -> tuple[int, Any]:
+async def _drain_stream(items: Any) -> tuple[int, Any]:
     """How many pieces of text came, and what came last."""
     pieces, last = 0, None
     async with aclosing(items):
@@ -258,7 +258,7 @@ async def _read(items: Any) -> tuple[int, Any]:
     return pieces, last
 
 
-def alternating(texts: Sequence[str]) -> list[dict[str, Any]]:
+def to_messages(texts: Sequence[str]) -> list[dict[str, Any]]:
     return [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)]
 
 
@@ -270,4 +270,4 @@ KINDS = (
 if __name__ == "__main__":
     if WITH_TELEMETRY:
         import opentelemetry.sdk.trace  # noqa: F401
-    turn_batches.serve(Talker(), ["chat", "chat_spans"] if WITH_TELEMETRY else KINDS, ["tellback"])
+    turn_batches.serve(TurnRunner(), ["chat", "chat_spans"] if WITH_TELEMETRY else KINDS, ["tellback"])

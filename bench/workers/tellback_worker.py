@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import protocol
-from protocol import Seen
+from protocol import CallCounter
 
 from tellback import ChatOptions, LoopResult, run_loop, run_loop_stream, stream_loop, tool
 from tellback.chat import ChatRequest, ModelBase
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ToolCall
 
-seen = Seen()
+counter = CallCounter()
 
 CALL = ChatReply(
     tool_calls=(ToolCall(protocol.CALL_ID, protocol.TOOL, protocol.ARGUMENTS),),
@@ -29,7 +29,7 @@ class InstantModel(ModelBase):
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
         messages = request.messages
-        seen.model_called(len(messages))
+        counter.record_call(len(messages))
         if not request.tools:
             return ANSWER
         if messages[-1].role == "tool":
@@ -37,7 +37,7 @@ class InstantModel(ModelBase):
         return CALL
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        seen.model_called(len(request.messages))
+        counter.record_call(len(request.messages))
         for delta in DELTAS:
             yield delta
 
@@ -45,14 +45,14 @@ class InstantModel(ModelBase):
 @tool
 async def add(x: int, y: int) -> str:
     """Add two numbers."""
-    seen.tool_runs += 1
+    counter.tool_runs += 1
     return str(x + y)
 
 
 @tool(name=protocol.TOOL)
 def add_in_thread(x: int, y: int) -> str:
     """Add two numbers."""
-    seen.tool_runs += 1
+    counter.tool_runs += 1
     return str(x + y)
 
 
@@ -90,7 +90,7 @@ async def stream_by_iterating() -> list[str]:
     async for item in stream_loop(bare, protocol.QUESTION):
         if isinstance(item, TextDelta):
             pieces.append(item.text)
-        elif isinstance(item, LoopResult) and len(item.text) != len(protocol.STREAMED):
+        elif isinstance(item, LoopResult) and len(item.text) != len(protocol.STREAMED_TEXT):
             raise AssertionError("the result's text is not the stream's")
     return pieces
 
@@ -98,12 +98,12 @@ async def stream_by_iterating() -> list[str]:
 if __name__ == "__main__":
     protocol.serve(
         {
-            "plain": protocol.plain(plain),
-            "tool": protocol.one_tool(one_tool),
-            "tool_sync": protocol.one_tool(one_sync_tool),
-            "stream_callback": protocol.streamed(stream_to_callback),
-            "stream_iterator": protocol.streamed(stream_by_iterating),
+            "plain": protocol.plain_operation(plain),
+            "tool": protocol.tool_operation(one_tool),
+            "tool_sync": protocol.tool_operation(one_sync_tool),
+            "stream_callback": protocol.stream_operation(stream_to_callback),
+            "stream_iterator": protocol.stream_operation(stream_by_iterating),
         },
-        seen,
+        counter,
         ["tellback"],
     )

@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any, Protocol
 
 import protocol
-from memory_batches import MISSED_MOST, Material, material
-from persist_batches import Plan, per_operation, said
+from memory_batches import MAX_MISSED_SHARE, MemoryData, load_data
+from persist_batches import Plan, numbered_text, per_operation
 from protocol import expect
 
 USER = "maya"
@@ -31,17 +31,17 @@ WARM_UP_COUNT = 5
 
 
 @dataclass
-class Seen:
+class CallLog:
     """What the fake model was sent, call by call: the messages, and how many they were at that moment."""
 
     calls: list[tuple[Any, int]] = field(default_factory=list)
 
-    def model_called(self, request: Any, count: int) -> None:
+    def record_call(self, request: Any, count: int) -> None:
         self.calls.append((request, count))
 
 
 @dataclass(frozen=True)
-class Sent:
+class ModelCall:
     """A call as the model got it: the system prompt, and the texts of the messages after it."""
 
     system: str
@@ -49,7 +49,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Answered:
+class TurnAnswer:
     """What a turn gave: its text, in how many pieces, and the memories that the model was given."""
 
     text: str
@@ -57,13 +57,13 @@ class Answered:
     recalled: Sequence[str] | None = None
 
 
-class Talker(Protocol):
+class TurnRunner(Protocol):
     """A library, or what was put together of several, that answers with what it remembers."""
 
     @property
-    def seen(self) -> Seen: ...
+    def call_log(self) -> CallLog: ...
 
-    async def fill(self, folder: Path, given: Material, size: int) -> None:
+    async def fill(self, folder: Path, data: MemoryData, size: int) -> None:
         """Remember so many, once for all batches."""
         ...
 
@@ -75,182 +75,184 @@ class Talker(Protocol):
         """The end of a batch of so many turns."""
         ...
 
-    async def begin(self, texts: Sequence[str]) -> Any:
+    async def create_conversation(self, texts: Sequence[str]) -> Any:
         """A new conversation that holds these messages, the user's and the assistant's in turn."""
         ...
 
     async def turn(self, kind: str, conversation: Any, text: str) -> Any: ...
 
-    def answered(self, kind: str, outcome: Any) -> Answered: ...
+    def to_answer(self, kind: str, outcome: Any) -> TurnAnswer: ...
 
-    def expected(self, kind: str, length: int) -> Expected:
+    def expected_turn(self, kind: str, length: int) -> ExpectedTurn:
         """What a turn of that kind does, when it finds a conversation of that length."""
         ...
 
-    def sent(self, call: Any) -> Sent: ...
+    def to_model_call(self, call: Any) -> ModelCall: ...
 
-    async def stored(self, conversation: Any) -> list[str]:
+    async def load_texts(self, conversation: Any) -> list[str]:
         """The texts of all messages, in order."""
         ...
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedTurn:
     """What a turn does. `window` is how many messages the model is sent, None if it is not asked at all."""
 
     text: str
     window: int | None
     pieces: int = 1
     recalls: bool = True
-    keeps: bool = True
+    persists: bool = True
 
 
 class Batches:
     """The batches of a worker, and how many of the questions were asked so far."""
 
-    def __init__(self, talker: Talker) -> None:
-        self._talker = talker
-        self._asked = 0
+    def __init__(self, runner: TurnRunner) -> None:
+        self._runner = runner
+        self._questions_used = 0
 
     async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
-        await self._talker.fill(_made(Path(request["folder"])), material(request["material"]), request["size"])
+        await self._runner.fill(
+            _create_folder(Path(request["folder"])), load_data(request["data_folder"]), request["size"]
+        )
         return {"filled": request["size"]}
 
     async def warm_up(self, request: dict[str, Any]) -> dict[str, Any]:
-        count, enough = WARM_UP_COUNT, min(WARM_UP_MS, request["batch_ms"])
+        count, min_ms = WARM_UP_COUNT, min(WARM_UP_MS, request["batch_ms"])
         while True:
             cpu_ms = (await self.run(request, count))["cpu_ms"]
-            if count > WARM_UP_COUNT and cpu_ms * count >= enough:
+            if count > WARM_UP_COUNT and cpu_ms * count >= min_ms:
                 return {"estimate_ms": cpu_ms}
             count *= 4
 
     async def run(self, request: dict[str, Any], count: int) -> dict[str, Any]:
-        folder = _made(Path(request["folder"]) / "batch")
+        folder = _create_folder(Path(request["folder"]) / "batch")
         try:
-            await self._talker.open(request["kind"], folder)
-            return await self._measured(request, Plan.of(request["length"], count))
+            await self._runner.open(request["kind"], folder)
+            return await self._measure(request, Plan.of(request["length"], count))
         finally:
             shutil.rmtree(folder)
 
-    async def _measured(self, request: dict[str, Any], plan: Plan) -> dict[str, Any]:
-        talker, kind = self._talker, request["kind"]
-        before = [said(index) for index in range(plan.filled - 2)]
-        asked = [self._questions(request, plan.turns + 1) for _ in range(plan.conversations)]
+    async def _measure(self, request: dict[str, Any], plan: Plan) -> dict[str, Any]:
+        runner, kind = self._runner, request["kind"]
+        earlier_texts = [numbered_text(index) for index in range(plan.initial_length - 2)]
+        question_lists = [self._questions(request, plan.turns + 1) for _ in range(plan.conversations)]
         conversations = []
-        for questions in asked:
-            conversations.append(await talker.begin(before))
-            await talker.turn(kind, conversations[-1], questions[0][0])
-        talker.seen.calls.clear()
+        for questions in question_lists:
+            conversations.append(await runner.create_conversation(earlier_texts))
+            await runner.turn(kind, conversations[-1], questions[0][0])
+        runner.call_log.calls.clear()
         outcomes = []
         gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()
-        for conversation, questions in zip(conversations, asked, strict=True):
-            outcomes += [await talker.turn(kind, conversation, question) for question, _ in questions[1:]]
+        for conversation, questions in zip(conversations, question_lists, strict=True):
+            outcomes += [await runner.turn(kind, conversation, question) for question, _ in questions[1:]]
         await protocol.settle()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
 
-        timed = [pair for questions in asked for pair in questions[1:]]
-        found = _checked(talker, kind, plan, timed, outcomes)
-        if talker.expected(kind, plan.length).keeps:
-            for conversation, questions in zip(conversations, asked, strict=True):
-                answer = talker.expected(kind, plan.length).text
-                kept = [*before, *(text for question, _ in questions for text in (question, answer))]
-                expect("messages that are kept", await talker.stored(conversation), kept)
-        await talker.close(plan.count + plan.conversations)
-        return per_operation(plan.count, cpu, wall) | {"found": found}
+        timed_questions = [pair for questions in question_lists for pair in questions[1:]]
+        found_share = _check_turns(runner, kind, plan, timed_questions, outcomes)
+        if runner.expected_turn(kind, plan.length).persists:
+            for conversation, questions in zip(conversations, question_lists, strict=True):
+                answer = runner.expected_turn(kind, plan.length).text
+                expected_texts = [*earlier_texts, *(text for question, _ in questions for text in (question, answer))]
+                expect("messages that are kept", await runner.load_texts(conversation), expected_texts)
+        await runner.close(plan.count + plan.conversations)
+        return per_operation(plan.count, cpu, wall) | {"found": found_share}
 
-    async def paired(self, request: dict[str, Any], count: int) -> dict[str, Any]:
+    async def run_paired(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         """Turns of two kinds in turn, for differences that are smaller than what changes between two batches."""
-        folder = _made(Path(request["folder"]) / "batch")
+        folder = _create_folder(Path(request["folder"]) / "batch")
         kinds = request["kind"].split("/")
         try:
-            await self._talker.open(kinds[0], folder)
+            await self._runner.open(kinds[0], folder)
             plan = Plan.of(request["length"], count)
-            spent: dict[str, list[float]] = {kind: [] for kind in kinds}
+            cpu_seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
             for _ in range(plan.conversations):
-                await self._alternated(request, plan, kinds, spent)
-            await self._talker.close(0)
+                await self._run_alternating(request, plan, kinds, cpu_seconds)
+            await self._runner.close(0)
         finally:
             shutil.rmtree(folder)
-        over, under = (1000 * median(spent[kind]) for kind in kinds)
-        return {"over_ms": over, "under_ms": under}
+        compared, baseline = (1000 * median(cpu_seconds[kind]) for kind in kinds)
+        return {"compared_ms": compared, "baseline_ms": baseline}
 
-    async def _alternated(
-        self, request: dict[str, Any], plan: Plan, kinds: Sequence[str], spent: dict[str, list[float]]
+    async def _run_alternating(
+        self, request: dict[str, Any], plan: Plan, kinds: Sequence[str], cpu_seconds: dict[str, list[float]]
     ) -> None:
-        talker = self._talker
-        before = [said(index) for index in range(plan.filled - 2)]
-        conversations = {kind: await talker.begin(before) for kind in kinds}
+        runner = self._runner
+        earlier_texts = [numbered_text(index) for index in range(plan.initial_length - 2)]
+        conversations = {kind: await runner.create_conversation(earlier_texts) for kind in kinds}
         for index in range(-1, plan.turns):
             # Each goes first as often as the other.
-            for kind in kinds if len(spent[kinds[0]]) % 2 else kinds[::-1]:
+            for kind in kinds if len(cpu_seconds[kinds[0]]) % 2 else kinds[::-1]:
                 [(question, _)] = self._questions(request, 1)
                 cpu = time.process_time()
-                outcome = await talker.turn(kind, conversations[kind], question)
+                outcome = await runner.turn(kind, conversations[kind], question)
                 cpu = time.process_time() - cpu
-                expect("text", talker.answered(kind, outcome).text, talker.expected(kind, plan.length).text)
+                expect("text", runner.to_answer(kind, outcome).text, runner.expected_turn(kind, plan.length).text)
                 if index >= 0:
-                    spent[kind].append(cpu)
+                    cpu_seconds[kind].append(cpu)
 
     def _questions(self, request: dict[str, Any], count: int) -> list[tuple[str, str]]:
         """The next ones, with the memories that answer them; from the beginning again when all were asked."""
-        given = material(request["material"])
-        questions = given.questions[request["size"]]
-        numbers = [(self._asked + index) % len(questions) for index in range(count)]
-        self._asked += count
-        return [(questions[number][0], given.memories[questions[number][1]]) for number in numbers]
+        data = load_data(request["data_folder"])
+        questions = data.questions[request["size"]]
+        numbers = [(self._questions_used + index) % len(questions) for index in range(count)]
+        self._questions_used += count
+        return [(questions[number][0], data.memories[questions[number][1]]) for number in numbers]
 
 
-def _made(folder: Path) -> Path:
+def _create_folder(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder
 
 
-def _checked(
-    talker: Talker, kind: str, plan: Plan, asked: Sequence[tuple[str, str]], outcomes: Sequence[Any]
+def _check_turns(
+    runner: TurnRunner, kind: str, plan: Plan, questions: Sequence[tuple[str, str]], outcomes: Sequence[Any]
 ) -> float | None:
     """How many questions found the memory that answers them, if that is nearly all; None if nothing is recalled."""
-    calls, found = talker.seen.calls, 0
+    calls, found_count = runner.call_log.calls, 0
     recalls = False
-    for index, ((question, memory), outcome) in enumerate(zip(asked, outcomes, strict=True)):
-        wanted = talker.expected(kind, plan.filled + 2 * (index % plan.turns))
-        answered = talker.answered(kind, outcome)
-        expect("text", answered.text, wanted.text)
-        expect("pieces", answered.pieces, wanted.pieces)
-        if wanted.recalls:
+    for index, ((question, memory), outcome) in enumerate(zip(questions, outcomes, strict=True)):
+        expected = runner.expected_turn(kind, plan.initial_length + 2 * (index % plan.turns))
+        answer = runner.to_answer(kind, outcome)
+        expect("text", answer.text, expected.text)
+        expect("pieces", answer.pieces, expected.pieces)
+        if expected.recalls:
             recalls = True
-            recalled = answered.recalled or ()
+            recalled = answer.recalled or ()
             expect(f"memories for {question!r}", len({*recalled}), HITS)
-            found += any(text.endswith(memory) for text in recalled)
-        if wanted.window is not None:
+            found_count += any(text.endswith(memory) for text in recalled)
+        if expected.window is not None:
             call, count = calls[index]
-            _check_call(talker.sent((call, count)), wanted, question, answered)
-    expect("model calls", len(calls), 0 if wanted.window is None else len(asked))
+            _check_call(runner.to_model_call((call, count)), expected, question, answer)
+    expect("model calls", len(calls), 0 if expected.window is None else len(questions))
     if not recalls:
         return None
-    if len(asked) - found > max(1, MISSED_MOST * len(asked)):
-        raise AssertionError(f"only {found} of {len(asked)} questions found the memory that answers them")
-    return found / len(asked)
+    if len(questions) - found_count > max(1, MAX_MISSED_SHARE * len(questions)):
+        raise AssertionError(f"only {found_count} of {len(questions)} questions found the memory that answers them")
+    return found_count / len(questions)
 
 
-def _check_call(sent: Sent, wanted: Expected, question: str, answered: Answered) -> None:
-    expect("messages the model saw", len(sent.texts), wanted.window)
-    expect("the last message the model saw", sent.texts[-1], question)
-    expect("the system prompt's beginning", sent.system.startswith(SYSTEM), True)
-    if wanted.recalls:
-        missing = [text for text in answered.recalled or () if text not in sent.system]
+def _check_call(call: ModelCall, expected: ExpectedTurn, question: str, answer: TurnAnswer) -> None:
+    expect("messages the model saw", len(call.texts), expected.window)
+    expect("the last message the model saw", call.texts[-1], question)
+    expect("the system prompt's beginning", call.system.startswith(SYSTEM), True)
+    if expected.recalls:
+        missing = [text for text in answer.recalled or () if text not in call.system]
         expect("memories that are not in the system prompt", missing, [])
 
 
-def serve(talker: Talker, kinds: Sequence[str], packages: Sequence[str]) -> None:
+def serve(runner: TurnRunner, kinds: Sequence[str], packages: Sequence[str]) -> None:
     """Answer requests to fill, and for batches of turns."""
-    batches = Batches(talker)
+    batches = Batches(runner)
 
-    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+    async def handle_request(request: dict[str, Any]) -> dict[str, Any]:
         if request["kind"] == "fill":
             return await batches.fill(request)
         if "/" in request["kind"]:
-            return await batches.paired(request, request["count"])
+            return await batches.run_paired(request, request["count"])
         return await (batches.warm_up(request) if request["count"] is None else batches.run(request, request["count"]))
 
-    protocol.answer_requests(measured, ["fill", *kinds], packages)
+    protocol.answer_requests(handle_request, ["fill", *kinds], packages)

@@ -23,9 +23,12 @@ from tellback.stores import ApiKeys, StoredKey
 from tellback.types.access import API_KEY_ROLES, ApiKey, ApiKeyRole, NewApiKey
 from tellback.types.ids import new_id, register_cache
 
+API_KEY_PREFIX = "tb_"
+"""The beginning of every API key, by which it is told from a JWT."""
+
 _ID_PREFIX = "key"
 _SECRET_BYTES = 32
-_SECRET_PATTERN = re.compile(r"rk_([0-9a-f]{28})_([A-Za-z0-9_-]{43})")
+_SECRET_PATTERN = re.compile(API_KEY_PREFIX + r"([0-9a-f]{28})_([A-Za-z0-9_-]{43})")
 
 MAX_CACHED_KEYS = 10_000
 MAX_CACHED_MISSES = 1_000
@@ -42,7 +45,7 @@ _UNKNOWN_DIGEST = "0" * 64
 def generate_secret() -> tuple[str, str, str]:
     """A new key's id, its secret text, and the digest to keep of it."""
     id, token = new_id(_ID_PREFIX), secrets.token_urlsafe(_SECRET_BYTES)
-    return id, f"rk_{id.removeprefix(f'{_ID_PREFIX}_')}_{token}", digest_token(token)
+    return id, f"{API_KEY_PREFIX}{id.removeprefix(f'{_ID_PREFIX}_')}_{token}", digest_token(token)
 
 
 def parse_secret(text: object) -> tuple[str, str] | None:
@@ -239,7 +242,7 @@ class Keys:
         parsed = parse_secret(secret)
         if parsed is None:
             raise NotAuthenticatedError(
-                "This is not an API key: one begins with rk_, and is used whole as it was shown."
+                f"This is not an API key: a key begins with {API_KEY_PREFIX} and must be passed whole, as it was shown."
             )
         id, digest = parsed
         stored = await self._cache.get(id)

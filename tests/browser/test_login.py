@@ -27,7 +27,7 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
         await page.goto(site.at("/memory"))
         await expect(page).to_have_url(re.compile("/console/login"))
         await check_layout(page, "login")
-        await page.get_by_label("API key or token").fill("rk_wrong")
+        await page.get_by_label("API key or token").fill("tb_wrong")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("alert")).to_be_visible()
         await page.get_by_label("API key or token").fill(maya.secret)

@@ -73,7 +73,7 @@ async def test_the_export_of_nobody_is_empty(rc: Tellback) -> None:
         "jobs",
         "usage",
         "api_keys",
-        "kept_answers",
+        "idempotent_responses",
         "events",
     }
     assert not any(collections.values())

@@ -34,7 +34,7 @@ from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, 
 from tests.support.travel_agents import (
     FULL_REQUEST,
     Respond,
-    TripDesk,
+    TripSetup,
     make_pay_tool,
     read_messages,
     read_texts,
@@ -50,7 +50,7 @@ def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
-async def waiting(desk: TripDesk) -> tuple[Response, str]:
+async def waiting(desk: TripSetup) -> tuple[Response, str]:
     """A state's call waits."""
     script_full_trip(desk, "Someone must agree first.")
     paused = await desk.agent.respond(FULL_REQUEST)
@@ -61,8 +61,8 @@ async def waiting(desk: TripDesk) -> tuple[Response, str]:
 
 @respond_variants
 async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask: Respond) -> None:
-    paused, id = await waiting(TripDesk(maya, approval=True))
-    there = TripDesk(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
+    paused, id = await waiting(TripSetup(maya, approval=True))
+    there = TripSetup(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
     done = await ask(there.agent, session=round_trip(paused.session), approvals={id: True})
     assert (done.message, done.pending, there.searched) == ("The night train?", (), [("Rome", 2)])
     assert done.conversation_id == paused.conversation_id
@@ -75,7 +75,7 @@ async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask
 async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
-        desk = TripDesk(maya, approval=True)
+        desk = TripSetup(maya, approval=True)
         paused, id = await waiting(desk)
         desk.script("It cannot be.")
         denied = Approval(False, reason="too dear for us")
@@ -101,7 +101,7 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
 @respond_variants
 async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc: Tellback, ask: Respond) -> None:
     paid: list[int] = []
-    here = TripDesk(rc.user("maya"), tools=[make_pay_tool(paid)])
+    here = TripSetup(rc.user("maya"), tools=[make_pay_tool(paid)])
     script_full_trip(here, calls(ToolCall("c1", "pay", {"amount": 5})))
     paused = await ask(here.agent, FULL_REQUEST)
     assert ([call.id for call in paused.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
@@ -110,7 +110,7 @@ async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc:
     if url != ":memory:":
         await there_rc.open()
     try:
-        there = TripDesk(there_rc.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
+        there = TripSetup(there_rc.user("maya"), ["Paid."], tools=[make_pay_tool(paid)])
         session = round_trip(paused.session)
         response = await ask(there.agent, session=session, approvals={"c1": True})
         assert (response.message, response.pending, paid, there.searched) == ("Paid.", (), [5], [])
@@ -130,7 +130,7 @@ async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc:
 
 async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User) -> None:
     paid: list[int] = []
-    desk = TripDesk(maya, tools=[make_pay_tool(paid)])
+    desk = TripSetup(maya, tools=[make_pay_tool(paid)])
     script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})))
     paused = await desk.agent.respond(FULL_REQUEST)
     desk.script(desk.understands_trip(), "Fine, nothing was paid.")
@@ -143,7 +143,7 @@ async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User
 @pytest.mark.parametrize("by_the_model", [True, False])
 async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, by_the_model: bool) -> None:
     paid: list[int] = []
-    desk = TripDesk(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
+    desk = TripSetup(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
     script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
     paused = await desk.agent.respond(FULL_REQUEST)
     await maya.conversations.close(str(paused.conversation_id))
@@ -164,7 +164,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
 async def test_a_store_that_fails_leaves_the_answer(
     rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Respond
 ) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     desk.script(desk.understands_trip(destination="Rome"), "How many?")
     first = await ask(desk.agent, "To Rome")
     desk.script(desk.understands_trip(passengers=2), "The night train?", desk.understands_trip(), "Goodbye.")
@@ -183,7 +183,7 @@ async def test_a_store_that_fails_leaves_the_answer(
 async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
     rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     script_full_trip(desk)
     failing(monkeypatch, rc.store.memories, "spaces")
     response = await desk.agent.respond(FULL_REQUEST)
@@ -195,7 +195,7 @@ async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
 @respond_variants
 @pytest.mark.parametrize("reading", [True, False])
 async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User, ask: Respond, reading: bool) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
     desk.script(*([busy] if reading else [desk.understands_trip(destination="Rome", passengers=2), busy]))
@@ -212,7 +212,7 @@ async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User,
 
 
 async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(maya: User) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     session = create_session("web")
     before = session_state_to_data(session)
     script_full_trip(desk, says("A long story", chunks=1))
@@ -257,7 +257,7 @@ async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Resp
 
 @respond_variants
 async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     session = create_session("web")
     script_full_trip(desk)
     first = await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
@@ -271,7 +271,7 @@ async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -
 
 
 async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(maya: User) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
     desk.script(desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), busy)
@@ -343,7 +343,7 @@ async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, t
 async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
-        desk = TripDesk(maya, approval=True)
+        desk = TripSetup(maya, approval=True)
         paused, id = await waiting(desk)
         desk.script("The night train?")
         response = await desk.agent.respond(session=paused.session, approvals={id: True})
@@ -385,7 +385,7 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
     url: str, exporter: InMemorySpanExporter, ask: Respond
 ) -> None:
     async with Tellback(url, worker=False) as rc:
-        desk = TripDesk(rc.user("maya"))
+        desk = TripSetup(rc.user("maya"))
         desk.script(
             desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?"
         )
@@ -413,7 +413,7 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
 @respond_variants
 async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Respond) -> None:
     async with Tellback(url, worker=False) as rc:
-        desk = TripDesk(rc.user("maya"))
+        desk = TripSetup(rc.user("maya"))
         usage = ChatUsage(input_tokens=10, output_tokens=1)
         desk.script(desk.understands_trip(destination="Rome", usage=usage), says("How many?", usage=usage))
         response = await ask(desk.agent, "To Rome")
@@ -427,7 +427,7 @@ async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_i
     maya: User, place: str
 ) -> None:
     paid: list[int] = []
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [make_pay_tool(paid)]}
     (desk.agent if place == "agent" else desk.book).create_guideline(guideline)
     desk.script(desk.understands_trip(holds=["the user is angry"]), calls("pay", amount=5))

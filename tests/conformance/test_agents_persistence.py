@@ -28,7 +28,7 @@ from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.types.conversations import Conversation
 from tests.support.travel_agents import (
     Respond,
-    TripDesk,
+    TripSetup,
     read_messages,
     read_texts,
     respond_variants,
@@ -50,7 +50,7 @@ def maya(rc: Tellback) -> User:
 @respond_variants
 async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Respond) -> None:
     persistence = build_persistence(rc)
-    desk = TripDesk(rc, persistence=persistence)
+    desk = TripSetup(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
     desk.script(desk.understands_trip(passengers=2), says("The night train?"))
@@ -84,7 +84,7 @@ async def test_the_reply_and_the_session_are_one_step(
 ) -> None:
     """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
     persistence = build_persistence(rc)
-    desk = TripDesk(rc, persistence=persistence)
+    desk = TripSetup(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await ask(desk.agent, "To Rome", "web-42", user="maya")
 
@@ -118,7 +118,7 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
     rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = build_persistence(rc)
-    desk = TripDesk(rc, persistence=persistence)
+    desk = TripSetup(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
@@ -145,7 +145,7 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
     rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = build_persistence(rc)
-    desk = TripDesk(rc, persistence=persistence)
+    desk = TripSetup(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
@@ -247,7 +247,7 @@ async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Te
 
 async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellback, maya: User) -> None:
     persistence = build_persistence(rc)
-    desk = TripDesk(None, persistence=persistence)
+    desk = TripSetup(None, persistence=persistence)
     script_full_trip(desk, says("The night train?"))
     await desk.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
     [conversation] = await maya.conversations.list()
@@ -302,7 +302,7 @@ async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: U
 
 async def test_anothers_session_is_not_there(rc: Tellback) -> None:
     persistence = build_persistence(rc)
-    desk = TripDesk(rc, persistence=persistence)
+    desk = TripSetup(rc, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     await desk.agent.respond("To Rome", "web-42", user="maya")
     with pytest.raises(NotFoundError):
@@ -315,7 +315,7 @@ async def test_anothers_session_is_not_there(rc: Tellback) -> None:
 
 async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: User) -> None:
     persistence = build_persistence(rc)
-    desk = TripDesk(maya, persistence=persistence)
+    desk = TripSetup(maya, persistence=persistence)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
     first = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
     repeated = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
@@ -325,7 +325,7 @@ async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: U
 
 async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: User) -> None:
     persistence = build_persistence(rc)
-    desk = TripDesk(maya, approval=True, persistence=persistence)
+    desk = TripSetup(maya, approval=True, persistence=persistence)
     script_full_trip(desk, says("May I?"))
     paused = await desk.agent.respond("Two of us to Rome, please.", "web-42")
     stored = await persistence.load("web-42")

@@ -28,7 +28,7 @@ from tests.support.travel_agents import (
     NOON,
     RECALL_TOOLS,
     Respond,
-    TripDesk,
+    TripSetup,
     read_messages,
     read_texts,
     respond_variants,
@@ -44,7 +44,7 @@ def maya(rc: Tellback) -> User:
 
 @respond_variants
 async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
     first = await ask(desk.agent, "To Rome", metadata={"lang": "en"}, trace_id="t-1")
     desk.script(desk.understands_trip(passengers=2), says("The night train?"))
@@ -74,7 +74,7 @@ async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Tellback, maya: U
     memory: Any = {"handle": maya, "async function": later, "function": lambda s: rc.user(s.metadata["who"])}
     more: dict[str, Any] = {"user id": {"user": "maya"}, "user handle": {"user": maya}}
     session = create_session(metadata={"who": "maya", **({"user_id": "maya"} if named == "metadata" else {})})
-    desk = TripDesk(memory.get(named, rc))
+    desk = TripSetup(memory.get(named, rc))
     script_full_trip(desk)
     response = await desk.agent.respond(FULL_REQUEST, session, **more.get(named, {}))
     assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
@@ -121,7 +121,7 @@ async def test_the_model_of_the_memory_answers_unless_the_agent_has_its_own(url:
 
 
 async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     desk.script(desk.understands_trip(destination="Rome"), "How many?")
     first = await desk.agent.respond("To Rome", create_session("web"))
     desk.script(desk.understands_trip(passengers=2), "The night train?")
@@ -131,7 +131,7 @@ async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
 
 
 async def test_a_history_of_the_callers_own_is_sent_as_it_is_and_its_end_kept(maya: User) -> None:
-    desk = TripDesk(maya)
+    desk = TripSetup(maya)
     script_full_trip(desk)
     history = [
         create_message_event(EventSource.CUSTOMER, "Maya", "Hello from the phone"),
@@ -144,7 +144,7 @@ async def test_a_history_of_the_callers_own_is_sent_as_it_is_and_its_end_kept(ma
 
 
 async def test_sessions_kept_elsewhere_do_not_double_the_log(maya: User) -> None:
-    desk = TripDesk(maya, persistence=InMemorySessions())
+    desk = TripSetup(maya, persistence=InMemorySessions())
     desk.script(desk.understands_trip(destination="Rome"), "How many?")
     await desk.agent.respond("To Rome", "web")
     desk.script(desk.understands_trip(passengers=2), "The night train?")
@@ -156,7 +156,7 @@ async def test_sessions_kept_elsewhere_do_not_double_the_log(maya: User) -> None
 async def test_what_is_known_of_the_user_is_in_the_prompt(maya: User) -> None:
     space = await maya.memory.create_space("travel")
     atom = await maya.memory.add_atom(space.id, "Maya only travels by train.")
-    desk = TripDesk(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
+    desk = TripSetup(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
     desk.script(desk.understands_trip(), "Where to?")
     response = await desk.agent.respond("How should I travel: by train or by plane?")
     assert "Maya only travels by train." not in desk.system_prompts[0]
@@ -211,7 +211,7 @@ async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User
 @respond_variants
 async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: str, ask: Respond) -> None:
     async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
-        desk = TripDesk(rc.user("maya"))
+        desk = TripSetup(rc.user("maya"))
         desk.script(desk.understands_trip(destination="Rome"), "How many?")
         first = await ask(desk.agent, "To Rome, but I am afraid of flying.")
         rc.clock = lambda: NOON + timedelta(days=20)
@@ -233,7 +233,7 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
     reader = ScriptedModel([answers({"facts": [fact], "entities": []})])
     async with Tellback(url, model=reader, extractor="llm") as rc:
         maya = rc.user("maya")
-        desk = TripDesk(maya)
+        desk = TripSetup(maya)
         script_full_trip(desk)
         first = await desk.agent.respond("Two of us to Rome. I am afraid of flying.")
         await maya.conversations.close(str(first.conversation_id))
@@ -246,7 +246,7 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
 
 async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Tellback, maya: User) -> None:
     rc.clock = lambda: NOON
-    desk = TripDesk(maya, memory_options={"close_after": 60})
+    desk = TripSetup(maya, memory_options={"close_after": 60})
     desk.script(desk.understands_trip(destination="Rome"), "How many?")
     first = await desk.agent.respond("To Rome")
     rc.clock = lambda: NOON + timedelta(hours=1)

@@ -131,9 +131,9 @@ async def test_a_process_that_lost_its_turn_does_not_run_the_call(
     log, append = rc.store.conversations, rc.store.conversations.append
 
     async def append_after_takeover(scope: Any, conversation_id: str, turns: Any, **kwargs: Any) -> Any:
-        if kwargs.get("required_owner") is not None:
+        if kwargs.get("required_claim_id") is not None:
             monkeypatch.setattr(log, "append", append)
-            await log.end_turn(scope, conversation_id, kwargs["required_owner"])
+            await log.end_turn(scope, conversation_id, kwargs["required_claim_id"])
             await log.begin_turn(scope, conversation_id, make_claim("other"), None, tail_limit=9, now=rc.clock())
         return await append(scope, conversation_id, turns, **kwargs)
 

@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 async def test_a_secret_opens_what_its_key_is_for(rc: Tellback) -> None:
     created = await rc.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
-    assert re.fullmatch(r"rk_[0-9a-f]{28}_[\w-]{43}", created.secret)
+    assert re.fullmatch(r"tb_[0-9a-f]{28}_[\w-]{43}", created.secret)
     assert created.secret.split("_")[1] == created.key.id.removeprefix("key_")
     assert created.secret not in repr(created)
     assert await rc.keys.check(created.secret) == created.key == await rc.keys.get(created.key.id)
@@ -42,7 +42,7 @@ def damaged_secrets(created: NewApiKey) -> list[Any]:
     return [
         *(
             "",
-            "rk_",
+            "tb_",
             "letmein",
             created.key.id,
             created.secret[:-1],
@@ -50,7 +50,7 @@ def damaged_secrets(created: NewApiKey) -> list[Any]:
             f" {created.secret}",
             None,
             7,
-            b"rk_",
+            b"tb_",
         ),
         *(created.secret[:-2] + last + created.secret[-1], other_id, created.secret.upper(), created.secret + "\n"),
     ]
@@ -61,12 +61,12 @@ async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Tellba
     for wrong in damaged_secrets(created):
         with pytest.raises(NotAuthenticatedError) as caught:
             await rc.keys.check(wrong)
-        assert "rk_0" not in str(caught.value)
+        assert "tb_0" not in str(caught.value)
     assert await rc.keys.check(created.secret) == created.key
 
 
 async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(rc: Tellback) -> None:
-    created, unknown_secret = await rc.keys.create(), "rk_" + "0" * 28 + "_" + "x" * 43
+    created, unknown_secret = await rc.keys.create(), "tb_" + "0" * 28 + "_" + "x" * 43
     messages = set()
     for wrong in (unknown_secret, created.secret[:31] + "_" + "x" * 43):
         with pytest.raises(NotAuthenticatedError, match="unknown") as caught:

@@ -77,7 +77,7 @@ async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Tellb
     assert erased.job_ids
     remaining = await maya.admin.export_user_data()
     assert WORD not in json.dumps(remaining)
-    assert remaining["kept_answers"] == []
+    assert remaining["idempotent_responses"] == []
     others = await rc.user("maya", tenant_id="globex").admin.export_user_data()
     assert others["conversations"]
 

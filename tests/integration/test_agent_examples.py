@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from tellback.testing import FlowModel, SimulatedUser, simulate
 from tests.integration.chat.providers.vendors import Anthropic
-from tests.integration.test_examples import EXAMPLES, run, run_alone
+from tests.integration.test_examples import EXAMPLES, run, run_in_subprocess
 from tests.support.fake_http_server import FakeHttpServer, Reply, Request
 
 KINDS = st.lists(st.sampled_from(["personal", "business"]), min_size=1, max_size=4)
 ORDERS = st.lists(st.sampled_from(["A-100", "A-200", "A-999"]), min_size=1, max_size=4)
-NOTHING = json.dumps({"routes": [], "data": [], "forget": [], "conditions": []})
+EMPTY_READING = json.dumps({"routes": [], "data": [], "forget": [], "conditions": []})
 
 
 async def test_a_flight_is_booked_with_a_change_of_mind_and_a_detour() -> None:
@@ -99,10 +99,12 @@ async def test_a_session_goes_on_in_the_next_process_and_a_new_one_begins_when_i
 
 async def test_with_a_key_that_provider_understands_and_answers() -> None:
     def answer(request: Request) -> Reply:
-        return Anthropic().response(NOTHING if "output_config" in request.body else "All is well.")
+        return Anthropic().response(EMPTY_READING if "output_config" in request.body else "All is well.")
 
     async with FakeHttpServer(answer) as wire:
-        code, output = await run_alone("flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+        code, output = await run_in_subprocess(
+            "flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url
+        )
     assert code == 0, output
     assert "claude-sonnet-5" in output
     assert output.count("All is well.") == 6
@@ -110,43 +112,43 @@ async def test_with_a_key_that_provider_understands_and_answers() -> None:
 
 
 @pytest.fixture(scope="module")
-def programs() -> Iterator[None]:
+def examples_on_path() -> Iterator[None]:
     sys.path.insert(0, str(EXAMPLES))
     yield
     sys.path.remove(str(EXAMPLES))
 
 
-def changed(values: list[Any]) -> list[Any]:
+def drop_repeats(values: list[Any]) -> list[Any]:
     """The values without those that repeat the one before."""
     return [value for value, _ in groupby(values)]
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("examples_on_path")
 @given(kinds=KINDS, eager=st.integers(0, 5), facts=st.permutations(["name", "kind", "company", "birthday", "phone"]))
 @settings(max_examples=40, deadline=None)
 def test_an_account_is_of_the_kind_that_was_said_last(kinds: list[str], eager: int, facts: list[str]) -> None:
     onboarding = importlib.import_module("onboarding")
-    first, *later = changed(kinds)
+    first, *later = drop_repeats(kinds)
     known = {"name": "Maya", "kind": first, "company": "Tascas", "birthday": "2001-05-17", "phone": "1234"}
     user = SimulatedUser("Hello", {name: known[name] for name in facts}, changes={"kind": later}, eager=eager)
-    done = asyncio.run(simulate(onboarding.build().with_model(FlowModel()), user))
-    assert done.outcome == "completed", str(done)
-    [made] = done.session.progress.runs.values()
-    assert made.arguments == onboarding.holder({**known, "kind": kinds[-1]}), str(done)
+    simulation = asyncio.run(simulate(onboarding.build().with_model(FlowModel()), user))
+    assert simulation.outcome == "completed", str(simulation)
+    [tool_run] = simulation.session.progress.runs.values()
+    assert tool_run.arguments == onboarding.account_arguments({**known, "kind": kinds[-1]}), str(simulation)
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("examples_on_path")
 @given(orders=ORDERS, eager=st.integers(0, 2), approve=st.sampled_from([True, False, None]))
 @settings(max_examples=40, deadline=None)
 def test_nothing_is_paid_twice_whatever_the_user_takes_back(
     orders: list[str], eager: int, approve: bool | None
 ) -> None:
     refunds = importlib.import_module("support_refunds")
-    first, *later = changed(orders)
+    first, *later = drop_repeats(orders)
     user = SimulatedUser("A refund", {"order": first, "reason": "broken"}, changes={"order": later}, eager=eager)
-    done = asyncio.run(simulate(refunds.build().with_model(FlowModel()), user, approve=approve))
-    ran = [call for each in done.exchanges for call in each.response.tool_calls if not call.is_error]
-    paid = [call for call in ran if call.name.startswith("pay_back")]
-    assert len(paid) <= 1, str(done)
-    assert all(approve for call in paid if call.name == "pay_back_much"), str(done)
-    assert all(call.arguments["amount"] == refunds.ORDERS[call.arguments["order"]] for call in paid)
+    simulation = asyncio.run(simulate(refunds.build().with_model(FlowModel()), user, approve=approve))
+    tool_calls = [call for each in simulation.exchanges for call in each.response.tool_calls if not call.is_error]
+    payments = [call for call in tool_calls if call.name.startswith("pay_back")]
+    assert len(payments) <= 1, str(simulation)
+    assert all(approve for call in payments if call.name == "pay_back_much"), str(simulation)
+    assert all(call.arguments["amount"] == refunds.ORDERS[call.arguments["order"]] for call in payments)

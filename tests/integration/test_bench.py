@@ -12,9 +12,9 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 def test_the_loop_benchmark_runs_on_tellback_alone() -> None:
     command = [sys.executable, str(BENCH / "loop.py"), "--only", "tellback", "--rounds", "1", "--import-rounds", "1"]
-    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=55)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    completed = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=55)
+    assert completed.returncode == 0, completed.stderr
+    result = json.loads(completed.stdout)
     assert result["failed"] == {}
     assert result["loaded"] == []
     assert set(result["numbers"]["tellback"]) >= {"plain", "tool", "stream_callback", "stream_iterator", "import"}
@@ -22,10 +22,10 @@ def test_the_loop_benchmark_runs_on_tellback_alone() -> None:
 
 def test_the_persistence_benchmark_runs_on_tellback_alone() -> None:
     command = [sys.executable, str(BENCH / "persist.py"), "--only", "tellback", "--rounds", "1", "--json", "-"]
-    few = ["--lengths", "10", "--longest", "100", "--batch-ms", "5"]
-    done = subprocess.run([*command, *few], capture_output=True, text=True, timeout=55)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    small_run = ["--lengths", "10", "--longest", "100", "--batch-ms", "5"]
+    completed = subprocess.run([*command, *small_run], capture_output=True, text=True, timeout=55)
+    assert completed.returncode == 0, completed.stderr
+    result = json.loads(completed.stdout)
     assert result["failed"] == {}
     numbers = result["numbers"]["tellback"]
     assert set(numbers) == {"turn_10", "turn_100", "append_raw", "append_single", "append_batched"}

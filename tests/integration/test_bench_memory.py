@@ -12,7 +12,7 @@ import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
 
-SAID = {
+TURNS_BY_SESSION = {
     1: [
         ("Ann", "I adopted a parrot called Biscuit last week."),
         ("Bob", "How lovely! I have been repairing my old rowing boat."),
@@ -27,9 +27,9 @@ SAID = {
 }
 
 
-def dialogue() -> dict[str, Any]:
+def build_dialogue() -> dict[str, Any]:
     conversation: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Bob"}
-    for number, turns in SAID.items():
+    for number, turns in TURNS_BY_SESSION.items():
         conversation[f"session_{number}_date_time"] = f"10:00 am on {number} June, 2024"
         conversation[f"session_{number}"] = [
             {"speaker": speaker, "dia_id": f"D{number}:{index}", "text": text}
@@ -47,83 +47,83 @@ def dialogue() -> dict[str, Any]:
     }
 
 
-def three_speakers() -> dict[str, Any]:
-    made = dialogue()
-    made["conversation"]["session_2"].append({"speaker": "Cleo", "dia_id": "D2:4", "text": "I paint harbours."})
-    made["qa"] = [{"question": "What does Cleo paint?", "evidence": ["D2:4"], "category": 4}]
-    return made
+def build_three_speakers() -> dict[str, Any]:
+    dialogue = build_dialogue()
+    dialogue["conversation"]["session_2"].append({"speaker": "Cleo", "dia_id": "D2:4", "text": "I paint harbours."})
+    dialogue["qa"] = [{"question": "What does Cleo paint?", "evidence": ["D2:4"], "category": 4}]
+    return dialogue
 
 
-def beam(folder: Path) -> Path:
+def write_beam_folder(folder: Path) -> Path:
     roles = {"Ann": "user", "Bob": "assistant"}
-    turns = [(roles[speaker], text) for said in SAID.values() for speaker, text in said]
+    turns = [(roles[speaker], text) for session_turns in TURNS_BY_SESSION.values() for speaker, text in session_turns]
     messages = [{"id": id, "role": role, "content": text} for id, (role, text) in enumerate(turns)]
-    asked = {"information_extraction": [{"question": "What is my parrot called?", "source_chat_ids": [0]}]}
+    questions = {"information_extraction": [{"question": "What is my parrot called?", "source_chat_ids": [0]}]}
     (folder / "probing_questions").mkdir(parents=True)
     (folder / "chat.json").write_text(json.dumps([{"batch_number": 1, "turns": [messages]}]))
-    (folder / "probing_questions" / "probing_questions.json").write_text(json.dumps(asked))
+    (folder / "probing_questions" / "probing_questions.json").write_text(json.dumps(questions))
     return folder
 
 
-def measured(*arguments: str) -> dict[str, Any]:
+def run_recall(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, str(BENCH / "recall.py"), *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=55)
-    assert done.returncode == 0, done.stderr
-    assert "%" in done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    assert completed.returncode == 0, completed.stderr
+    assert "%" in completed.stderr
+    result: dict[str, Any] = json.loads(completed.stdout)
+    return result
 
 
 def test_recall_is_measured_by_category_beside_both_baselines(tmp_path: Path) -> None:
     file = tmp_path / "talks.json"
-    file.write_text(json.dumps([dialogue()]))
-    found = measured("--data", str(file))
-    assert {*found} == {
+    file.write_text(json.dumps([build_dialogue()]))
+    result = run_recall("--data", str(file))
+    assert {*result} == {
         *("data", "embedder", "questions", "turn", "session", "by_category", "baselines", "ingest_s", "query_p50_ms")
     }
-    assert found["data"] == "talks.json"
-    assert found["embedder"].startswith("static/")
-    assert found["questions"] == 3
+    assert result["data"] == "talks.json"
+    assert result["embedder"].startswith("static/")
+    assert result["questions"] == 3
     # All seven turns are among the first ten.
-    assert found["turn"]["r10"] == found["turn"]["r20"] == found["session"]["r10"] == 1.0
-    assert 0 < found["turn"]["r5"] <= 1
-    assert {*found["by_category"]} == {"1", "2", "4"}
-    assert {*found["baselines"]} == {"bm25", "dense"}
-    for baseline in found["baselines"].values():
+    assert result["turn"]["r10"] == result["turn"]["r20"] == result["session"]["r10"] == 1.0
+    assert 0 < result["turn"]["r5"] <= 1
+    assert {*result["by_category"]} == {"1", "2", "4"}
+    assert {*result["baselines"]} == {"bm25", "dense"}
+    for baseline in result["baselines"].values():
         assert baseline["turn"]["r10"] == baseline["session"]["r10"] == 1.0
 
 
 def test_recall_by_words_alone_has_no_dense_baseline(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
-    file.write_text(json.dumps(dialogue()))
-    found = measured("--data", str(file), "--embedder", "none")
-    assert found["embedder"] == "none"
-    assert found["baselines"]["dense"] is None
-    assert found["turn"]["r10"] == 1.0
+    file.write_text(json.dumps(build_dialogue()))
+    result = run_recall("--data", str(file), "--embedder", "none")
+    assert result["embedder"] == "none"
+    assert result["baselines"]["dense"] is None
+    assert result["turn"]["r10"] == 1.0
 
 
 def test_more_than_two_speakers_are_told_apart_by_the_text(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
-    file.write_text(json.dumps(three_speakers()))
-    assert measured("--data", str(file))["turn"]["r5"] == 1.0
+    file.write_text(json.dumps(build_three_speakers()))
+    assert run_recall("--data", str(file))["turn"]["r5"] == 1.0
 
 
 def test_a_folder_in_beams_layout_is_known_by_itself(tmp_path: Path) -> None:
-    found = measured("--data", str(beam(tmp_path / "100K" / "1")))
-    assert found["questions"] == 1
-    assert {*found["by_category"]} == {"information_extraction"}
-    assert found["turn"]["r5"] == 1.0
+    result = run_recall("--data", str(write_beam_folder(tmp_path / "100K" / "1")))
+    assert result["questions"] == 1
+    assert {*result["by_category"]} == {"information_extraction"}
+    assert result["turn"]["r5"] == 1.0
 
 
 def test_a_table_is_for_people(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
-    file.write_text(json.dumps(dialogue()))
-    done = subprocess.run(
+    file.write_text(json.dumps(build_dialogue()))
+    completed = subprocess.run(
         [sys.executable, str(BENCH / "recall.py"), "--data", str(file)], capture_output=True, text=True, timeout=55
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     for title in ("Tellback", "BM25 alone", "dense alone", "category 2", "static/"):
-        assert title in done.stdout
+        assert title in completed.stdout
 
 
 @pytest.mark.parametrize("text", ["{}", "nothing"])
@@ -131,19 +131,19 @@ def test_a_file_without_questions_is_refused_without_a_traceback(tmp_path: Path,
     file = tmp_path / "nothing.json"
     file.write_text(text)
     command = [sys.executable, str(BENCH / "recall.py"), "--data", str(file), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=55)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "nothing.json" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    assert "nothing.json" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_the_memory_benchmark_runs_on_tellback_alone() -> None:
     command = [sys.executable, str(BENCH / "memory.py"), "--only", "tellback", "--rounds", "1", "--batch-ms", "5"]
-    few = ["--sizes", "60,120", "--cold-size", "60", "--users", "30", "--json"]
-    done = subprocess.run([*command, *few], capture_output=True, text=True, timeout=55)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    small_run = ["--sizes", "60,120", "--cold-size", "60", "--users", "30", "--json"]
+    completed = subprocess.run([*command, *small_run], capture_output=True, text=True, timeout=55)
+    assert completed.returncode == 0, completed.stderr
+    result = json.loads(completed.stdout)
     assert result["failed"] == {}
     numbers = result["numbers"]["tellback"]
     assert {*numbers} == {

@@ -12,11 +12,11 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 
 def test_the_benchmark_of_the_server_runs() -> None:
-    few = ("--rounds", "1", "--requests", "40", "--events", "600", "--json")
-    command = [sys.executable, str(BENCH / "server.py"), *few]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=55)
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
+    small_run = ("--rounds", "1", "--requests", "40", "--events", "600", "--json")
+    command = [sys.executable, str(BENCH / "server.py"), *small_run]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    assert completed.returncode == 0, completed.stderr
+    result: dict[str, Any] = json.loads(completed.stdout)
     assert {*result["numbers"]} == {"append", "echo", "deltas", "feed", "events"}
     assert all(kinds["rate"]["median"] > 0 for kinds in result["numbers"].values())
-    assert "of the rate of plain FastAPI, echo" in done.stderr  # the table is for people
+    assert "of the rate of plain FastAPI, echo" in completed.stderr  # the table is for people

@@ -11,28 +11,28 @@ from typing import Any
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCH / "sessions.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=55)
 
 
 def test_the_benchmark_of_sessions_runs_on_what_needs_no_server() -> None:
     names = ["tellback-memory", "tellback-sqlite", "tellback-sqlalchemy"]
-    few = ("--rounds", "1", "--lengths", "10,40", "--batch-ms", "5", "--skip-install")
-    done = ran("--only", ",".join(names), *few, "--json")
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
+    small_run = ("--rounds", "1", "--lengths", "10,40", "--batch-ms", "5", "--skip-install")
+    completed = run_benchmark("--only", ",".join(names), *small_run, "--json")
+    assert completed.returncode == 0, completed.stderr
+    result: dict[str, Any] = json.loads(completed.stdout)
     assert (result["failed"], result["left_out"]) == ({}, {})
     assert [*result["numbers"]] == names
     for kinds in result["numbers"].values():
         assert {*kinds} == {"save_10", "save_40", "load_10", "load_40"}
         assert all(row["cpu_ms"]["median"] > 0 and row["wall_ms"]["min"] > 0 for row in kinds.values())
     # The table is for people.
-    assert "Tellback, SQLAlchemy, SQLite" in done.stderr
+    assert "Tellback, SQLAlchemy, SQLite" in completed.stderr
 
 
 def test_odd_lengths_are_refused_without_a_traceback() -> None:
-    done = ran("--only", "tellback-memory", "--lengths", "11")
-    assert done.returncode == 2
-    assert "an even number, at least 10" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run_benchmark("--only", "tellback-memory", "--lengths", "11")
+    assert completed.returncode == 2
+    assert "an even number, at least 10" in completed.stderr
+    assert "Traceback" not in completed.stderr

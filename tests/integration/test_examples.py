@@ -29,22 +29,22 @@ async def run(name: str, *arguments: str) -> tuple[int | None, str]:
 
 
 def _run(name: str, arguments: tuple[str, ...]) -> tuple[int | None, str]:
-    printed = io.StringIO()
+    output = io.StringIO()
     program = str(EXAMPLES / name)
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output):
         patch.syspath_prepend(str(EXAMPLES))
         patch.setattr(sys, "argv", [program, *arguments])
         patch.setenv(*NOTHING_SET_UP)
         try:
             runpy.run_path(program, run_name="__main__")
         except SystemExit as end:
-            said = end.code if isinstance(end.code, str) else ""
-            code = 1 if said else int(end.code or 0)
-            return code, printed.getvalue() + said
-    return 0, printed.getvalue()
+            message = end.code if isinstance(end.code, str) else ""
+            code = 1 if message else int(end.code or 0)
+            return code, output.getvalue() + message
+    return 0, output.getvalue()
 
 
-async def run_alone(name: str, *arguments: str, **env: str) -> tuple[int | None, str]:
+async def run_in_subprocess(name: str, *arguments: str, **env: str) -> tuple[int | None, str]:
     """Run an example as a person does, in a process of its own and in an empty environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(EXAMPLES / name), *arguments),
@@ -57,7 +57,7 @@ async def run_alone(name: str, *arguments: str, **env: str) -> tuple[int | None,
 
 
 async def test_the_first_turn_needs_no_key() -> None:
-    code, output = await run_alone("first_turn.py")
+    code, output = await run_in_subprocess("first_turn.py")
     assert code == 0, output
     assert "stand-in" in output
     assert "Let me look. No coat needed: it is 18 degrees and clear in Lisbon." in output
@@ -66,7 +66,9 @@ async def test_the_first_turn_needs_no_key() -> None:
 
 async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
     async with FakeHttpServer(play_anthropic) as wire:
-        code, output = await run_alone("first_turn.py", "Hm?", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+        code, output = await run_in_subprocess(
+            "first_turn.py", "Hm?", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url
+        )
     assert code == 0, output
     assert "claude-sonnet-5" in output
     assert "All is well." in output
@@ -77,7 +79,7 @@ async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
 async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
     refusal = json_reply({"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}, status)
     async with FakeHttpServer(lambda request: refusal) as wire:
-        code, output = await run_alone("first_turn.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+        code, output = await run_in_subprocess("first_turn.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 1
     assert "ProviderAuthError: Anthropic (401) failed for claude-sonnet-5: invalid key. Check the API key" in output
     assert "Traceback" not in output
@@ -148,7 +150,9 @@ async def test_an_assistant_knows_on_thursday_what_it_was_told_on_monday(tmp_pat
 
 async def test_a_desk_answers_by_the_provider_whose_key_is_set() -> None:
     async with FakeHttpServer(play_anthropic) as wire:
-        code, output = await run_alone("support_with_skills.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+        code, output = await run_in_subprocess(
+            "support_with_skills.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url
+        )
     assert code == 0, output
     assert "[claude-sonnet-5: ANTHROPIC_API_KEY is set]" in output
     assert output.count("All is well.") == 2
@@ -166,20 +170,20 @@ async def test_a_desk_follows_the_skills_in_its_folders() -> None:
 
 
 async def test_chats_from_elsewhere_are_imported_once(tmp_path: Path) -> None:
-    given = (str(EXAMPLES / "data" / "chats.jsonl"), str(tmp_path / "imported.db"))
+    arguments = (str(EXAMPLES / "data" / "chats.jsonl"), str(tmp_path / "imported.db"))
     answers = []
     for outcome in (
         "2 chats with 5 messages imported. 5 memories made.",
         "0 chats with 0 messages imported. 2 chats had",
     ):
-        code, output = await run("import_history.py", *given)
+        code, output = await run("import_history.py", *arguments)
         assert code == 0, output
         assert outcome in output
         answers.append(output.partition("> ")[2])
     assert answers[0] == answers[1]
     assert "User: My new address is Rua da Rosa 12.\n  [from 'Moving house', 2026-02-10]" in answers[0]
     assert "Ana is allergic to peanuts.\n  [from 'Dinner for eight', 2026-04-02]" in answers[0]
-    code, output = await run("import_history.py", str(tmp_path / "none.zip"), given[1])
+    code, output = await run("import_history.py", str(tmp_path / "none.zip"), arguments[1])
     assert code == 1
     assert "InvalidArgumentError: There is no file or folder" in output
 
@@ -187,11 +191,11 @@ async def test_chats_from_elsewhere_are_imported_once(tmp_path: Path) -> None:
 async def test_a_payment_waits_for_a_person_in_another_process(tmp_path: Path) -> None:
     code, output = await run("approval.py", str(tmp_path / "approval.db"))
     assert code == 0, output
-    here, there = output.split("In another process:")
-    assert "[pay{'to': 'the plumber', 'amount': 500} waits for a person; the turn is over: approval]" in here
-    assert "450 euros were paid to the plumber." in there
+    first_output, second_output = output.split("In another process:")
+    assert "[pay{'to': 'the plumber', 'amount': 500} waits for a person; the turn is over: approval]" in first_output
+    assert "450 euros were paid to the plumber." in second_output
     assert "500 euros were paid" not in output
-    assert "it has not been paid twice" in there
+    assert "it has not been paid twice" in second_output
 
 
 @pytest.mark.slow
@@ -274,9 +278,9 @@ def test_the_tests_of_a_flow_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_list_names_every_example_and_how_to_run_it() -> None:
-    listed = re.findall(r"^\| `(\w+\.py)[^`]*` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
-    programs = {path.name for path in EXAMPLES.glob("*.py")} - {"example_helpers.py"}
-    assert sorted(listed) == sorted(programs)
-    assert len(programs) >= 10
-    for name in programs:
+    listed_names = re.findall(r"^\| `(\w+\.py)[^`]*` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    program_names = {path.name for path in EXAMPLES.glob("*.py")} - {"example_helpers.py"}
+    assert sorted(listed_names) == sorted(program_names)
+    assert len(program_names) >= 10
+    for name in program_names:
         assert f"python examples/{name}" in (EXAMPLES / name).read_text(), f"{name} does not say how it is run"

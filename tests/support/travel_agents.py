@@ -34,8 +34,8 @@ def search_flights(destination: str, departure: date, passengers: int) -> list[s
     return [f"TP1 to {destination}"]
 
 
-def make_flight_agent(**more: Any) -> tuple[Agent, Route]:
-    agent = Agent("Wanda", goal="Book flights", **more)
+def make_flight_agent(**options: Any) -> tuple[Agent, Route]:
+    agent = Agent("Wanda", goal="Book flights", **options)
     book = agent.create_route("Book a flight", conditions=["the user wants to fly"], gather_schema=Flight)
     (
         book.initial_state.transition_to(chat_state="Ask where to", gather=["destination"])
@@ -56,14 +56,14 @@ class Trip(BaseModel):
     passengers: int = Field(ge=1)
 
 
-class TripDesk:
+class TripSetup:
     """A travel agent and what it has done."""
 
-    def __init__(self, memory: Any, script: Any = (), *, approval: bool = False, **more: Any) -> None:
+    def __init__(self, memory: Any, script: Any = (), *, approval: bool = False, **options: Any) -> None:
         self.model = ScriptedModel(script)
         self.searched: list[tuple[str, int]] = []
         self.paid: list[int] = []
-        self.agent = Agent("Wanda", goal="Book trips", model=self.model, memory=memory, **more)
+        self.agent = Agent("Wanda", goal="Book trips", model=self.model, memory=memory, **options)
         self.book: Route = self.agent.create_route(
             "Book a trip", conditions=["the user wants to travel"], gather_schema=Trip
         )
@@ -91,9 +91,9 @@ class TripDesk:
         return [str(request.system) for request in self.model.requests]
 
 
-def script_full_trip(desk: TripDesk, answer: Any = "The night train?") -> None:
+def script_full_trip(setup: TripSetup, answer: Any = "The night train?") -> None:
     """One message that says everything is read and answered."""
-    desk.script(desk.understands_trip(destination="Rome", passengers=2), answer)
+    setup.script(setup.understands_trip(destination="Rome", passengers=2), answer)
 
 
 def make_pay_tool(paid: list[int]) -> Any:
@@ -111,13 +111,13 @@ def round_trip(session: SessionState) -> SessionState:
     return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session))))
 
 
-async def read_messages(user: User, id: str | None, **more: Any) -> list[StoredMessage]:
+async def read_messages(user: User, id: str | None, **options: Any) -> list[StoredMessage]:
     assert id is not None
-    return await user.conversations.messages(id, **more)
+    return await user.conversations.messages(id, **options)
 
 
-async def read_texts(user: User, id: str | None, **more: Any) -> list[str]:
-    return [message.text for message in await read_messages(user, id, **more)]
+async def read_texts(user: User, id: str | None, **options: Any) -> list[str]:
+    return [message.text for message in await read_messages(user, id, **options)]
 
 
 def sent_texts(model: ScriptedModel, number: int = -1) -> list[str]:
@@ -125,9 +125,9 @@ def sent_texts(model: ScriptedModel, number: int = -1) -> list[str]:
     return [message_text(message) for message in model.requests[number].messages]
 
 
-async def respond_streaming(agent: Agent, *arguments: Any, **more: Any) -> Response:
+async def respond_streaming(agent: Agent, *arguments: Any, **options: Any) -> Response:
     """The response of a stream."""
-    chunks = [chunk async for chunk in agent.respond_stream(*arguments, **more)]
+    chunks = [chunk async for chunk in agent.respond_stream(*arguments, **options)]
     assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert "".join(chunk.delta for chunk in chunks) == chunks[-1].accumulated
     response = chunks[-1].response
@@ -135,8 +135,8 @@ async def respond_streaming(agent: Agent, *arguments: Any, **more: Any) -> Respo
     return response
 
 
-async def respond_once(agent: Agent, *arguments: Any, **more: Any) -> Response:
-    return await agent.respond(*arguments, **more)
+async def respond_once(agent: Agent, *arguments: Any, **options: Any) -> Response:
+    return await agent.respond(*arguments, **options)
 
 
 respond_variants = pytest.mark.parametrize("ask", [respond_once, respond_streaming], ids=["respond", "respond_stream"])

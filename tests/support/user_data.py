@@ -82,7 +82,7 @@ async def create_user_data(rc: Tellback, user: User, word: str) -> None:
     claim = await rc.store.idempotency.begin(scope, f"{word}-key", word, now=now, lease_until=now)
     assert isinstance(claim, IdempotencyClaim)
     answer = StoredResponse(200, word, f"{word} answered".encode(), {"x": word})
-    await rc.store.idempotency.finish(scope, f"{word}-key", claim.owner, answer, now=now)
+    await rc.store.idempotency.finish(scope, f"{word}-key", claim.claim_token, answer, now=now)
     assert (await memory.recall_by_topic(space.id, f"where does {word} live")).hits
 
 

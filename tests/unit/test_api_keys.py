@@ -42,54 +42,54 @@ class FakeKeyStore:
 
 
 async def test_a_key_is_asked_for_again_when_its_time_is_over() -> None:
-    shelf = FakeKeyStore()
-    stored, cache = shelf.put("a"), shelf.cache()
+    key_store = FakeKeyStore()
+    stored, cache = key_store.put("a"), key_store.cache()
     for _ in range(3):
         assert await cache.get("a") == stored
-    assert shelf.loaded_ids == ["a"]
-    shelf.now = 5
-    changed = shelf.put("a", "changed")
+    assert key_store.loaded_ids == ["a"]
+    key_store.now = 5
+    changed = key_store.put("a", "changed")
     assert await cache.get("a") == changed
-    assert shelf.loaded_ids == ["a", "a"]
+    assert key_store.loaded_ids == ["a", "a"]
 
 
 async def test_those_who_ask_at_once_ask_the_store_once() -> None:
-    shelf = FakeKeyStore()
-    stored, cache = shelf.put("a"), shelf.cache()
-    shelf.open.clear()
+    key_store = FakeKeyStore()
+    stored, cache = key_store.put("a"), key_store.cache()
+    key_store.open.clear()
     waiting = [asyncio.create_task(cache.get(id)) for id in ("a", "b") * 10]
     await asyncio.sleep(0)
     waiting[0].cancel()  # whoever began it may go: others still get theirs
     await asyncio.sleep(0)
-    shelf.open.set()
+    key_store.open.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
     assert found[1:] == [None, *([stored, None] * 9)]
     assert isinstance(found[0], asyncio.CancelledError)
-    assert sorted(shelf.loaded_ids) == ["a", "b"]
+    assert sorted(key_store.loaded_ids) == ["a", "b"]
 
 
 async def test_a_failure_is_not_held_and_reaches_everyone() -> None:
-    shelf = FakeKeyStore()
-    stored, cache = shelf.put("a"), shelf.cache()
-    shelf.broken = True
+    key_store = FakeKeyStore()
+    stored, cache = key_store.put("a"), key_store.cache()
+    key_store.broken = True
     found = await asyncio.gather(*(cache.get("a") for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in found] == [StoreUnavailableError] * 3
-    shelf.broken = False
+    key_store.broken = False
     assert await cache.get("a") == stored
 
 
 async def test_what_was_read_before_a_key_was_forgotten_is_not_given_after() -> None:
-    shelf = FakeKeyStore()
-    shelf.put("a", "old")
-    cache = shelf.cache()
-    shelf.open.clear()
+    key_store = FakeKeyStore()
+    key_store.put("a", "old")
+    cache = key_store.cache()
+    key_store.open.clear()
     early = asyncio.create_task(cache.get("a"))
     await asyncio.sleep(0.01)
-    new = shelf.put("a", "new")
+    new = key_store.put("a", "new")
     cache.invalidate("a")
     late = asyncio.create_task(cache.get("a"))
     await asyncio.sleep(0.01)
-    shelf.open.set()
+    key_store.open.set()
     assert (await early) != new
     assert await late == new
     assert await cache.get("a") == new
@@ -98,30 +98,30 @@ async def test_what_was_read_before_a_key_was_forgotten_is_not_given_after() -> 
 async def test_what_is_held_is_bounded_and_garbage_drives_out_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_keys_module, "MAX_CACHED_KEYS", 3)
     monkeypatch.setattr(api_keys_module, "MAX_CACHED_MISSES", 5)
-    shelf = FakeKeyStore()
-    cache = shelf.cache()
+    key_store = FakeKeyStore()
+    cache = key_store.cache()
     for id in "abc":
-        shelf.put(id)
+        key_store.put(id)
         await cache.get(id)
     for number in range(50):
         assert await cache.get(f"garbage{number}") is None
     assert len(cache) == 8
-    shelf.loaded_ids.clear()
+    key_store.loaded_ids.clear()
     await cache.get("a")
-    assert shelf.loaded_ids == []
-    shelf.put("d")
+    assert key_store.loaded_ids == []
+    key_store.put("d")
     await cache.get("d")  # the one that was not used for longest goes
     await cache.get("a")
     await cache.get("b")
-    assert shelf.loaded_ids == ["d", "b"]
+    assert key_store.loaded_ids == ["d", "b"]
     await cache.get("garbage49")
-    assert shelf.loaded_ids == ["d", "b"]
+    assert key_store.loaded_ids == ["d", "b"]
 
 
 async def test_an_erasure_makes_all_be_asked_for_again() -> None:
-    shelf = FakeKeyStore()
-    shelf.put("a")
-    cache = shelf.cache()
+    key_store = FakeKeyStore()
+    key_store.put("a")
+    cache = key_store.cache()
     await cache.get("a")
     clear_text_caches()
     assert len(cache) == 0

@@ -19,19 +19,19 @@ pytestmark = pytest.mark.slow
 name: ContextVar[str] = ContextVar("name", default="nobody")
 
 
-def named(value: str) -> Context:
+def context_with(value: str) -> Context:
     context = copy_context()
     context.run(name.set, value)
     return context
 
 
-async def who() -> str:
+async def current_user() -> str:
     await asyncio.sleep(0)
     return name.get()
 
 
 async def test_the_work_sees_its_context_and_nobody_else_does() -> None:
-    assert await InContext(named("maya"), who()) == "maya"
+    assert await InContext(context_with("maya"), current_user()) == "maya"
     assert name.get() == "nobody"
 
 
@@ -40,19 +40,19 @@ async def test_what_the_work_sets_stays_in_the_context() -> None:
         name.set("omar")
         await asyncio.sleep(0)
 
-    context = named("maya")
+    context = context_with("maya")
     await InContext(context, rename())
     assert name.get() == "nobody"
-    assert await InContext(context, who()) == "omar"
+    assert await InContext(context, current_user()) == "omar"
 
 
 async def test_tasks_and_threads_of_the_work_inherit_it() -> None:
     async def many() -> list[str]:
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(who())
-        return [task.result(), *await asyncio.gather(who(), asyncio.to_thread(name.get))]
+            task = group.create_task(current_user())
+        return [task.result(), *await asyncio.gather(current_user(), asyncio.to_thread(name.get))]
 
-    assert await InContext(named("maya"), many()) == ["maya"] * 3
+    assert await InContext(context_with("maya"), many()) == ["maya"] * 3
 
 
 async def test_a_failure_passes_through() -> None:
@@ -61,25 +61,25 @@ async def test_a_failure_passes_through() -> None:
         raise LookupError(name.get())
 
     with pytest.raises(LookupError, match="maya"):
-        await InContext(named("maya"), fails())
+        await InContext(context_with("maya"), fails())
 
 
 async def test_a_cancellation_reaches_the_work_which_may_clean_up() -> None:
-    began, cleaned = asyncio.Event(), []
+    started, cleaned = asyncio.Event(), []
 
     async def works() -> None:
         try:
-            began.set()
+            started.set()
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0)
             cleaned.append(name.get())
 
     async def outer() -> None:
-        await InContext(named("maya"), works())
+        await InContext(context_with("maya"), works())
 
     task = asyncio.create_task(outer())
-    await began.wait()
+    await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -87,7 +87,7 @@ async def test_a_cancellation_reaches_the_work_which_may_clean_up() -> None:
 
 
 async def test_the_work_may_outlive_a_timeout_of_its_own() -> None:
-    async def patient() -> str:
+    async def use_timeout() -> str:
         try:
             async with asyncio.timeout(0.001):
                 await asyncio.sleep(60)
@@ -95,7 +95,7 @@ async def test_the_work_may_outlive_a_timeout_of_its_own() -> None:
             return name.get()
         return "never"
 
-    assert await InContext(named("maya"), patient()) == "maya"
+    assert await InContext(context_with("maya"), use_timeout()) == "maya"
 
 
 def test_work_that_is_given_up_is_closed_in_its_context() -> None:
@@ -108,7 +108,7 @@ def test_work_that_is_given_up_is_closed_in_its_context() -> None:
             cleaned.append(name.get())
 
     async def started() -> None:
-        steps = InContext(named("maya"), works()).__await__()
+        steps = InContext(context_with("maya"), works()).__await__()
         steps.send(None)
         steps.close()
 
@@ -116,7 +116,7 @@ def test_work_that_is_given_up_is_closed_in_its_context() -> None:
     assert cleaned == ["maya"]
 
 
-async def counting(start: str) -> AsyncGenerator[str, None]:
+async def count_from(start: str) -> AsyncGenerator[str, None]:
     name.set(start)
     while True:
         yield name.get()
@@ -128,7 +128,7 @@ async def counting(start: str) -> AsyncGenerator[str, None]:
 def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) -> None:
     async def step() -> None:
         contexts = [copy_context() for _ in range(3)]
-        generators = [counting(str(number)) for number in range(3)]
+        generators = [count_from(str(number)) for number in range(3)]
         seen: list[list[str]] = [[], [], []]
         for number in order:
             seen[number].append(await InContext(contexts[number], anext(generators[number])))
@@ -151,26 +151,26 @@ async def test_a_stream_is_heard_by_whoever_listens_when_it_is_read() -> None:
     assert seen == ["reply:start", "reply:delta", "reply:end"]
 
 
-async def stubborn(ended: list[str]) -> None:
+async def ignore_cancellation(log: list[str]) -> None:
     """Does not hear its first cancellation, as with a driver that had its answer at that very moment."""
     try:
         await asyncio.sleep(3600)
     except asyncio.CancelledError:
-        ended.append("not heard")
+        log.append("not heard")
     try:
         await asyncio.sleep(3600)
     finally:
-        ended.append("ended")
+        log.append("ended")
 
 
 async def test_what_does_not_hear_a_cancellation_is_cancelled_again() -> None:
-    ended: list[str] = []
-    task = asyncio.create_task(stubborn(ended))
+    log: list[str] = []
+    task = asyncio.create_task(ignore_cancellation(log))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await cancel_and_wait(task)
     assert task.cancelled()
-    assert ended == ["not heard", "ended"]
+    assert log == ["not heard", "ended"]
 
 
 async def test_what_failed_is_stopped_without_a_word() -> None:
@@ -187,16 +187,16 @@ async def test_what_failed_is_stopped_without_a_word() -> None:
 async def test_closing_ends_what_did_not_hear_of_it() -> None:
     from tellback import concurrency
 
-    ended: list[str] = []
-    running = BackgroundTasks()
-    running.start(stubborn(ended), "stubborn")
+    log: list[str] = []
+    tasks = BackgroundTasks()
+    tasks.start(ignore_cancellation(log), "stubborn")
     await asyncio.sleep(0)
     grace = concurrency.GRACE_SECONDS
     concurrency.GRACE_SECONDS = 0.01
     try:
         async with asyncio.timeout(30):
-            await running.close()
+            await tasks.close()
     finally:
         concurrency.GRACE_SECONDS = grace
-    assert ended == ["not heard", "ended"]
-    assert running.names == []
+    assert log == ["not heard", "ended"]
+    assert tasks.names == []

@@ -72,9 +72,9 @@ async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
         assert f"Jaipur on {day:%A, %d %B} at 19:30 for 2" in offered.message
         hours = await agent.respond("When are they open?", offered.session)
         assert "from 19:00" in hours.message
-        again = await agent.respond("Back to the table", hours.session)
-        assert again.message == offered.message
-        booked = await agent.respond("Yes, book it", again.session)
+        resumed = await agent.respond("Back to the table", hours.session)
+        assert resumed.message == offered.message
+        booked = await agent.respond("Yes, book it", resumed.session)
         assert booked.message.startswith("Booked: 2 at the indian place")
 
 
@@ -87,8 +87,8 @@ async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
 def test_a_port_that_is_taken_is_passed_over() -> None:
     with socket.socket() as sock:
         sock.bind((serve.DEMO_HOST, 0))
-        taken = sock.getsockname()[1]
-        assert taken < serve._find_free_port(taken) < taken + serve.PORT_ATTEMPTS
+        port = sock.getsockname()[1]
+        assert port < serve._find_free_port(port) < port + serve.PORT_ATTEMPTS
 
 
 def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +101,6 @@ def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_the_console_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "find_spec", lambda name: None)
-    done = CliRunner().invoke(app, ["demo"])
-    assert done.exit_code == 2
-    assert "pip install 'tellback[console]'" in done.output
+    result = CliRunner().invoke(app, ["demo"])
+    assert result.exit_code == 2
+    assert "pip install 'tellback[console]'" in result.output

@@ -20,7 +20,7 @@ CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(\)")
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("docstring", "expected"),
     [
         ("Add.", "Add."),
         ("Add.\n\n>>> 1 + 1\n2", "Add.\n\n```pycon\n>>> 1 + 1\n2\n```"),
@@ -31,20 +31,23 @@ CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(\)")
         ),
     ],
 )
-def test_examples_in_docstrings_are_shown_as_code(written: str, shown: str) -> None:
-    assert fence(written) == shown
+def test_examples_in_docstrings_are_shown_as_code(docstring: str, expected: str) -> None:
+    assert fence(docstring) == expected
 
 
 @cache
 def defined_names(path: Path) -> frozenset[str]:
-    """Functions and classes of a module, and methods as `Class.method`."""
+    """Functions and classes of a module, and methods and fields as `Class.member`."""
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-            names |= {f"{node.name}.{each.name}" for each in inner}
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                    names.add(f"{node.name}.{member.name}")
+                elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                    names.add(f"{node.name}.{member.target.id}")
     return frozenset(names)
 
 
@@ -101,8 +104,8 @@ def test_the_packages_of_the_architecture_are_those_there_are() -> None:
     section = ARCHITECTURE.read_text().split("## Packages")[1].split("\n## ")[0]
     first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} | {"turn"}  # beside `turns`
-    there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert listed == there - {"__init__"}
+    packages = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert listed == packages - {"__init__"}
 
 
 @pytest.mark.parametrize(

@@ -127,17 +127,17 @@ def test_every_module_can_be_imported_and_says_what_it_is_for() -> None:
 def test_every_error_is_in_the_tree_drawn_at_the_top() -> None:
     from tellback import errors
 
-    drawn = inspect.getdoc(errors) or ""
+    docstring = inspect.getdoc(errors) or ""
     found = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
     assert found
     for error in found:
-        assert error.__name__ in drawn
+        assert error.__name__ in docstring
         assert error.__doc__
 
 
 def test_an_old_python_is_told_in_one_sentence() -> None:
     code = "import sys; sys.version_info = (3, 10, 4); sys.version = '3.10.4 (main)'; import tellback"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert process.returncode == 1
+    last = process.stderr.strip().splitlines()[-1]
     assert last == "ImportError: Tellback needs Python 3.11 or later, and this is 3.10.4."

@@ -25,40 +25,40 @@ async def maya() -> AsyncIterator[User]:
         yield rc.user("maya")
 
 
-def seen() -> tuple[Any, ...]:
+def current_request() -> tuple[Any, ...]:
     now = request.current()
     return request.session(), request.sender(), dict(request.extras()), now.conversation_id, now.message_id
 
 
-NOTHING: tuple[Any, ...] = (None, None, {}, None, None)
+NO_REQUEST: tuple[Any, ...] = (None, None, {}, None, None)
 
 
-def config(user: User, *steps: Any, tools: list[Any]) -> TurnConfig:
+def make_config(user: User, *steps: Any, tools: list[Any]) -> TurnConfig:
     return TurnConfig(user, "helper", chat_opts=ChatOptions(model=ScriptedModel(steps), tools=tools))
 
 
-def turn_input(session: str = "web", **more: Any) -> TurnInput:
-    return TurnInput(Session(session), MAYA, "Hi", ctx_extras={"plan": "pro"}, **more)
+def turn_input(session: str = "web", **fields: Any) -> TurnInput:
+    return TurnInput(Session(session), MAYA, "Hi", ctx_extras={"plan": "pro"}, **fields)
 
 
 def test_outside_of_a_turn_there_is_nothing() -> None:
-    assert seen() == NOTHING
+    assert current_request() == NO_REQUEST
     assert request.current() == request.Request()
 
 
 def test_a_binding_holds_for_its_block() -> None:
     with request.bind(Session("a"), MAYA, {"n": 1}, conversation_id="conv_1", message_id="msg_1"):
-        assert seen() == (Session("a"), MAYA, {"n": 1}, "conv_1", "msg_1")
+        assert current_request() == (Session("a"), MAYA, {"n": 1}, "conv_1", "msg_1")
         with request.bind(Session("b")):
-            assert seen() == (Session("b"), None, {}, None, None)
+            assert current_request() == (Session("b"), None, {}, None, None)
         assert request.session() == Session("a")
-    assert seen() == NOTHING
+    assert current_request() == NO_REQUEST
 
 
 def test_a_binding_ends_with_an_error() -> None:
     with pytest.raises(LookupError), request.bind(Session("a")):
         raise LookupError
-    assert seen() == NOTHING
+    assert current_request() == NO_REQUEST
 
 
 def test_extras_cannot_be_changed() -> None:
@@ -78,29 +78,31 @@ async def test_tools_of_every_kind_see_the_request(maya: User) -> None:
     async def waits() -> str:
         """Async."""
         await asyncio.sleep(0)
-        found["async"] = seen()
+        found["async"] = current_request()
         return "ok"
 
     def blocks() -> str:
         """Sync, in a thread."""
-        found["thread"] = seen()
+        found["thread"] = current_request()
         return "ok"
 
     async def spawns() -> str:
         """In tasks."""
 
         async def child() -> None:
-            found["task"] = seen()
+            found["task"] = current_request()
 
         async with asyncio.TaskGroup() as group:
             group.create_task(child())
         return "ok"
 
-    wanted = [ToolCall(name, name) for name in ("waits", "blocks", "spawns")]
-    result = await run_chat_turn(config(maya, calls(*wanted), says("ok"), tools=[waits, blocks, spawns]), turn_input())
+    tool_calls = [ToolCall(name, name) for name in ("waits", "blocks", "spawns")]
+    result = await run_chat_turn(
+        make_config(maya, calls(*tool_calls), says("ok"), tools=[waits, blocks, spawns]), turn_input()
+    )
     expected = (Session("web"), MAYA, {"plan": "pro"}, result.conversation_id, result.messages[0].id)
     assert found == {"async": expected, "thread": expected, "task": expected}
-    assert seen() == NOTHING
+    assert current_request() == NO_REQUEST
 
 
 async def test_what_the_model_writes_does_not_matter(maya: User) -> None:
@@ -111,8 +113,8 @@ async def test_what_the_model_writes_does_not_matter(maya: User) -> None:
         found.append((request.session(), request.sender(), dict(request.extras())))
         return f"{session} {sender} {extras}"
 
-    forged = calls("act", session="admin", sender="root", extras={"plan": "gold"})
-    await run_chat_turn(config(maya, forged, says("ok"), tools=[act]), turn_input())
+    forged_call = calls("act", session="admin", sender="root", extras={"plan": "gold"})
+    await run_chat_turn(make_config(maya, forged_call, says("ok"), tools=[act]), turn_input())
     assert found == [(Session("web"), MAYA, {"plan": "pro"})]
 
 
@@ -121,11 +123,11 @@ async def test_nothing_is_bound_when_that_is_switched_off(maya: User) -> None:
 
     async def act() -> str:
         """Act."""
-        found.append(seen())
+        found.append(current_request())
         return "ok"
 
-    await run_chat_turn(config(maya, calls("act"), says("ok"), tools=[act]), turn_input(bind_tool_ctx=False))
-    assert found == [NOTHING]
+    await run_chat_turn(make_config(maya, calls("act"), says("ok"), tools=[act]), turn_input(bind_tool_ctx=False))
+    assert found == [NO_REQUEST]
 
 
 async def test_a_turn_of_which_nothing_is_kept_binds_no_message(maya: User) -> None:
@@ -133,10 +135,10 @@ async def test_a_turn_of_which_nothing_is_kept_binds_no_message(maya: User) -> N
 
     async def act() -> str:
         """Act."""
-        found.append(seen())
+        found.append(current_request())
         return "ok"
 
-    cfg = config(maya, calls("act"), says("ok"), tools=[act])
+    cfg = make_config(maya, calls("act"), says("ok"), tools=[act])
     await run_chat_turn(cfg, turn_input(persist_user=False, persist_assistant=False))
     assert found == [(Session("web"), MAYA, {"plan": "pro"}, None, None)]
 
@@ -194,7 +196,7 @@ async def test_streams_stepped_in_turn_by_one_task_keep_theirs(maya: User) -> No
         for each in list(streams):
             item = await anext(each, None)
             deltas += isinstance(item, TextDelta)
-            assert seen() == NOTHING
+            assert current_request() == NO_REQUEST
             if item is None:
                 streams.remove(each)
     assert sorted(found) == [("one", "one"), ("one", "one"), ("two", "two"), ("two", "two")]
@@ -205,7 +207,7 @@ async def test_a_stream_may_be_read_by_one_task_and_closed_by_another(maya: User
     stream = maya.chat_stream("Hi", model=ScriptedModel([says("A long story", chunks=1)]))
     assert await asyncio.create_task(_first(stream)) == TextDelta("A")
     await asyncio.create_task(_close(stream))
-    assert seen() == NOTHING
+    assert current_request() == NO_REQUEST
     assert str(await maya.chat("Again", model=ScriptedModel([says("ok")]), wait=0)) == "ok"
 
 

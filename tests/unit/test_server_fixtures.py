@@ -95,7 +95,7 @@ def _starts(tmp_path: Path, kind: type[Silent]) -> int:
     return len((tmp_path / f"{kind.name}.starts").read_text().splitlines())
 
 
-def _gone(pid: int) -> bool:
+def _is_gone(pid: int) -> bool:
     """Whether it has ended, if perhaps nobody has taken notice yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -170,7 +170,7 @@ def test_a_server_that_never_answers_is_ended_and_shows_its_log() -> None:
     try:
         with pytest.raises(ServerFailedError, match=r"in 0 seconds: it says nothing(.|\n)*"):
             server.start()
-        assert _gone(server.pid)
+        assert _is_gone(server.pid)
     finally:
         server.remove()
 
@@ -209,7 +209,7 @@ def test_nothing_is_left_of_a_run_that_ended(run: ServerRegistry) -> None:
     run.close()
     assert not Path(server.folder).exists()
     assert not run.folder.exists()
-    assert _gone(server.pid)
+    assert _is_gone(server.pid)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="nothing watches over servers on this platform")
@@ -224,9 +224,9 @@ def test_a_server_does_not_outlive_a_killed_run(tmp_path: Path) -> None:
     ) as run:
         assert run.stdout is not None
         pid = int(run.stdout.readline())
-        assert not _gone(pid)
+        assert not _is_gone(pid)
         run.send_signal(signal.SIGKILL)
-    while not _gone(pid) or any(tmp_path.glob("tellback-content-*")):
+    while not _is_gone(pid) or any(tmp_path.glob("tellback-content-*")):
         time.sleep(0.05)
 
 
@@ -246,7 +246,7 @@ def test_the_table_counts_tests_by_backend_in_a_fixed_order(tmp_path: Path, work
     (tmp_path / "test_backends.py").write_text(_BACKENDS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = backend\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.servers.report", "-n", workers]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "-c", tmp_path / "pytest.ini", "--rootdir", tmp_path, tmp_path],
         capture_output=True,
         text=True,
@@ -254,7 +254,7 @@ def test_the_table_counts_tests_by_backend_in_a_fixed_order(tmp_path: Path, work
         check=False,
         timeout=50,
     )
-    rows = [re.split(r" *\| *", line) for line in done.stdout.splitlines() if " | " in line]
+    rows = [re.split(r" *\| *", line) for line in process.stdout.splitlines() if " | " in line]
     assert rows == [
         ["backend", "server", "tests run", "skipped", "failed"],
         ["In memory", "this process", "1", "0", "0"],

@@ -183,7 +183,7 @@ class TellbackClient:
 
     Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
 
-    >>> client = TellbackClient("https://memory.example.com", api_key="rk_...")
+    >>> client = TellbackClient("https://memory.example.com", api_key="tb_...")
     >>> client.user("maya").user_id
     'maya'
     """

@@ -252,7 +252,7 @@ class SpecChatBackend:
                     yield item
 
 
-def list_partners(ctx: PageContext) -> dict[str, str]:
+def list_chat_agents(ctx: PageContext) -> dict[str, str]:
     """Whom one can talk to besides the model with memory, by name, and how they are called in a list.
 
     Of agents by their description, those that need nothing but a message.
@@ -264,16 +264,16 @@ def list_partners(ctx: PageContext) -> dict[str, str]:
     return found
 
 
-def create_backend(ctx: PageContext, partner: str | None) -> PageChatBackend:
-    """The conversation of a page: with one of `list_partners`, or with the model and the user's memory."""
-    if partner is None:
+def create_backend(ctx: PageContext, agent_name: str | None) -> PageChatBackend:
+    """The conversation of a page: with one of `list_chat_agents`, or with the model and the user's memory."""
+    if agent_name is None:
         return MemoryChatBackend(ctx)
-    if partner in ctx.agents:
-        return RouteChatBackend(ctx.served_agent(partner))
-    spec = ctx.user.agents.get(partner)
+    if agent_name in ctx.agents:
+        return RouteChatBackend(ctx.served_agent(agent_name))
+    spec = ctx.user.agents.get(agent_name)
     argument = None if spec is None else _message_argument(spec)
     if spec is None or argument is None:
-        raise NotFoundError("agent", partner)
+        raise NotFoundError("agent", agent_name)
     return SpecChatBackend(ctx.user, spec, argument)
 
 

@@ -5,8 +5,8 @@ Imported by `runtime`, `turns`, `app`, `cli` and `testing`.
 """
 
 from tellback.jobs.handle import Jobs
-from tellback.jobs.runner import Handler, Postponed, WorkerOptions
+from tellback.jobs.runner import Handler, PostponeJob, WorkerOptions
 from tellback.jobs.scheduler import Schedule
 from tellback.jobs.worker import Worker, open_worker
 
-__all__ = ["Handler", "Jobs", "Postponed", "Schedule", "Worker", "WorkerOptions", "open_worker"]
+__all__ = ["Handler", "Jobs", "PostponeJob", "Schedule", "Worker", "WorkerOptions", "open_worker"]

@@ -93,10 +93,10 @@ class WorkerOptions:
 DEFAULT_OPTIONS = WorkerOptions()
 
 
-class Postponed(Exception):
+class PostponeJob(Exception):
     """Raised by a handler that cannot do its job yet: it is run again after so many seconds, and this is not counted.
 
-    >>> Postponed(30).seconds
+    >>> PostponeJob(30).seconds
     30
     """
 
@@ -120,7 +120,7 @@ class JobRunner:
         """The next job that is due, or that of an id; it is ours from now on."""
         options, at = self._options, time.time()
         return await self._store.jobs.claim(
-            owner=self._store.owner,
+            instance_id=self._store.instance_id,
             at=at,
             until=at + options.lease,
             max_attempts=options.attempts,
@@ -179,7 +179,7 @@ class JobRunner:
                 log.warning("job %s was lost while it ran: its lease was over", job.id)
                 return None
             return await self._record_failure(job, error, span)
-        except Postponed as error:
+        except PostponeJob as error:
             span.record_outcome("postponed")
             return await self._postpone(job, error.seconds)
         except JobLostError:

@@ -19,7 +19,7 @@ log = logging.getLogger("tellback.jobs")
 
 LIVENESS_CHECKS = 4
 LIVENESS_PAUSE_SECONDS = 0.8
-"""Between looks at an owner of which nothing certain is known: some stores must miss it for a while to be sure."""
+"""Between looks at an instance of which nothing certain is known: some stores must miss it for a while to be sure."""
 
 EVENT_BATCH = 100
 """How many events are looked at in one transaction, for which others who write have to wait."""
@@ -36,22 +36,22 @@ MAX_TICK_SECONDS = 30.0
 
 
 async def requeue_orphaned_jobs(store: Store, clock: Callable[[], datetime], *, patient: bool = True) -> list[Job]:
-    """Put back in the queue what owners were running that are certainly dead; gives those jobs.
+    """Put back in the queue what instances were running that are certainly dead; gives those jobs.
 
     Without `patient` it looks once, and takes no time.
     """
     released: list[Job] = []
-    suspects = [owner for owner in await store.jobs.owners() if owner != store.owner]
+    suspects = [instance_id for instance_id in await store.jobs.running_instances() if instance_id != store.instance_id]
     for check in range(LIVENESS_CHECKS if patient else 1):
         if check and suspects:
             await asyncio.sleep(LIVENESS_PAUSE_SECONDS)
         unknown = []
-        for owner in suspects:
-            alive = await store.is_alive(owner)
+        for instance_id in suspects:
+            alive = await store.is_instance_alive(instance_id)
             if alive is False:
-                released += await store.jobs.release(owner, now=clock())
+                released += await store.jobs.release(instance_id, now=clock())
             elif alive is None:
-                unknown.append(owner)
+                unknown.append(instance_id)
         suspects = unknown
     if released:
         log.warning("%d jobs of workers that are gone were put back in the queue", len(released))

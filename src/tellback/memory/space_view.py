@@ -101,7 +101,7 @@ class SpaceView:
         self._categories = GrowableArray(np.int32)
         self._end_known_at = GrowableArray(np.int64)
         self._ends_at = GrowableArray(np.int64)
-        self._extra_closings: dict[int, list[tuple[int, int]]] = {}
+        self._extra_validity_ends: dict[int, list[tuple[int, int]]] = {}
         self._category_codes: dict[str, int] = {}
         self._embedded = GrowableArray(np.bool_)
         self._names_by_entity: dict[str, frozenset[str]] = {}
@@ -124,7 +124,7 @@ class SpaceView:
         columns = sum(
             column.nbytes for column in (self.valid_from, self._end_known_at, self._created_at, self._ends_at)
         )
-        extra = 200 * len(self._entities_by_name) + 150 * sum(map(len, self._extra_closings.values()))
+        extra = 200 * len(self._entities_by_name) + 150 * sum(map(len, self._extra_validity_ends.values()))
         return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows) + extra
 
     def chain(self, row: int) -> list[int]:
@@ -170,14 +170,14 @@ class SpaceView:
             number = row[store_rows.SEQ] - 1
             if number < present:
                 self._update_row(number, row)
-                # All closings of what changed come along: an earlier one may be gone.
+                # All validity ends of what changed come along: an earlier one may be gone.
                 self._end_known_at.view[number] = self._ends_at.view[number] = NEVER
-                self._extra_closings.pop(number, None)
+                self._extra_validity_ends.pop(number, None)
         if added:
             self._append_rows(added)
-        for seq, known_at, valid_to in changes.closings:
+        for seq, known_at, valid_to in changes.validity_ends:
             if seq <= len(self.rows):
-                self._add_closing(seq - 1, known_at, valid_to)
+                self._add_validity_end(seq - 1, known_at, valid_to)
         self._set_vectors([(seq - 1, vector) for seq, vector in changes.vectors if seq <= len(self.rows)])
         for entity in changes.entities:
             self._index_entity(entity)
@@ -193,8 +193,10 @@ class SpaceView:
                 mask &= self._ends_at.view > filter.valid_at
             else:
                 mask &= (self._end_known_at.view > filter.known_at) | (self._ends_at.view > filter.valid_at)
-            for row, closings in self._extra_closings.items():
-                if any(known_at <= filter.known_at and ends_at <= filter.valid_at for known_at, ends_at in closings):
+            for row, validity_ends in self._extra_validity_ends.items():
+                if any(
+                    known_at <= filter.known_at and ends_at <= filter.valid_at for known_at, ends_at in validity_ends
+                ):
                     mask[row] = False
         if filter.known_at < NEVER:
             mask &= self._created_at.view <= filter.known_at
@@ -210,8 +212,10 @@ class SpaceView:
     def overlapping(self, start: int, end: int, known_at: int = NEVER) -> Bools:
         """Which rows hold at some moment between these two, both included, as far as was known then."""
         ends = np.where(self._end_known_at.view <= known_at, self._ends_at.view, NEVER)
-        for row, closings in self._extra_closings.items():
-            ends[row] = min([ends[row], *(ends_at for end_known_at, ends_at in closings if end_known_at <= known_at)])
+        for row, validity_ends in self._extra_validity_ends.items():
+            ends[row] = min(
+                [ends[row], *(ends_at for end_known_at, ends_at in validity_ends if end_known_at <= known_at)]
+            )
         mask: Bools = (self.valid_from.view <= end) & ((ends > start) | (self.valid_from.view >= start))
         return mask
 
@@ -275,13 +279,13 @@ class SpaceView:
         self._active.view[number] = row[store_rows.STATUS] == AtomStatus.ACTIVE
         self._archived.view[number] = row[store_rows.STATUS] == AtomStatus.ARCHIVED
 
-    def _add_closing(self, number: int, known_at: int, ends_at: int) -> None:
+    def _add_validity_end(self, number: int, known_at: int, ends_at: int) -> None:
         """Nearly all atoms have one closing at most; what else there is stands aside."""
         present = (int(self._end_known_at.view[number]), int(self._ends_at.view[number]))
         if present == (NEVER, NEVER):
             self._end_known_at.view[number], self._ends_at.view[number] = known_at, ends_at
         elif present != (known_at, ends_at):
-            extra = self._extra_closings.setdefault(number, [])
+            extra = self._extra_validity_ends.setdefault(number, [])
             if (known_at, ends_at) not in extra:
                 extra.append((known_at, ends_at))
 

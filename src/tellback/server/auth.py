@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from fastapi import Depends, Request
 
 from tellback import validation
+from tellback.api_keys import API_KEY_PREFIX
 from tellback.app import Tellback
 from tellback.errors import (
     ConfigurationError,
@@ -77,9 +78,6 @@ _JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     ),
     (jwt.InvalidSignatureError, "The token's signature is wrong."),
 )
-
-API_KEY_PREFIX = "rk_"
-"""How our API keys begin. One of them is meant, also where none is needed."""
 
 
 @dataclass(frozen=True, slots=True)

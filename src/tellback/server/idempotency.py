@@ -47,7 +47,7 @@ _WRITE_METHODS = {"POST", "PATCH", "DELETE", "PUT"}
 _FINGERPRINT_HEADERS = ("if-match", "x-tellback-conversation", "x-tellback-session", "x-tellback-namespace")
 _STORED_HEADERS = ("etag", "location", "cache-control")
 
-_UNFINISHED_MARK = "tellback_goes_on"
+_UNFINISHED_MARK = "tellback_response_unfinished"
 
 RequestHandler = Callable[[Request], Awaitable[Response]]
 
@@ -120,7 +120,7 @@ class _KeyClaim:
 
     async def abandon(self, started: IdempotencyClaim) -> None:
         try:
-            await self._store.abandon(self._scope, self._key, started.owner)
+            await self._store.abandon(self._scope, self._key, started.claim_token)
         except StoreError:  # what went wrong first is what the caller is told
             log.warning("an idempotency key could not be freed", exc_info=True)
 
@@ -132,7 +132,7 @@ class _KeyClaim:
         headers = {name: value for name, value in response.headers.items() if name in _STORED_HEADERS}
         stored = StoredResponse(response.status_code, response.media_type or "", bytes(response.body), headers)
         try:
-            await self._store.finish(self._scope, self._key, started.owner, stored, now=_lease_clock())
+            await self._store.finish(self._scope, self._key, started.claim_token, stored, now=_lease_clock())
         except StoreError:  # it was done: the caller must hear of that
             log.warning("an answer could not be kept for retries", exc_info=True)
 

@@ -43,7 +43,7 @@ _EXAMPLES_BY_NAME: Mapping[str, Any] = {
     "sessionId": "sess_018f3c0de0a17b2c4d5e6f708192",
     "extractionVersion": "v1",
     "model": "tellback",
-    "secret": "rk_018f3c0de0a17b2c4d5e6f708192_c2VjcmV0",
+    "secret": "tb_018f3c0de0a17b2c4d5e6f708192_c2VjcmV0",
 }
 _EXAMPLES_BY_FORMAT = {"date-time": "2026-03-01T09:00:00Z", "date": "2026-03-01", "binary": ""}
 _EXAMPLES_BY_TYPE: Mapping[str, Any] = {"boolean": True, "object": {}, "null": None}

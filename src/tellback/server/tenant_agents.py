@@ -140,12 +140,14 @@ class TenantSessionAdapter:
         found = await self._inner.session_repository.find_active(self._ids.to_stored(user_id), agent_name)
         return self._decode(found)
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         """A user's sessions."""
         last = None if before is None else self._ids.encode_session(before)
-        found = await self._inner.session_repository.of_user(self._ids.to_stored(user_id), limit=limit, before=last)
+        found = await self._inner.session_repository.list_by_user(
+            self._ids.to_stored(user_id), limit=limit, before=last
+        )
         return [self._ids.decode_session(each) for each in found]
 
     async def update_status(
@@ -175,11 +177,11 @@ class _TenantMessages:
             added = await self._inner.message_repository.add(encoded, at=at)
         return [self._ids.decode_message(each) for each in added]
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         id = self._ids.to_stored(session_id)
-        found = await self._inner.message_repository.of_session(id, limit=limit, before=before, after=after)
+        found = await self._inner.message_repository.list_by_session(id, limit=limit, before=before, after=after)
         return [self._ids.decode_message(each) for each in found]
 
 

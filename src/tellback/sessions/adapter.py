@@ -15,8 +15,8 @@ class SessionRepository(Protocol):
     - `create` stores a session whose id is new; otherwise it raises `SessionConflictError`.
     - `get` gives None for an id that is not there, or no longer.
     - `find_active` gives the active session of a user, and of an agent if one is named, that was created last.
-    - `of_user` gives a user's sessions, those created last first (then the greater id first): at most `limit`, those
-      behind `before`.
+    - `list_by_user` gives a user's sessions, those created last first (then the greater id first): at most `limit`,
+      those behind `before`.
     - `update_status` changes the status and when it was completed, and gives the session as it is then, or None. It
       leaves the version as it is: a turn that is running can still be saved, and does not change the status back.
     - `delete` deletes a session and its messages, and says whether it was there.
@@ -28,7 +28,7 @@ class SessionRepository(Protocol):
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None: ...
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]: ...
 
@@ -45,13 +45,13 @@ class MessageRepository(Protocol):
     - `add` appends messages to one session, all or none, in order, and counts them in it (`message_count`,
       `last_message_at`, `updated_at`; not its version). It gives them with their positions. Raises `NotFoundError` if
       there is no such session. An id of a message that is stored already may be refused (`InvalidArgumentError`).
-    - `of_session` gives messages in the order they were added: the last `limit` of those before the position `before`,
-      or the first `limit` of those after the position `after`.
+    - `list_by_session` gives messages in the order they were added: the last `limit` of those before the position
+      `before`, or the first `limit` of those after the position `after`.
     """
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]: ...
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]: ...
 

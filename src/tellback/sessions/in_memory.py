@@ -87,11 +87,11 @@ class _InMemorySessions:
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
         validation.validate_optional_id("agent_name", agent_name)
-        found = await self.of_user(user_id)
+        found = await self.list_by_user(user_id)
         matching = (each for each in found if agent_name is None or each.agent_name == agent_name)
         return next((each for each in matching if each.status == "active"), None)
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         validation.validate_id("user_id", user_id)
@@ -134,7 +134,7 @@ class _InMemoryMessages:
         positioned = self._storage.put(count_messages(session, found, at), found)
         return copy.deepcopy(positioned)
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         validation.validate_id("session_id", session_id)

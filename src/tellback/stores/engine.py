@@ -34,13 +34,14 @@ class SqlEngine(Protocol):
     function that makes it. A `brief` read looks up a row or two by their keys: it may be done at once, without handing
     it to anyone else. `changes` yields once at the start, and whenever any process may have committed events.
     `search` says whether the database finds texts itself: not at all, by their words, or by vectors as well.
-    `announce_owner` comes before anything is claimed for `owner`: from then on, `is_alive` in other processes sees it.
+    `announce_instance` comes before anything is claimed for `instance_id`: from then on, other processes see that it is
+    alive (`is_instance_alive`).
     `keeps_deleted_bytes` says that bytes of deleted rows stay in files until `wipe`; whoever deletes what must not stay
-    sets the mark `WIPE_MARK` (`operations.user_data`) in the same transaction, and `wipe` does nothing without it. It
+    sets the state `WIPE_STEP` (`operations.user_data`) in the same transaction, and `wipe` does nothing without it. It
     raises `StoreBusyError` or `StoreFullError` if traces are left, and can be called again.
     """
 
-    owner: str
+    instance_id: str
     search: Literal["none", "words", "meaning"]
 
     @property
@@ -56,9 +57,9 @@ class SqlEngine(Protocol):
 
     def changes(self) -> AsyncGenerator[None, None]: ...
 
-    async def announce_owner(self) -> None: ...
+    async def announce_instance(self) -> None: ...
 
-    async def is_alive(self, owner: str) -> bool | None: ...
+    async def is_instance_alive(self, instance_id: str) -> bool | None: ...
 
     async def wipe(self) -> None: ...
 

@@ -59,7 +59,7 @@ _decode_json = json.JSONDecoder().raw_decode
 SESSION_NOTE = "tellback.session"
 """The name in a message's metadata of what only a session's message has."""
 
-SESSION_SINCE = 13
+SESSION_AFTER_CONVERSATION = 13
 """The place in a row of the id that the session's conversations come after."""
 
 API_KEY_DIGEST = 10
@@ -333,7 +333,7 @@ def binding_values(binding: Binding, since: int) -> dict[str, Any]:
         "policy": dump_policy(binding.extraction_policy),
         "enabled": int(binding.enabled),
         "windowed": int(binding.extraction_policy.windowed),
-        "about_user": _single_user(binding),
+        "single_user_id": _single_user(binding),
         "since": since,
         "now": to_micros(binding.created_at),
     }

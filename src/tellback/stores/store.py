@@ -38,9 +38,9 @@ class SqlStore:
         self.idempotency = SqlIdempotencyStore(engine)
 
     @property
-    def owner(self) -> str:
+    def instance_id(self) -> str:
         """The name of this opening."""
-        return self._engine.owner
+        return self._engine.instance_id
 
     async def open(self) -> None:
         await self._engine.open()
@@ -48,8 +48,8 @@ class SqlStore:
     async def close(self) -> None:
         await self._engine.close()
 
-    async def is_alive(self, owner: str) -> bool | None:
-        return await self._engine.is_alive(owner)
+    async def is_instance_alive(self, instance_id: str) -> bool | None:
+        return await self._engine.is_instance_alive(instance_id)
 
 
 def open_store(url: str | PathLike[str]) -> Store:

@@ -38,7 +38,7 @@ class Dialogue:
         self.agent = agent
         self.session = create_session() if session is None else session
         self.responses: list[Response] = []
-        self._twin = agent.with_model(ScriptedModel([]))
+        self._scripted_agent = agent.with_model(ScriptedModel([]))
         self._user = user
         self._history: list[Message] = []
 
@@ -120,7 +120,7 @@ class Dialogue:
 
     def _check_fields(self, **expectations: Iterable[str] | None) -> None:
         """Refuse fields that are nowhere: what is expected of them would hold whatever happens."""
-        known = dict.fromkeys(name for route in self._twin.routes for name in route.schema.fields)
+        known = dict.fromkeys(name for route in self._scripted_agent.routes for name in route.schema.fields)
         known |= dict.fromkeys(self.last.session.extracted)
         for argument, names in expectations.items():
             unknown = [name for name in names or () if name not in known]
@@ -154,8 +154,8 @@ class Dialogue:
         elif self._history and not self._has_stored_history and "approvals" not in more:
             history = tuple(self._history)
         sender = {} if self._user is None else {"user": self._user}
-        self._twin.model = model
-        response = await self._twin.respond(history, self.session, **sender, **more)
+        self._scripted_agent.model = model
+        response = await self._scripted_agent.respond(history, self.session, **sender, **more)
         self.responses.append(response)
         self._history += [*([] if message is None else [message]), assistant_message(response.message)]
         if not isinstance(self.session, str):

@@ -259,7 +259,7 @@ class UserChat:
             if has_attachments
             else (),
             prepare=lambda: self._recall(request, id),
-            lenient=True,
+            tolerate_store_errors=True,
             plan=None if planner is None else planner.plan,
             reply_metadata=None if planner is None else planner.reply_metadata,
             planning_usage=None if planner is None else planner.planning_usage,

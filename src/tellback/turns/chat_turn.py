@@ -101,7 +101,7 @@ async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
         reply_metadata=_message_metadata(
             "assistant", input.assistant_source or cfg.agent_name, input.assistant_metadata
         ),
-        lenient=True,
+        tolerate_store_errors=True,
         problems=problems,
     )
     async with aclosing(cfg.runtime.conversations.turns.stream(request)) as items:

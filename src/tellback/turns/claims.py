@@ -25,7 +25,7 @@ log = logging.getLogger("tellback.conversations")
 
 CLAIM_SECONDS = 30.0
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5
-OWNER_SEPARATOR = "#"
+CLAIM_ID_SEPARATOR = "#"
 """Between the name of an opened store and that of the claim."""
 
 _open_stores: set[str] = set()
@@ -46,12 +46,12 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(slots=True)
 class ConversationClaim:
-    """A turn that is ours. `owner` names this claim alone; `released` is set once the store knows that it has ended."""
+    """A turn that is ours, until `released` is set: the store knows then that it has ended."""
 
     scope: Scope
     conversation_id: str
     started: TurnStarted
-    owner: str
+    claim_id: str
     released: bool = False
     renewal: asyncio.TimerHandle | None = None
 
@@ -84,7 +84,7 @@ class TurnClaims:
         """Give up what is still claimed: the store is about to close."""
         for claim in list(self._claims.values()):
             await self._finish(claim)
-        _open_stores.discard(self._runtime.store.owner)
+        _open_stores.discard(self._runtime.store.instance_id)
 
     async def acquire(
         self,
@@ -148,76 +148,76 @@ class TurnClaims:
         wait: float,
     ) -> ConversationClaim:
         loop = asyncio.get_running_loop()
-        owner = f"{self._runtime.store.owner}{OWNER_SEPARATOR}{secrets.token_hex(8)}"
+        claim_id = f"{self._runtime.store.instance_id}{CLAIM_ID_SEPARATOR}{secrets.token_hex(8)}"
         evict: str | None = None
         look = MIN_POLL_SECONDS
-        _open_stores.add(self._runtime.store.owner)
-        _active_claims.add(owner)
+        _open_stores.add(self._runtime.store.instance_id)
+        _active_claims.add(claim_id)
         try:
             while True:
-                answer = await self._try_claim(scope, id, draft, owner, evict, tail_limit)
+                answer = await self._try_claim(scope, id, draft, claim_id, evict, tail_limit)
                 queue.turn_id = answer.turn_id
                 if isinstance(answer, TurnStarted):
-                    claim = self._claims[owner] = ConversationClaim(scope, id, answer, owner)
+                    claim = self._claims[claim_id] = ConversationClaim(scope, id, answer, claim_id)
                     claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)
                     return claim
-                if answer.owner != evict and await self._is_abandoned(answer.owner):
-                    evict = answer.owner
+                if answer.claim_id != evict and await self._is_abandoned(answer.claim_id):
+                    evict = answer.claim_id
                     continue
                 if loop.time() >= deadline:
                     raise TurnConflictError(id, answer.turn_id, wait)
                 await asyncio.sleep(min(look, max(0.0, deadline - loop.time())))
                 look = min(look * 1.5, MAX_POLL_SECONDS)
         except BaseException:
-            _active_claims.discard(owner)
+            _active_claims.discard(claim_id)
             raise
 
     async def _try_claim(
-        self, scope: Scope, id: str, draft: MessageDraft | None, owner: str, evict: str | None, tail_limit: int
+        self, scope: Scope, id: str, draft: MessageDraft | None, claim_id: str, evict: str | None, tail_limit: int
     ) -> TurnStarted | TurnBusy:
         runtime, now = self._runtime, time.time()
-        turn_claim = TurnClaim(new_id("turn"), owner, now, now + CLAIM_SECONDS, evict)
+        turn_claim = TurnClaim(new_id("turn"), claim_id, now, now + CLAIM_SECONDS, evict)
         try:
             return await runtime.store.conversations.begin_turn(
                 scope, id, turn_claim, draft, tail_limit=tail_limit, now=runtime.clock()
             )
         except (asyncio.CancelledError, StoreError) as error:
             if isinstance(error, asyncio.CancelledError) or error.in_doubt:  # the store may have made the claim
-                runtime.jobs.start(self._release_in_store(scope, id, owner), f"give up a turn of {id}")
+                runtime.jobs.start(self._release_in_store(scope, id, claim_id), f"give up a turn of {id}")
             raise
 
-    async def _is_abandoned(self, owner: str) -> bool:
+    async def _is_abandoned(self, claim_id: str) -> bool:
         """Whether nobody holds that claim any more."""
-        store_owner = owner.partition(OWNER_SEPARATOR)[0]
-        if store_owner in _open_stores:
-            return owner not in _active_claims
-        return await self._runtime.store.is_alive(store_owner) is False
+        instance_id = claim_id.partition(CLAIM_ID_SEPARATOR)[0]
+        if instance_id in _open_stores:
+            return claim_id not in _active_claims
+        return await self._runtime.store.is_instance_alive(instance_id) is False
 
     def _renew(self, claim: ConversationClaim) -> None:
         """Called from time to time while a turn runs."""
         claim.renewal = asyncio.get_running_loop().call_later(CLAIM_SECONDS / 3, self._renew, claim)
         until = time.time() + CLAIM_SECONDS
         extend = self._runtime.store.conversations.extend_turn
-        work = extend(claim.scope, claim.conversation_id, claim.owner, until)
+        work = extend(claim.scope, claim.conversation_id, claim.claim_id, until)
         self._runtime.jobs.start(work, f"renew the claim on {claim.conversation_id}")
 
     async def _finish(self, claim: ConversationClaim) -> None:
         """Give the claim up. Whoever is cancelled does not wait for the store, which is told all the same."""
-        _active_claims.discard(claim.owner)  # from here on the next turn may take it over
-        self._claims.pop(claim.owner, None)
+        _active_claims.discard(claim.claim_id)  # from here on the next turn may take it over
+        self._claims.pop(claim.claim_id, None)
         if claim.renewal is not None:
             claim.renewal.cancel()
         if not claim.released:
             claim.released = True
-            release = self._release_in_store(claim.scope, claim.conversation_id, claim.owner)
+            release = self._release_in_store(claim.scope, claim.conversation_id, claim.claim_id)
             task = self._runtime.jobs.start(release, f"end a turn of {claim.conversation_id}")
             current = asyncio.current_task()
             if current is None or not current.cancelling():
                 await asyncio.shield(task)
 
-    async def _release_in_store(self, scope: Scope, id: str, owner: str) -> None:
+    async def _release_in_store(self, scope: Scope, id: str, claim_id: str) -> None:
         """Tell the store. If it cannot hear it now, the claim runs out by itself."""
         try:
-            await self._runtime.store.conversations.end_turn(scope, id, owner)
+            await self._runtime.store.conversations.end_turn(scope, id, claim_id)
         except StoreError:
             log.warning("the end of a turn of %s could not be noted", id, exc_info=True)

@@ -174,7 +174,11 @@ class TurnEngine:
                         request.scope, request.conversation_id, draft, before_claim, request.wait
                     )
                 except StoreError as error:
-                    if not request.lenient or request.draft is None or isinstance(error, StoreClosedError):
+                    if (
+                        not request.tolerate_store_errors
+                        or request.draft is None
+                        or isinstance(error, StoreClosedError)
+                    ):
                         raise
                     request.problems.append(TurnProblem("store_user", error))
                     history = []
@@ -216,7 +220,7 @@ class TurnEngine:
         try:
             stored = await log.messages(request.scope, request.conversation_id, limit=tail_limit, include_internal=True)
         except StoreError as error:
-            if not request.lenient:
+            if not request.tolerate_store_errors:
                 raise
             request.problems.append(TurnProblem("recall", error))
             return []

@@ -295,10 +295,10 @@ class TurnRequest:
 
     `prepare` recalls; it is awaited before the message is stored, so that nobody is reminded of what they have just
     said. `request` is bound for the tools (None: nothing is). `event_payload` goes with every event of the reply, which
-    is that of `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`;
-    without `conversation_id` nothing is stored. `user_messages` are sent to the model in the place of the draft. `plan`
-    has the last word on options and history, and `planning_usage` says what it cost. `session_save` is saved in one
-    step with the turn's last message.
+    is that of `agent`. `tolerate_store_errors` lets the turn go on when the store fails, and gathers what failed in
+    `problems`; without `conversation_id` nothing is stored. `user_messages` are sent to the model in the place of the
+    draft. `plan` has the last word on options and history, and `planning_usage` says what it cost. `session_save` is
+    saved in one step with the turn's last message.
     """
 
     scope: Scope
@@ -320,7 +320,7 @@ class TurnRequest:
     planning_usage: Callable[[], ChatUsage] | None = None
     session_save: SessionSave | None = None
     agent: str | None = None
-    lenient: bool = False
+    tolerate_store_errors: bool = False
     problems: list[TurnProblem] = field(default_factory=list)
 
 

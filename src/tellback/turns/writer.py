@@ -91,8 +91,8 @@ async def load_approval_state(conversation_log: ConversationLog, scope: Scope, i
 class TurnWriter:
     """Puts a run's messages into the log, each in a transaction of its own; the last one also ends the claim.
 
-    A lenient turn outlives a store that fails: what could not be stored is tried again with the next thing the model
-    says, all of it together and in order, and is reported if that fails too.
+    With `tolerate_store_errors` a turn outlives a store that fails: what could not be stored is tried again with the
+    model's next message, all of it together and in order, and is reported if that fails too.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class TurnWriter:
                 await self._flush(last=result is not None)
 
     async def _save(self, draft: MessageDraft, last: bool) -> None:
-        if not self._request.lenient:
+        if not self._request.tolerate_store_errors:
             await self._append([draft], last)
             return
         async with self._write_lock:  # results of tools come as they like
@@ -211,8 +211,8 @@ class TurnWriter:
                 id,
                 [TurnDraft(self.turn_id, drafts, starts=self._starts)],
                 now=self._runtime.clock(),
-                release_owner=claim.owner if last and claim is not None else None,
-                required_owner=claim.owner if require_claim and claim is not None else None,
+                release_claim_id=claim.claim_id if last and claim is not None else None,
+                required_claim_id=claim.claim_id if require_claim and claim is not None else None,
                 session=turn,
             )
             if session_save is not None:

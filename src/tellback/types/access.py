@@ -86,8 +86,8 @@ class NewApiKey:
     """A key that was just made, with its secret: nobody can show that again.
 
     >>> from tellback.types.ids import as_utc
-    >>> made = NewApiKey(ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z")), "rk_...")
-    >>> made.key.role, "rk_" in repr(made)
+    >>> made = NewApiKey(ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z")), "tb_...")
+    >>> made.key.role, "tb_" in repr(made)
     ('app', False)
     """
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_SESSION_ID_LENGTH = 150
 """How long a session's id may be; adapters that several apps share need room for more."""
 
-HIDDEN_KEYS = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
+HIDDEN_KEYS = frozenset(("progress", "paused_routes", "context", "idempotent_reply", "pending_calls", "owner"))
 """What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
 
 COLLECTED_DATA_KEYS = KeyMapping(

@@ -39,7 +39,7 @@ async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
 
 async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tmp_path: Path) -> None:
     completed = await asyncio.to_thread(run, "keys", "create", TELLBACK_URL=str(tmp_path / "r.db"))
-    assert completed.stdout.startswith("rk_")
+    assert completed.stdout.startswith("tb_")
     assert len(completed.stdout.split()) == 1
     assert "cannot be shown again" in completed.stderr
     assert completed.stdout.strip() not in completed.stderr

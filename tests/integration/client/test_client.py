@@ -85,7 +85,7 @@ async def test_errors_are_those_of_the_process() -> None:
 
 
 async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
-    async with TellbackClient("http://127.0.0.1:1", "rk_x", retries=0) as client:
+    async with TellbackClient("http://127.0.0.1:1", "tb_x", retries=0) as client:
         with pytest.raises(RemoteUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
             await client.user("maya").conversations.list()
 
@@ -99,7 +99,7 @@ async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
 
-    async with running_server(plain) as url, TellbackClient(url, "rk_x") as client:
+    async with running_server(plain) as url, TellbackClient(url, "tb_x") as client:
         with pytest.raises(RemoteError, match="is it a Tellback server"):
             await client.user("maya").conversations.list()
     with pytest.raises(Exception, match="address"):

@@ -439,7 +439,7 @@ async def test_errors_are_those_of_the_client() -> None:
     with ScriptedModel([raises(request_error), raises(request_error), raises(request_error, after="Hel")]) as model:
         async with served(model, rate_limit=None) as server:
             app_client, user_client = await server.client(), await server.client("user", user_id="maya")
-            anonymous_client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="rk_nobody", max_retries=0)
+            anonymous_client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="tb_nobody", max_retries=0)
             with pytest.raises(openai.AuthenticationError):
                 await anonymous_client.models.list()
             with pytest.raises(openai.BadRequestError, match="Whose memory"):

@@ -74,7 +74,7 @@ async def _read_consistent(adapter: PersistenceAdapter) -> tuple[SessionData | N
     """The session and its messages of one moment: what was sent before it was cancelled may still be on its way."""
     while True:
         before = await adapter.session_repository.get("web-42")
-        texts = contents(await adapter.message_repository.of_session("web-42"))
+        texts = contents(await adapter.message_repository.list_by_session("web-42"))
         if await adapter.session_repository.get("web-42") == before:
             return before, texts
 
@@ -101,7 +101,7 @@ async def check_killed_process(adapter: PersistenceAdapter, imports: str, code: 
     found = await adapter.session_repository.get("web-42")
     assert found is not None
     assert found.version in (acknowledged_count, acknowledged_count + 1)
-    texts = contents(await adapter.message_repository.of_session("web-42"))
+    texts = contents(await adapter.message_repository.list_by_session("web-42"))
     assert texts == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
     await adapter.save(make_session(version=found.version + 1), [make_message("on")])
 
@@ -111,7 +111,7 @@ async def check_concurrent_saves(adapter: PersistenceAdapter, count: int = 200) 
     ids = [f"web-{n}" for n in range(count)]
     saved = await asyncio.gather(*(adapter.save(make_session(id, version=1), [make_message("Hi", id)]) for id in ids))
     assert [each.id for each in saved] == ids
-    assert len(await adapter.session_repository.of_user("maya")) == count
+    assert len(await adapter.session_repository.list_by_user("maya")) == count
 
 
 async def check_round_trip(adapter: PersistenceAdapter, value: Any) -> None:
@@ -120,7 +120,7 @@ async def check_round_trip(adapter: PersistenceAdapter, value: Any) -> None:
     message = make_message("Hi", event=value, tool_calls=({"result": value},))
     saved = await adapter.save(session, [message])
     found = await adapter.session_repository.get("web-42")
-    (stored_message,) = await adapter.message_repository.of_session("web-42")
+    (stored_message,) = await adapter.message_repository.list_by_session("web-42")
     assert found == saved
     for back in (found.collected_data["value"], stored_message.event, stored_message.tool_calls[0]["result"]):
         assert dump_exact(back) == dump_exact(value)

@@ -22,7 +22,7 @@ from tellback.testing.sessions.repositories import NOON, contents, eventually, l
 BAD_NAMES = ['x"; DROP TABLE agent_sessions --', "a b", "a.b", "", "1a", "é", "a" * 64, None, 5, "x'"]
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["create", "save", "save", "add", "status", "delete", "get", "of_user", "messages"]),
+        st.sampled_from(["create", "save", "save", "add", "status", "delete", "get", "list_by_user", "messages"]),
         st.integers(0, 1),
         st.integers(0, 3),
     ),
@@ -57,13 +57,13 @@ class SqlTablesContract:
         assert (found.version, found.message_count, found.user_id, found.status) == (0, 3, "maya", "active")
         assert found.collected_data == {"to": "Rome"}
         assert (found.created_at, found.completed_at) == (NOON, None)
-        messages = await adapter.message_repository.of_session("web-1")
+        messages = await adapter.message_repository.list_by_session("web-1")
         assert [(each.content, each.position) for each in messages] == [("one", 1), ("two", 2), ("three", 3)]
         assert messages[0].tool_calls == ({"tool_name": "search", "arguments": {}},)
-        assert [each.position for each in await adapter.message_repository.of_session("web-2")] == [1]
+        assert [each.position for each in await adapter.message_repository.list_by_session("web-2")] == [1]
         saved = await adapter.save(replace(found, version=1), [make_message("four", "web-1")])
         assert saved.message_count == 4
-        messages = await adapter.message_repository.of_session("web-1")
+        messages = await adapter.message_repository.list_by_session("web-1")
         assert [each.position for each in messages] == [1, 2, 3, 4]
         assert await run("SELECT version FROM agent_sessions_migrations ORDER BY version") == [(1,), (2,)]
         await adapter.initialize()
@@ -74,7 +74,7 @@ class SqlTablesContract:
         adapters = [make() for _ in range(6)]
         await asyncio.gather(*(each.initialize() for each in adapters))
         for each in adapters:
-            messages = await each.message_repository.of_session("web-1")
+            messages = await each.message_repository.list_by_session("web-1")
             assert [message.position for message in messages] == [1, 2, 3]
             await each.disconnect()
         assert await run("SELECT version FROM agent_sessions_migrations ORDER BY version") == [(1,), (2,)]
@@ -84,7 +84,7 @@ class SqlTablesContract:
         await run("INSERT INTO agent_sessions VALUES ('web-1', 'maya', 7)")
         adapter = make(field_mappings={"sessions": {"user_id": "customer"}})
         await adapter.initialize()
-        (found,) = await adapter.session_repository.of_user("maya")
+        (found,) = await adapter.session_repository.list_by_user("maya")
         assert (found.id, found.status, found.collected_data, found.version) == ("web-1", "active", {}, 0)
         await adapter.save(replace(found, version=1, user_id="maya"), [make_message("Hi", "web-1")])
         assert await run("SELECT customer, score, version FROM agent_sessions") == [("maya", 7, 1)]
@@ -130,10 +130,10 @@ class SqlTablesContract:
         await adapter.initialize()
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         assert await adapter.session_repository.find_active("maya", "Wanda") == saved
-        assert await adapter.session_repository.of_user("maya", before=make_session("zzz", created_at=later(1))) == [
-            saved
-        ]
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert await adapter.session_repository.list_by_user(
+            "maya", before=make_session("zzz", created_at=later(1))
+        ) == [saved]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         assert await run('SELECT customer, "order", "Group" FROM "Chats"') == [("maya", "web-42", 1)]
         assert await run('SELECT text, "where" FROM "select"') == [("Hi", 1)]
         assert await adapter.session_repository.delete("web-42")
@@ -205,7 +205,7 @@ class SqlTablesContract:
         with pytest.raises(InvalidArgumentError):
             await adapter.message_repository.add([make_message("no", event={1j: 2})], at=NOON)
         assert await adapter.session_repository.get("web-42") is None
-        assert await adapter.message_repository.of_session("web-42") == []
+        assert await adapter.message_repository.list_by_session("web-42") == []
         await adapter.disconnect()
 
     async def test_one_adapter_may_be_initialized_by_many(self, make: Make) -> None:
@@ -214,7 +214,7 @@ class SqlTablesContract:
         await asyncio.gather(
             *(adapter.save(make_session(f"web-{n}", version=1), [make_message("Hi", f"web-{n}")]) for n in range(200))
         )
-        found = await adapter.session_repository.of_user("maya")
+        found = await adapter.session_repository.list_by_user("maya")
         assert len(found) == 200
         assert {each.message_count for each in found} == {1}
         await asyncio.gather(*(adapter.disconnect() for _ in range(3)))
@@ -224,7 +224,7 @@ class SqlTablesContract:
         await adapter.initialize()
         for id in ("web-1", "web-2"):
             await adapter.save(make_session(id, version=1), [make_message("Hi", id, id="msg_same")])
-            assert contents(await adapter.message_repository.of_session(id)) == ["Hi"]
+            assert contents(await adapter.message_repository.list_by_session(id)) == ["Hi"]
         await adapter.disconnect()
 
     async def test_a_save_that_is_cancelled_is_whole_or_nothing(self, make: Make) -> None:
@@ -240,7 +240,7 @@ class SqlTablesContract:
             result = (await asyncio.gather(task, return_exceptions=True))[0]
             await adapter.session_repository.delete("none")  # a thread may be at it still: this waits for its turn
             found = await adapter.session_repository.get(id)
-            message_texts = contents(await adapter.message_repository.of_session(id))
+            message_texts = contents(await adapter.message_repository.list_by_session(id))
             assert message_texts == ([] if found is None else ["0", "1", "2", "3", "4"])
             assert found is not None or isinstance(result, asyncio.CancelledError)
         await adapter.disconnect()
@@ -257,12 +257,12 @@ class SqlTablesContract:
                 make_session(f"web-{n}", version=1), [make_message(str(k), f"web-{n}") for k in range(2)]
             )
         await non_expiring.save(make_session("kept", version=1), [make_message("kept", "kept")])
-        await eventually(lambda: expiring.session_repository.of_user("maya"), lambda found: len(found) == 1)
-        await eventually(lambda: expiring.message_repository.of_session("web-6"), lambda found: not found)
+        await eventually(lambda: expiring.session_repository.list_by_user("maya"), lambda found: len(found) == 1)
+        await eventually(lambda: expiring.message_repository.list_by_session("web-6"), lambda found: not found)
         assert await non_expiring.session_repository.get("web-6") is None  # past its time for everybody
         assert await non_expiring.purge_expired() == 21
         assert await non_expiring.purge_expired() == 0
-        assert contents(await expiring.message_repository.of_session("kept")) == ["kept"]
+        assert contents(await expiring.message_repository.list_by_session("kept")) == ["kept"]
         await expiring.disconnect()
         await non_expiring.disconnect()
 
@@ -276,10 +276,10 @@ class SqlTablesContract:
                 assert await expiring.purge_expired() == 1
         with pytest.raises(NotFoundError):
             await expiring.message_repository.add([make_message("late")], at=NOON)
-        found = await expiring.message_repository.of_session("web-42")
+        found = await expiring.message_repository.list_by_session("web-42")
         assert [each.position for each in found] == [1, 2, 3, 4, 5, 6]
         assert not await expiring.session_repository.delete("web-42")  # it was not there, but its messages were
-        assert await expiring.message_repository.of_session("web-42") == []
+        assert await expiring.message_repository.list_by_session("web-42") == []
         await expiring.disconnect()
 
     async def test_a_session_deleted_and_begun_at_once_has_its_messages(self, make: Make) -> None:
@@ -294,7 +294,7 @@ class SqlTablesContract:
                 return_exceptions=True,
             )
             found = await adapter.session_repository.get("web-42")
-            messages = await adapter.message_repository.of_session("web-42")
+            messages = await adapter.message_repository.list_by_session("web-42")
             assert len(messages) == (0 if found is None else found.message_count)
         await adapter.disconnect()
         await other.disconnect()
@@ -379,10 +379,10 @@ async def _run_step(
                 )
             case "delete":
                 return await sessions.delete(id)
-            case "of_user":
-                return await sessions.of_user(user), await sessions.find_active(user)
+            case "list_by_user":
+                return await sessions.list_by_user(user), await sessions.find_active(user)
             case "messages":
-                return await messages.of_session(id, limit=number or None, before=number * 2 or None)
+                return await messages.list_by_session(id, limit=number or None, before=number * 2 or None)
             case _:
                 return await sessions.get(id)
     except TellbackError as error:

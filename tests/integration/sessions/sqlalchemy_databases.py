@@ -61,7 +61,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def check_turns_complete(adapter: PersistenceAdapter, id: str = "web-42") -> int:
     """The version that is stored, after a look that its turns of two messages are there whole."""
     found = await adapter.session_repository.get(id)
-    message_texts = contents(await adapter.message_repository.of_session(id))
+    message_texts = contents(await adapter.message_repository.list_by_session(id))
     version = 0 if found is None else found.version
     assert message_texts == [f"{n}.{k}" for n in range(1, version + 1) for k in range(2)]
     assert (0 if found is None else found.message_count) == len(message_texts)
@@ -82,14 +82,14 @@ async def check_round_trip(adapter: PersistenceAdapter, data: dict[str, Any] = D
         "three", tool_calls=({"tool_name": "t", "arguments": data, "result": None},), event={"data": data}
     )
     (added,) = await messages.add([message], at=later(3))
-    found = await messages.of_session("web-42")
+    found = await messages.list_by_session("web-42")
     assert contents(found) == ["one", "two", "three"]
     assert found[2] == added
     assert [each.position for each in found] == [1, 2, 3]
     completed = await sessions.update_status("web-42", "completed", at=later(4), completed_at=later(4.000001))
-    assert await sessions.of_user("maya") == [completed]
-    assert await sessions.of_user("maya", before=completed) == []
+    assert await sessions.list_by_user("maya") == [completed]
+    assert await sessions.list_by_user("maya", before=completed) == []
     assert await sessions.find_active("maya") is None
     assert await adapter.purge_expired() == 0
     assert await sessions.delete("web-42")
-    assert await messages.of_session("web-42") == []
+    assert await messages.list_by_session("web-42") == []

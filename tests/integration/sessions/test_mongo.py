@@ -154,8 +154,8 @@ class TestClients:
                 make_session(version=1, collected_data={"b": {"d": 1, "c": [2]}}), [make_message("Hi")]
             )
             assert type(saved.collected_data["b"]) is dict
-            assert await adapter.session_repository.of_user("maya") == [saved]
-            assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+            assert await adapter.session_repository.list_by_user("maya") == [saved]
+            assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
             await adapter.disconnect()
             with pytest.raises(StoreClosedError, match="initialize"):
                 await adapter.session_repository.get("web-42")
@@ -316,8 +316,8 @@ class TestDocuments:
             "Ho",
         ]
         assert await adapter.session_repository.get("web-42") == saved
-        assert await adapter.session_repository.of_user("maya") == [saved]
-        assert contents(await adapter.message_repository.of_session("web-42", limit=1)) == ["Ho"]
+        assert await adapter.session_repository.list_by_user("maya") == [saved]
+        assert contents(await adapter.message_repository.list_by_session("web-42", limit=1)) == ["Ho"]
         with pytest.raises(SessionConflictError):
             await adapter.session_repository.create(make_session())
         results = await asyncio.gather(
@@ -361,7 +361,7 @@ class TestDocuments:
         for saved in (first, second, await adapter.session_repository.get("$id")):
             assert saved is not None
             assert {name: getattr(saved, name) for name in expression_like} == expression_like
-        (message,) = await adapter.message_repository.of_session("$id")
+        (message,) = await adapter.message_repository.list_by_session("$id")
         assert (message.content, message.route) == ("$content", "$$ROOT")
         found = await adapter.session_repository.find_active("$status", "$$NOW")
         assert found == second
@@ -387,7 +387,7 @@ class TestDocuments:
         adapter = MongoAdapter(mongo_url, database.name, session_ttl=900, message_ttl=0.2)
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message(str(n)) for n in range(30)])
-        await eventually(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found)
+        await eventually(lambda: adapter.message_repository.list_by_session("web-42"), lambda found: not found)
         assert await adapter.purge_expired() in (0, 30)  # the server may have done it
         assert await adapter.purge_expired() == 0
         assert await database["agent_messages"].count_documents({}) == 0
@@ -407,7 +407,7 @@ class TestDocuments:
         with pytest.raises(InvalidArgumentError, match="16 MB"):
             await adapter.session_repository.create(make_session("huge", collected_data={"notes": huge_text}))
         assert await adapter.session_repository.get("web-42") == saved
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
 
     async def test_a_message_is_stored_once(self, adapter: MongoAdapter) -> None:
         message = make_message("Hi")
@@ -418,7 +418,7 @@ class TestDocuments:
             with pytest.raises(InvalidArgumentError, match="stored already"):
                 await adapter.message_repository.add(repeated, at=later(1))
         assert await adapter.session_repository.get("web-42") == saved
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
 
     async def test_what_cannot_be_stored_is_refused(self, adapter: MongoAdapter) -> None:
         wrong: Any
@@ -456,11 +456,11 @@ class TestDocuments:
         for n in range(1, 40):
             await sessions.create(make_session(f"web-{n}", created_at=later(n), status="completed"))
         await database.command({"profile": 2})
-        before = (await sessions.of_user("maya", limit=10))[-1]
-        await sessions.of_user("maya", limit=10, before=before)
+        before = (await sessions.list_by_user("maya", limit=10))[-1]
+        await sessions.list_by_user("maya", limit=10, before=before)
         await sessions.find_active("maya")
-        await messages.of_session("web-0", limit=10)
-        await messages.of_session("web-0", limit=10, after=20)
+        await messages.list_by_session("web-0", limit=10)
+        await messages.list_by_session("web-0", limit=10, after=20)
         await adapter.save(make_session("web-0", version=2), [make_message("on", "web-0")])
         await database.command({"profile": 0})
         profiled = await database["system.profile"].find({"ns": {"$regex": "agent_"}}).to_list()
@@ -490,7 +490,7 @@ class TestFailures:
             proxy.trap(marker, fault)
             saved = await adapter.save(make_session(id, version=1), [make_message("one", id), make_message("two", id)])
             assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
-            assert contents(await messages.of_session(id)) == ["note", "one", "two"]
+            assert contents(await messages.list_by_session(id)) == ["note", "one", "two"]
         proxy.trap(b"findAndModify", fault)
         completed = await sessions.update_status("findAndModify", "completed", at=later(3), completed_at=later(3))
         assert completed is not None
@@ -506,7 +506,7 @@ class TestFailures:
         with pytest.raises(StoreUnavailableError, match="may have been stored") as caught:
             await adapter.save(make_session(version=1), [make_message("Hi")])
         assert caught.value.in_doubt
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         proxy.refuse()
         with pytest.raises(StoreUnavailableError) as caught:
             await adapter.save(make_session(version=2), [make_message("lost")])

@@ -62,8 +62,8 @@ class TestIndices(SharedServerFixtures):
         await adapter.initialize()
         saved = await adapter.save(make_session(version=1), [make_message("To Rome"), make_message("Today")])
         assert await adapter.session_repository.find_active("maya") == saved
-        assert await adapter.session_repository.of_user("maya", before=replace(saved, id="zzz")) == [saved]
-        assert contents(await adapter.message_repository.of_session("web-42", limit=1)) == ["Today"]
+        assert await adapter.session_repository.list_by_user("maya", before=replace(saved, id="zzz")) == [saved]
+        assert contents(await adapter.message_repository.list_by_session("web-42", limit=1)) == ["Today"]
         assert contents(await adapter.search_messages("rome", user_id="maya")) == ["To Rome"]
         document = await client.get(index=adapter.indices["sessions"], id="web-42")
         assert document["_source"].keys() >= {"key", "customer", "gone_at", "begun", "status"}
@@ -111,7 +111,7 @@ class TestIndices(SharedServerFixtures):
             await client.indices.create(index=f"{name}-v1", body={**definition, "aliases": {name: {}}})
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message("Hi")])
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         await adapter.disconnect()
 
     async def test_an_index_that_vanished_is_not_made_by_accident(
@@ -121,7 +121,7 @@ class TestIndices(SharedServerFixtures):
         for call in (
             lambda: adapter.save(make_session(version=1), [make_message("Hi")]),
             lambda: adapter.session_repository.get("web-42"),
-            lambda: adapter.session_repository.of_user("maya"),
+            lambda: adapter.session_repository.list_by_user("maya"),
             lambda: adapter.purge_expired(),
         ):
             with pytest.raises(StoreError, match=r"initialize\(\)"):
@@ -164,7 +164,7 @@ class TestIndices(SharedServerFixtures):
                 await adapter.save(make_session(version=2), [make_message("lost")])
             assert await adapter.session_repository.get("web-42") == saved
             await client.indices.put_settings(index=index, body={f"index.blocks.{block}": None})
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["one"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one"]
 
     async def test_messages_that_cannot_be_indexed_are_stored_and_read_anyway(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch
@@ -172,12 +172,12 @@ class TestIndices(SharedServerFixtures):
         index = adapter.indices["messages"]
         await client.indices.put_settings(index=index, body={"index.blocks.write": True})
         await adapter.save(make_session(version=1), [make_message("one")])
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["one"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one"]
         with pytest.raises(StoreReadOnlyError):  # nobody drops what is nowhere else
             await adapter.save(make_session(version=2), [make_message("two")])
         await client.indices.put_settings(index=index, body={"index.blocks.write": None})
         await adapter.save(make_session(version=2), [make_message("two")])
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one", "two"]
         assert await count_documents(client, index) == 2
 
 
@@ -196,7 +196,7 @@ class TestSearching(SharedServerFixtures):
         assert contents(await adapter.search_messages("flights rome", limit=1)) == ["Flights to Rome"]
         assert await adapter.search_messages("nothing like it") == []
         (found,) = await adapter.search_messages("hello")
-        assert found in await adapter.message_repository.of_session("web-42")
+        assert found in await adapter.message_repository.list_by_session("web-42")
 
     async def test_a_message_without_a_user_is_its_sessions(self, adapter: OpenSearchAdapter) -> None:
         await adapter.save(make_session(version=1), [make_message("Rome?", role="agent", user_id=None)])
@@ -242,9 +242,9 @@ class TestSearching(SharedServerFixtures):
         monkeypatch.setattr(search, "_PAGE_SIZE", 3)
         sessions = [make_session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
         await asyncio.gather(*map(adapter.session_repository.create, sessions))
-        found = await adapter.session_repository.of_user("maya")
+        found = await adapter.session_repository.list_by_user("maya")
         assert found == sessions[::-1]
-        assert await adapter.session_repository.of_user("maya", limit=7, before=sessions[9]) == sessions[8:1:-1]
+        assert await adapter.session_repository.list_by_user("maya", limit=7, before=sessions[9]) == sessions[8:1:-1]
 
     async def test_a_list_with_a_limit_is_one_search(
         self, scripted: tuple[OpenSearchAdapter, ScriptedTransport]
@@ -255,7 +255,7 @@ class TestSearching(SharedServerFixtures):
         )
         transport.start()
         assert await adapter.session_repository.find_active("maya") is not None
-        assert len(await adapter.session_repository.of_user("maya", limit=2)) == 2
+        assert len(await adapter.session_repository.list_by_user("maya", limit=2)) == 2
         assert len(transport.sent) == 4
         assert len(await adapter.search_messages("rome", limit=2)) == 2
         assert len(transport.sent) == 7
@@ -265,10 +265,10 @@ class TestSearching(SharedServerFixtures):
             adapter = make(prefix=str(refresh).lower(), refresh=refresh, fresh_searches=False)
             await adapter.initialize()
             saved = await adapter.save(make_session(version=1), [make_message("Rome")])
-            assert await adapter.session_repository.of_user("maya") == [saved]
+            assert await adapter.session_repository.list_by_user("maya") == [saved]
             assert contents(await adapter.search_messages("rome")) == ["Rome"]
             assert await adapter.session_repository.delete("web-42")
-            assert await adapter.session_repository.of_user("maya") == []
+            assert await adapter.session_repository.list_by_user("maya") == []
             await adapter.disconnect()
 
 
@@ -379,9 +379,9 @@ class TestConnecting(SharedServerFixtures):
         ids = [f"web-{n}" for n in range(200)]
         saved = await asyncio.gather(*(adapter.save(make_session(id, version=1), [make_message(id, id)]) for id in ids))
         assert sorted(each.id for each in saved) == sorted(ids)
-        found = await asyncio.gather(*(adapter.message_repository.of_session(id) for id in ids))
+        found = await asyncio.gather(*(adapter.message_repository.list_by_session(id) for id in ids))
         assert [contents(each) for each in found] == [[id] for id in ids]
-        assert len(await adapter.session_repository.of_user("maya")) == 200
+        assert len(await adapter.session_repository.list_by_user("maya")) == 200
         await adapter.disconnect()
 
     async def test_a_turn_costs_the_same_however_many_came_before(

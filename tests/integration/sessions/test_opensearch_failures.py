@@ -59,12 +59,12 @@ class TestBreakingOff(SharedServerFixtures):
             if stored > version:
                 message_texts += ["two", "three"]
             assert is_complete <= (stored > version)
-            assert contents(await adapter.message_repository.of_session(id)) == message_texts
+            assert contents(await adapter.message_repository.list_by_session(id)) == message_texts
             assert (found.message_count if found else 0) == len(message_texts)
             seen.add((is_complete, stored > version))
             saved = await adapter.save(make_session(id, version=stored + 1), [make_message("on", id)])
             assert saved.message_count == len(message_texts) + 1
-            messages = await adapter.message_repository.of_session(id)
+            messages = await adapter.message_repository.list_by_session(id)
             assert contents(messages) == [*message_texts, "on"]
             assert [each.position for each in messages] == list(range(1, len(message_texts) + 2))
             assert len(await adapter.search_messages("one two three on", limit=None)) == await count_documents(
@@ -85,10 +85,10 @@ class TestBreakingOff(SharedServerFixtures):
             with contextlib.suppress(asyncio.CancelledError):
                 assert await breaking.session_repository.delete(id)
             found = await adapter.session_repository.get(id)
-            message_texts = contents(await adapter.message_repository.of_session(id))
+            message_texts = contents(await adapter.message_repository.list_by_session(id))
             assert message_texts == ([] if found is None else ["old", "older"])
             assert len(await adapter.search_messages("old older")) == len(message_texts)
-            assert len(await adapter.session_repository.of_user("maya")) == (found is not None)
+            assert len(await adapter.session_repository.list_by_user("maya")) == (found is not None)
             seen.add(found is None)
             if n % 2:
                 await adapter.session_repository.delete(id)
@@ -98,7 +98,7 @@ class TestBreakingOff(SharedServerFixtures):
                 await adapter.session_repository.create(make_session(id))
                 (new,) = await adapter.message_repository.add([make_message("new", id)], at=NOON)
                 assert new.position == 1
-                assert contents(await adapter.message_repository.of_session(id)) == ["new"]
+                assert contents(await adapter.message_repository.list_by_session(id)) == ["new"]
                 assert contents(await adapter.search_messages("old older new")) == ["new"]
                 assert await adapter.session_repository.delete(id)
         assert seen == {True, False}
@@ -122,7 +122,7 @@ class TestBreakingOff(SharedServerFixtures):
         transport.fail_from(2, asyncio.CancelledError(), after=True)
         with pytest.raises(asyncio.CancelledError):
             await breaking.save(make_session(version=1), [make_message("Rome")])
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Rome"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Rome"]
         assert await adapter.search_messages("rome") == []
         assert await adapter.purge_expired() == 0
         assert contents(await adapter.search_messages("rome")) == ["Rome"]
@@ -168,7 +168,7 @@ class TestBreakingOff(SharedServerFixtures):
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert found.version in (acknowledged_count, acknowledged_count + 1)
-        message_texts = contents(await adapter.message_repository.of_session("web-42"))
+        message_texts = contents(await adapter.message_repository.list_by_session("web-42"))
         assert message_texts == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(3)]
 
 
@@ -182,14 +182,14 @@ class TestMeanwhile(SharedServerFixtures):
         transport.add_hook(2, lambda: adapter.message_repository.add([make_message("note")], at=later(1)))
         saved = await slow.save(make_session(version=1), [make_message("turn")])
         assert saved.message_count == 2
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["note", "turn"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["note", "turn"]
 
     async def test_a_turn_meanwhile_refuses_a_turn(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
         slow, transport = scripted
         transport.add_hook(2, lambda: adapter.save(make_session(version=1), [make_message("first")]))
         with pytest.raises(SessionConflictError):
             await slow.save(make_session(version=1), [make_message("second")])
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["first"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["first"]
 
     async def test_a_deletion_meanwhile_refuses_a_turn_and_a_note(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
@@ -218,7 +218,7 @@ class TestMeanwhile(SharedServerFixtures):
         transport.add_hook(3, delete_and_recreate)
         await slow.save(make_session(version=1), [make_message("late"), make_message("later")])
         assert [url.rpartition("/")[2] for _, url, _ in transport.sent][1:3] == ["web-42", "_bulk"]
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["new"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["new"]
         assert contents(await adapter.search_messages("new late later")) == ["new"]
         assert await count_documents(client, adapter.indices["messages"]) == 1
 
@@ -229,7 +229,7 @@ class TestMeanwhile(SharedServerFixtures):
         await adapter.save(make_session(version=1), [make_message("one")])
         await adapter.save(make_session(version=2), [make_message("two")])
         transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
-        assert await slow.message_repository.of_session("web-42") == []
+        assert await slow.message_repository.list_by_session("web-42") == []
 
     async def test_what_others_store_upon_a_lost_write_does_not_hide_it(
         self, adapter: OpenSearchAdapter, scripted: Scripted
@@ -245,7 +245,7 @@ class TestMeanwhile(SharedServerFixtures):
         transport.add_hook(2, write_and_drop_response, after=True)
         (added,) = await slow.message_repository.add([make_message("mine")], at=NOON)
         assert added.position == 1
-        message_texts = contents(await adapter.message_repository.of_session("web-42"))
+        message_texts = contents(await adapter.message_repository.list_by_session("web-42"))
         assert message_texts == ["mine", *(f"other {n}" for n in range(20))]
 
     async def test_a_session_that_others_change_all_the_time_is_busy(
@@ -263,7 +263,7 @@ class TestMeanwhile(SharedServerFixtures):
         with pytest.raises(StoreBusyError) as caught:
             await slow.save(make_session(version=1), [make_message("lost")])
         assert not caught.value.in_doubt
-        assert await adapter.message_repository.of_session("web-42") == []
+        assert await adapter.message_repository.list_by_session("web-42") == []
 
 
 @pytest.mark.backend("OpenSearch")
@@ -296,14 +296,14 @@ class TestLostAnswers(SharedServerFixtures):
         trap()
         changed = await sessions.update_status("web-42", "completed", at=later(1), completed_at=later(1))
         assert changed == await adapter.session_repository.get("web-42")
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one", "two"]
         trap()
         assert await sessions.delete("web-42")
         trap()
         saved = await faulty_adapter.save(make_session(version=1), [make_message("anew")])
         assert proxy.triggered == 6
         assert saved == await adapter.session_repository.get("web-42")
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["anew"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["anew"]
         await faulty_adapter.disconnect()
         await client.close()
 
@@ -316,8 +316,8 @@ class TestLostAnswers(SharedServerFixtures):
         proxy.trap(path, "pass and cut")
         await faulty_adapter.save(make_session(version=1), [make_message("one")])
         saved = await faulty_adapter.save(make_session(version=2), [make_message("two")])
-        assert contents(await faulty_adapter.message_repository.of_session("web-42")) == ["one", "two"]
-        assert await faulty_adapter.session_repository.of_user("maya") == [saved]
+        assert contents(await faulty_adapter.message_repository.list_by_session("web-42")) == ["one", "two"]
+        assert await faulty_adapter.session_repository.list_by_user("maya") == [saved]
         assert proxy.triggered == 1
         await faulty_adapter.disconnect()
 
@@ -343,7 +343,7 @@ class TestLostAnswers(SharedServerFixtures):
             await adapter.session_repository.get("web-42")
         transport.start()
         assert await adapter.session_repository.get("web-42") == saved
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
 
 
 @pytest.mark.backend("OpenSearch")
@@ -358,12 +358,12 @@ class TestPurging(SharedServerFixtures):
         await asyncio.sleep(0.01)
         assert [await adapter.purge_expired() for _ in range(2)] == [1, 0]
         assert "Rome" not in await dump_indices(client, name)
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["old", "older"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["old", "older"]
         assert len(await adapter.search_messages("old older")) == 2
         await adapter.session_repository.create(make_session(user_id="ben"))
         (added,) = await adapter.message_repository.add([make_message("new")], at=NOON)
         assert added.position == 3
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["old", "older", "new"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["old", "older", "new"]
         await expiring.disconnect()
 
     async def test_nothing_remains_of_what_is_past_its_time(
@@ -389,7 +389,7 @@ class TestPurging(SharedServerFixtures):
         assert "old" not in await dump_indices(client, name)
         assert await adapter.session_repository.get("web-42") == saved
         await adapter.save(make_session(version=2), [make_message("new")])
-        (found,) = await adapter.message_repository.of_session("web-42")
+        (found,) = await adapter.message_repository.list_by_session("web-42")
         assert (found.content, found.position) == ("new", 2)
         await expiring.disconnect()
 

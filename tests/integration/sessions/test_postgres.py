@@ -155,7 +155,7 @@ async def test_without_a_schema_tables_are_in_the_first_of_the_search_path(postg
     await adapter.disconnect()
     other = PostgresAdapter(postgres_url, schema="public")
     await other.initialize()
-    assert contents(await other.message_repository.of_session("web-42")) == ["Hi"]
+    assert contents(await other.message_repository.list_by_session("web-42")) == ["Hi"]
     await other.disconnect()
     connection = await asyncpg.connect(postgres_url)
     await connection.execute("DROP SCHEMA public CASCADE")
@@ -176,7 +176,7 @@ async def test_a_pool_that_was_passed_in_is_used_and_left_open(url: str, schema:
         data = {"to": "Rome", "n": [1, 1.0]}
         saved = await adapter.save(make_session(version=1, collected_data=data), [make_message("Hi", event={"a": "b"})])
         assert saved.collected_data == data
-        (found,) = await adapter.message_repository.of_session("web-42")
+        (found,) = await adapter.message_repository.list_by_session("web-42")
         assert found.event == {"a": "b"}
         await asyncio.gather(*(adapter.save(make_session(f"s{n}", version=1), []) for n in range(30)))
         await adapter.disconnect()
@@ -299,7 +299,7 @@ async def test_a_commit_whose_answer_is_lost_is_in_doubt(url: str, schema: str, 
         assert caught.value.in_doubt
         found = await adapter.session_repository.get("web-42")
         assert (found is not None) is is_committed
-        assert len(await adapter.message_repository.of_session("web-42")) == is_committed
+        assert len(await adapter.message_repository.list_by_session("web-42")) == is_committed
         await adapter.disconnect()
 
 
@@ -313,7 +313,7 @@ async def test_a_connection_lost_before_the_commit_is_replaced(url: str, schema:
         saved = await adapter.save(make_session(version=1), [make_message("one"), make_message("two")])
         assert proxy.triggered == 1
         assert saved.message_count == 2
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one", "two"]
         proxy.trap(b"SELECT", "cut")
         assert await adapter.session_repository.get("web-42") == saved
         await adapter.disconnect()
@@ -333,8 +333,8 @@ async def test_a_server_that_says_nothing_is_named(url: str, schema: str, monkey
             assert (await adapter.session_repository.get("web-42") is not None) is in_doubt
         proxy.trap(b"SELECT", "pass and say nothing")
         with pytest.raises(StoreUnavailableError, match="in time"):
-            await adapter.session_repository.of_user("maya")
-        assert len(await adapter.session_repository.of_user("maya")) == 1
+            await adapter.session_repository.list_by_user("maya")
+        assert len(await adapter.session_repository.list_by_user("maya")) == 1
         await adapter.disconnect()
 
 

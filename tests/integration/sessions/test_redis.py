@@ -113,8 +113,8 @@ class TestClients:
             adapter = RedisAdapter(client, key_prefix=prefix)
             await adapter.initialize()
             saved = await adapter.save(make_session("né🧑", version=1), [make_message("Łódź", "né🧑")])
-            assert await adapter.session_repository.of_user("maya") == [saved]
-            assert contents(await adapter.message_repository.of_session("né🧑")) == ["Łódź"]
+            assert await adapter.session_repository.list_by_user("maya") == [saved]
+            assert contents(await adapter.message_repository.list_by_session("né🧑")) == ["Łódź"]
             assert await adapter.purge_expired() == 0
             await adapter.disconnect()
             with pytest.raises(StoreClosedError):
@@ -247,8 +247,8 @@ class TestKeys:
                 await each.save(make_session(id, user_id=id, version=1), [make_message(f"{n} {id}", id)])
         for n, each in enumerate(adapters):
             for id in ids:
-                assert contents(await each.message_repository.of_session(id)) == [f"{n} {id}"]
-                assert [found.id for found in await each.session_repository.of_user(id)] == [id]
+                assert contents(await each.message_repository.list_by_session(id)) == [f"{n} {id}"]
+                assert [found.id for found in await each.session_repository.list_by_user(id)] == [id]
         assert not await adapters[1].session_repository.delete("web-43")
         for each in adapters:
             await each.disconnect()
@@ -305,7 +305,7 @@ class TestKeys:
         keys = RedisKeys(prefix)
         assert await server.zcard(keys.user("maya")) == 6
         if cleaned_by == "reading":
-            assert [each.id for each in await non_expiring.session_repository.of_user("maya", limit=6)] == ["kept"]
+            assert [each.id for each in await non_expiring.session_repository.list_by_user("maya", limit=6)] == ["kept"]
         else:
             await non_expiring.purge_expired()
         assert await server.zcard(keys.user("maya")) == 1
@@ -324,8 +324,8 @@ class TestKeys:
         await expiring.save(make_session(version=1), [])
         await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None)
         await non_expiring.save(make_session(version=1, user_id="ben"), [])
-        assert [each.id for each in await non_expiring.session_repository.of_user("maya")] == ["other"]
-        assert [each.id for each in await non_expiring.session_repository.of_user("ben")] == ["web-42"]
+        assert [each.id for each in await non_expiring.session_repository.list_by_user("maya")] == ["other"]
+        assert [each.id for each in await non_expiring.session_repository.list_by_user("ben")] == ["web-42"]
         await expiring.disconnect()
         await non_expiring.disconnect()
 
@@ -335,7 +335,7 @@ class TestKeys:
         expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None, message_ttl=0.2)
         await expiring.initialize()
         await expiring.save(make_session(version=1), [make_message("one"), make_message("two")])
-        await eventually(lambda: expiring.message_repository.of_session("web-42"), lambda found: not found)
+        await eventually(lambda: expiring.message_repository.list_by_session("web-42"), lambda found: not found)
         assert not await server.exists(RedisKeys(prefix).messages("web-42"))
         (added,) = await expiring.message_repository.add([make_message("three")], at=later(1))
         assert added.position == 3
@@ -351,13 +351,15 @@ class TestKeys:
             await (expiring, non_expiring)[n % 3 == 0].message_repository.add([make_message(str(n))], at=later(n))
         remaining_texts = [str(n) for n in range(0, 300, 3)]
         found = await eventually(
-            lambda: non_expiring.message_repository.of_session("web-42"),
+            lambda: non_expiring.message_repository.list_by_session("web-42"),
             lambda found: contents(found) == remaining_texts,
         )
         assert contents(found) == remaining_texts
-        assert contents(await non_expiring.message_repository.of_session("web-42", limit=2)) == remaining_texts[-2:]
         assert (
-            contents(await non_expiring.message_repository.of_session("web-42", limit=2, after=1))
+            contents(await non_expiring.message_repository.list_by_session("web-42", limit=2)) == remaining_texts[-2:]
+        )
+        assert (
+            contents(await non_expiring.message_repository.list_by_session("web-42", limit=2, after=1))
             == remaining_texts[1:3]
         )
         purged = await non_expiring.purge_expired()
@@ -365,7 +367,7 @@ class TestKeys:
         assert await non_expiring.purge_expired() == 0
         (added,) = await non_expiring.message_repository.add([make_message("on")], at=later(1))
         assert added.position == 301
-        assert contents(await non_expiring.message_repository.of_session("web-42")) == [*remaining_texts, "on"]
+        assert contents(await non_expiring.message_repository.list_by_session("web-42")) == [*remaining_texts, "on"]
         await expiring.disconnect()
         await non_expiring.disconnect()
 
@@ -386,7 +388,7 @@ class TestKeys:
         moments = [later(-6e10), later(-6e10 + 1e-6), later(0), later(2e11), later(2e11 + 0.000001)]
         for n, moment in enumerate(moments):
             await adapter.session_repository.create(make_session(f"web-{n}", created_at=moment))
-        found = await adapter.session_repository.of_user("maya")
+        found = await adapter.session_repository.list_by_user("maya")
         assert [each.id for each in found] == [f"web-{n}" for n in reversed(range(5))]
         assert [each.created_at for each in found] == moments[::-1]
 
@@ -433,7 +435,7 @@ class TestFailures:
             assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
             assert completed is not None
             assert (completed.status, completed.version) == ("completed", 1)
-            assert contents(await messages.of_session("web-42")) == ["note", "one", "two"]
+            assert contents(await messages.list_by_session("web-42")) == ["note", "one", "two"]
             proxy.trap(b"EVALSHA", fault)
             assert await sessions.delete("web-42")
             assert await sessions.get("web-42") is None
@@ -447,7 +449,7 @@ class TestFailures:
         with pytest.raises(StoreUnavailableError, match="may have been stored") as caught:
             await adapter.save(make_session(version=1), [make_message("Hi")])
         assert caught.value.in_doubt
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         proxy.refuse()
         await asyncio.sleep(0.1)  # until the connections are seen to be closed
         with pytest.raises(StoreUnavailableError) as caught:
@@ -492,7 +494,7 @@ class TestFailures:
             await adapter.save(make_session(version=version), [make_message("Hi")])
             async with Redis.from_url(own_redis.url) as server:
                 await server.script_flush()
-        assert len(await adapter.message_repository.of_session("web-42")) == 2
+        assert len(await adapter.message_repository.list_by_session("web-42")) == 2
         await adapter.disconnect()
 
     async def test_a_full_server_is_named_and_nothing_is_stored(self, own_redis: RedisServer) -> None:
@@ -505,7 +507,7 @@ class TestFailures:
                 with pytest.raises(StoreFullError, match="maxmemory"):
                     await adapter.save(make_session(version=2), messages)
             assert await adapter.session_repository.get("web-42") == saved
-            assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+            assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
             await server.config_set("maxmemory", "0")
         await adapter.save(make_session(version=2), [])
         await adapter.disconnect()
@@ -518,8 +520,8 @@ class TestFailures:
             await server.replicaof("127.0.0.1", "1")
         with pytest.raises(StoreReadOnlyError, match="replica"):
             await adapter.save(make_session(version=2), [make_message("lost")])
-        assert await adapter.session_repository.of_user("maya") == [saved]
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert await adapter.session_repository.list_by_user("maya") == [saved]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         await adapter.disconnect()
 
     async def test_rights_that_are_missing_are_named(self, own_redis: RedisServer) -> None:
@@ -569,9 +571,10 @@ class TestCluster:
             await adapter.save(make_session(version=1), [make_message("brief")])
             await adapter.session_repository.update_status("web-42", "completed", at=later(1), completed_at=later(1))
             saved = await adapter.save(make_session(version=2), [])
-            assert await adapter.session_repository.of_user("maya") == [saved]
+            assert await adapter.session_repository.list_by_user("maya") == [saved]
             assert (
-                await eventually(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found) == []
+                await eventually(lambda: adapter.message_repository.list_by_session("web-42"), lambda found: not found)
+                == []
             )
             await adapter.purge_expired()
             assert await adapter.session_repository.delete("web-42")

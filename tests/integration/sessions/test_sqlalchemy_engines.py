@@ -124,7 +124,7 @@ async def test_turns_at_once_are_saved_whole_on_any_engine_of_sqlite(tmp_path: P
 
     await asyncio.gather(*(take_turns(each) for each in adapters for _ in range(2)))
     assert await check_turns_complete(adapters[0]) == 8 * len(adapters)
-    (stored,) = await adapters[0].message_repository.of_session("web-42", limit=1)
+    (stored,) = await adapters[0].message_repository.list_by_session("web-42", limit=1)
     with pytest.raises(InvalidArgumentError):  # by the last statement: what those before it did is undone
         await adapters[0].save(make_session(version=8 * len(adapters) + 1), [make_message("new"), stored])
     assert await check_turns_complete(adapters[0]) == 8 * len(adapters)
@@ -201,7 +201,7 @@ async def test_places_of_purged_messages_are_not_given_again(url: str) -> None:
 async def test_two_hundred_at_once_are_all_saved(url: str, adapter: SqlAlchemyAdapter) -> None:
     saved = await asyncio.gather(*(adapter.save(*make_turn(1, f"web-{n}")) for n in range(200)))
     assert {each.version for each in saved} == {1}
-    assert len(await adapter.session_repository.of_user("maya")) == 200
+    assert len(await adapter.session_repository.list_by_user("maya")) == 200
     await asyncio.gather(*(check_turns_complete(adapter, f"web-{n}") for n in range(0, 200, 20)))
 
 
@@ -255,11 +255,11 @@ async def test_reads_and_turns_use_indexes(tmp_path: Path) -> None:
     await adapter.save(*make_turn(1))
     await adapter.save(*make_turn(2))
     await messages.add([make_message("note")], at=make_session().created_at)
-    await messages.of_session("web-42", limit=2, before=9, after=1)
-    await messages.of_session("web-42")
+    await messages.list_by_session("web-42", limit=2, before=9, after=1)
+    await messages.list_by_session("web-42")
     found = await sessions.find_active("maya", "Wanda")
     assert found is not None
-    await sessions.of_user("maya", before=found)
+    await sessions.list_by_user("maya", before=found)
     await sessions.update_status("web-42", "completed", at=found.created_at, completed_at=None)
     await adapter.purge_expired()
     await sessions.delete("web-42")

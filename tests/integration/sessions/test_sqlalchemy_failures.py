@@ -309,7 +309,7 @@ async def test_what_is_no_json_or_no_moment_is_refused(tmp_path: Path) -> None:
             await adapter.save(make_session(version=1, **changes), [make_message("Hi")])
     not_session: Any = "web-42"
     with pytest.raises(InvalidArgumentError):
-        await adapter.session_repository.of_user("maya", before=not_session)
+        await adapter.session_repository.list_by_user("maya", before=not_session)
     assert await check_turns_complete(adapter) == 0
     await adapter.disconnect()
 

@@ -104,11 +104,11 @@ async def test_tables_that_were_there_are_adopted_with_what_they_hold(
     assert found is not None
     assert (found.version, found.collected_data, found.message_count) == (0, {"to": "Rome"}, 3)
     assert found.created_at == datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
-    messages = await adapter.message_repository.of_session("web-42")
+    messages = await adapter.message_repository.list_by_session("web-42")
     assert [(each.id, each.position) for each in messages] == [("z", 1), ("a", 2), ("c", 3)]
     saved = await adapter.save(make_session(version=1), [make_message("on")])
     assert (saved.message_count, saved.created_at, saved.updated_at) == (4, found.created_at, NOON)
-    assert contents(await adapter.message_repository.of_session("web-43")) == ["k"]
+    assert contents(await adapter.message_repository.list_by_session("web-43")) == ["k"]
     assert await ask(url, "SELECT version FROM agent_sessions_migrations ORDER BY version") == [(1,), (2,)]
     await adapter.disconnect()
 
@@ -129,7 +129,7 @@ async def test_columns_that_are_missing_are_added_and_filled(url: str) -> None:
     assert (found.status, found.message_count, found.version, found.collected_data) == ("active", 2, 0, {})
     assert found.created_at.tzinfo is not None
     await adapter.save(make_session(version=1), [make_message("on")])
-    assert contents(await adapter.message_repository.of_session("web-42")) == ["", "", "on"]
+    assert contents(await adapter.message_repository.list_by_session("web-42")) == ["", "", "on"]
     assert await ask(url, "SELECT note FROM agent_sessions") == [("mine",)]
     await adapter.disconnect()
 
@@ -169,7 +169,7 @@ async def test_a_migration_that_was_cut_short_goes_on(url: str) -> None:
     )
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()
-    messages = await adapter.message_repository.of_session("web-42")
+    messages = await adapter.message_repository.list_by_session("web-42")
     assert [(each.id, each.position) for each in messages] == [("m1", 1), ("m2", 2), ("m3", 3), ("m4", 4)]
     await adapter.disconnect()
 
@@ -226,5 +226,5 @@ async def test_a_database_of_version_1_made_by_itself_is_migrated(tmp_path: Path
     found = await adapter.session_repository.get("web-42")
     assert found is not None
     assert (found.version, found.created_at, found.message_count) == (0, saved.created_at, 2)
-    assert [each.position for each in await adapter.message_repository.of_session("web-42")] == [1, 2]
+    assert [each.position for each in await adapter.message_repository.list_by_session("web-42")] == [1, 2]
     await adapter.disconnect()

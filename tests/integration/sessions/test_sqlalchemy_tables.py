@@ -145,7 +145,7 @@ async def test_an_event_that_is_a_text_comes_back_from_a_json_column(url: str) -
     await adapter.initialize()
     events: list[Any] = ["text", "5", "null", 5, None, [], {"a": 1}]
     await adapter.save(make_session(version=1), [make_message("Hi", event=event) for event in events])
-    assert [each.event for each in await adapter.message_repository.of_session("web-42")] == events
+    assert [each.event for each in await adapter.message_repository.list_by_session("web-42")] == events
     await adapter.disconnect()
 
 
@@ -157,7 +157,7 @@ async def test_sessions_that_messages_refer_to_are_purged_after_them(url: str) -
     await adapter.save(make_session("with", version=1), [make_message("Hi", "with")])
     await adapter.save(make_session("without", version=1), [])
     assert await adapter.purge_expired() == 1
-    assert contents(await adapter.message_repository.of_session("with")) == ["Hi"]
+    assert contents(await adapter.message_repository.list_by_session("with")) == ["Hi"]
     await adapter.disconnect()
 
 
@@ -174,7 +174,7 @@ async def test_tables_and_statements_can_be_written_for_databases_that_are_not_h
         compiled_statements.add(str(element.compile(dialect=dialect.dialect())))
 
     await check_round_trip(adapter)
-    await adapter.message_repository.of_session("web-42", limit=1, before=5, after=2)
+    await adapter.message_repository.list_by_session("web-42", limit=1, before=5, after=2)
     with pytest.raises(SessionConflictError):
         await adapter.save(make_session(version=9), [])
     assert {statement.split()[0] for statement in compiled_statements} == {"SELECT", "INSERT", "UPDATE", "DELETE"}

@@ -120,7 +120,7 @@ class TestSqliteTables(SqlTablesContract):
             await run(f"INSERT INTO agent_sessions VALUES ('web-{n}', 'maya', {moment})")
         adapter = make()
         await adapter.initialize()
-        found = await adapter.session_repository.of_user("maya")
+        found = await adapter.session_repository.list_by_user("maya")
         assert [each.id for each in found] == ["web-4", "web-3", "web-2", "web-1", "web-0"]
         assert [each.created_at.second for each in found[1:]] == [3, 2, 1, 0]
         assert found[-1].created_at == NOON.replace(microsecond=0)
@@ -181,7 +181,7 @@ async def test_the_session_a_child_was_killed_in_is_whole(tmp_path: Path) -> Non
             found = await adapter.session_repository.get(f"web-{n}")
             assert found is not None
             assert found.version in (acknowledged_count, acknowledged_count + 1)
-            texts = contents(await adapter.message_repository.of_session(f"web-{n}"))
+            texts = contents(await adapter.message_repository.list_by_session(f"web-{n}"))
             assert texts == [f"{turn}.{k}" for turn in range(1, found.version + 1) for k in range(20)]
             assert await adapter.session_repository.delete(f"web-{n}")
         await adapter.disconnect()
@@ -260,7 +260,7 @@ def test_a_file_stays_the_same_from_another_folder_and_in_another_event_loop(
 
     async def read(adapter: PersistenceAdapter) -> None:
         await adapter.initialize()
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         await adapter.disconnect()
 
     asyncio.run(save())

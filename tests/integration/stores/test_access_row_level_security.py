@@ -11,7 +11,7 @@ from tests.integration.stores.test_row_level_security import as_app
 
 MAYA = Scope("acme", "web", "maya")
 OTHERS = (Scope("acme", "web", "noah"), Scope("acme", "ios", "maya"), Scope("other", "web", "maya"))
-TABLES = ("api_keys", "kept_answers", "rate_windows")
+TABLES = ("api_keys", "idempotent_responses", "rate_windows")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def test_a_transaction_that_names_no_scope_sees_nothing(populated_database
 async def test_a_user_sees_its_own_keys_and_answers_and_no_limits(populated_database: str) -> None:
     for scope in (MAYA, *OTHERS):
         async with as_app(populated_database, scope) as connection:
-            for table in ("api_keys", "kept_answers"):
+            for table in ("api_keys", "idempotent_responses"):
                 [row] = await connection.fetch(f"SELECT tenant_id, app_id, user_id FROM {table}")
                 assert Scope(*row) == scope
             assert await connection.fetch("SELECT * FROM rate_windows") == []
@@ -62,4 +62,4 @@ async def test_a_user_makes_no_key(populated_database: str) -> None:
 async def test_answers_of_another_user_can_neither_be_inserted_nor_given_away(populated_database: str) -> None:
     async with as_app(populated_database, MAYA) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
-            await connection.execute("UPDATE kept_answers SET user_id = 'noah'")
+            await connection.execute("UPDATE idempotent_responses SET user_id = 'noah'")

@@ -141,8 +141,17 @@ async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
         await create_binding(rc.store, maya.scope, ConversationScope("chat", ANY))
         tables = await everything(url)
         assert {table for table, rows in tables.items() if MAYA in rows or WORD in rows} >= {
-            *("conversations", "messages", "events", "spaces", "atoms", "atom_closings", "atom_vectors", "entities"),
-            *("entity_names", "atom_entities", "bindings", "jobs", "usage", "api_keys", "kept_answers"),
+            *(
+                "conversations",
+                "messages",
+                "events",
+                "spaces",
+                "atoms",
+                "atom_validity_ends",
+                "atom_vectors",
+                "entities",
+            ),
+            *("entity_names", "atom_entities", "bindings", "jobs", "usage", "api_keys", "idempotent_responses"),
         }
         await maya.admin.delete_user_data(confirm=True)
         tables = await everything(url)
@@ -199,7 +208,7 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
             reader.execute("COMMIT")
         assert set((await maya.admin.delete_user_data(confirm=True)).values()) == {0}
         assert count_in_files(path, MAYA, WORD) == {}
-    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
+    assert dict(read_rows(path)["platform_state"])["wipe"] % 3 == 0
 
 
 async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path: Path) -> None:
@@ -241,7 +250,7 @@ async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
         )
         assert count_in_files(path, MAYA, WORD) == {}
         assert len(await rc.events.read(types=["user.erased"])) == 6
-    assert dict(read_rows(path)["marks"])["wipe"] % 3 == 0
+    assert dict(read_rows(path)["platform_state"])["wipe"] % 3 == 0
 
 
 @pytest.mark.slow

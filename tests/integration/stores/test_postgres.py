@@ -113,7 +113,7 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
         postgres_server.psql(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", database(postgres_url)
         )
-        await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
+        await asyncio.sleep(engines.INSTANCE_GRACE_SECONDS + 0.5)
         release.set()
         await asyncio.gather(first, second)
         texts = [message.text for message in await first_rc.user("maya").conversations.raw_turns(conversation.id)]
@@ -123,12 +123,12 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
 async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
     async with Tellback(postgres_url) as rc:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + engines.OWNER_GRACE_SECONDS + 1
+        deadline = loop.time() + engines.INSTANCE_GRACE_SECONDS + 1
 
         async def read_owner_states() -> set[bool | None]:
             seen = set()
             while loop.time() < deadline:
-                seen.add(await rc.store.is_alive("pg|123456789"))
+                seen.add(await rc.store.is_instance_alive("pg|123456789"))
                 await asyncio.sleep(0.01)
             return seen
 
@@ -138,9 +138,9 @@ async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postg
 
 async def test_an_owner_that_was_away_long_ago_has_its_time_again(postgres_url: str) -> None:
     async with Tellback(postgres_url) as rc:
-        assert await rc.store.is_alive("pg|123456789") is None
-        await asyncio.sleep(engines.OWNER_GRACE_SECONDS + 0.5)
-        assert await rc.store.is_alive("pg|123456789") is None
+        assert await rc.store.is_instance_alive("pg|123456789") is None
+        await asyncio.sleep(engines.INSTANCE_GRACE_SECONDS + 0.5)
+        assert await rc.store.is_instance_alive("pg|123456789") is None
 
 
 async def test_a_session_refused_for_a_while_comes_back(

@@ -208,9 +208,9 @@ async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: 
                 "count": 20,
             }
             writers.append(await stack.enter_async_context(child_process("append", **job)))
-        for writer in writers:
-            outputs = await writer.wait()
-            assert_stored(await load_messages(rc, conversation.id), outputs)
+        outputs = [await writer.wait() for writer in writers]  # both have ended before anything is read
+        for output in outputs:
+            assert_stored(await load_messages(rc, conversation.id), output)
         assert len(await load_messages(rc, conversation.id)) == 40
 
 

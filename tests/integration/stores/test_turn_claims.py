@@ -12,7 +12,7 @@ import pytest
 from tellback import Tellback
 from tellback.errors import StoreUnavailableError, TurnConflictError
 from tellback.stores import TurnBusy
-from tellback.stores.postgres.connection import OWNER_LOCK
+from tellback.stores.postgres.connection import INSTANCE_LOCK
 from tellback.testing import FunctionModel
 from tellback.testing.stores.factories import make_claim
 from tellback.turns import claims
@@ -57,7 +57,7 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
             terminated = await admin.fetch(
                 "SELECT pg_terminate_backend(pid, 2000) FROM pg_locks"
                 " WHERE locktype = 'advisory' AND classid = (hashtext($1)::bigint & 4294967295)::oid",
-                OWNER_LOCK,
+                INSTANCE_LOCK,
             )
             assert len(terminated) == 1
         finally:
@@ -85,7 +85,7 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
 
         async def wait_until_seen(alive: bool, description: str) -> None:
             deadline = time.monotonic() + 8
-            while await second_rc.store.is_alive(first_rc.store.owner) is not alive:
+            while await second_rc.store.is_instance_alive(first_rc.store.instance_id) is not alive:
                 assert time.monotonic() < deadline, description
                 await asyncio.sleep(0.05)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from tellback.agent import END_ROUTE, Agent, create_session, session_data_to_state, session_state_to_data
 from tellback.testing import ScriptedModel, says, understands
-from tests.unit.agent.travel_desk import Flight, model_requests, reply_prompt, respond, travel_desk
+from tests.unit.agent.travel_setup import Flight, make_travel_setup, model_requests, reply_prompt, respond
 
-WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
+FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 
 def source_flight_route() -> tuple[Agent, list[str]]:
@@ -55,8 +55,8 @@ async def test_the_source_documents_flight_is_booked_question_by_question() -> N
     third = await respond(agent, "June 15", second.session, understands(departure_date="2026-06-15"), says("How many?"))
     fourth = await respond(agent, "Two of us", third.session, understands(passengers=2), says("Here they are"))
     last = await respond(agent, "Thanks", fourth.session, understands(), says("Have a good trip"))
-    spoke = [each.state.id for each in (first, second, third, fourth) if each.state is not None]
-    assert spoke == [destination, dates, passengers, present]
+    state_ids = [each.state.id for each in (first, second, third, fourth) if each.state is not None]
+    assert state_ids == [destination, dates, passengers, present]
     assert last.completed
     assert last.session.extracted == {"destination": "Paris", "departure_date": "2026-06-15", "passengers": 2}
     assert [visit.completed for visit in last.session.route_history] == [True]
@@ -64,89 +64,89 @@ async def test_the_source_documents_flight_is_booked_question_by_question() -> N
 
 async def test_the_source_documents_flight_told_at_once_is_never_asked_about() -> None:
     agent, [*_, present] = source_flight_route()
-    said = understands(destination="Paris", departure_date="2026-06-15", passengers=2)
-    response = await respond(agent, "Two of us to Paris on June 15", create_session(), said, says("Here they are"))
+    reading = understands(destination="Paris", departure_date="2026-06-15", passengers=2)
+    response = await respond(agent, "Two of us to Paris on June 15", create_session(), reading, says("Here they are"))
     assert response.state is not None
     assert response.state.id == present
     assert response.trace.model_calls == 2
 
 
 async def test_one_message_that_states_everything_is_never_asked_again() -> None:
-    desk = travel_desk()
-    script = (understands(route=desk.book, **WHOLE), says("One flight, 120 euros"))
-    response = await respond(desk.agent, "To Rome on December 1, two of us", None, *script)
+    setup = make_travel_setup()
+    script = (understands(route=setup.book, **FLIGHT), says("One flight, 120 euros"))
+    response = await respond(setup.agent, "To Rome on December 1, two of us", None, *script)
     assert response.message == str(response) == "One flight, 120 euros"
     assert response.route is not None
     assert response.route.title == "Book a flight"
     assert response.state is not None
     assert response.state.description == "Offer the flights found"
     assert response.session.extracted == {"destination": "Rome", "departure": date(2026, 12, 1), "passengers": 2}
-    assert desk.searched == [("Rome", date(2026, 12, 1), 2)]
-    assert "To be asked for" not in reply_prompt(desk.agent)
+    assert setup.searched == [("Rome", date(2026, 12, 1), 2)]
+    assert "To be asked for" not in reply_prompt(setup.agent)
 
 
 async def test_only_what_is_missing_is_asked_for() -> None:
-    desk = travel_desk()
-    script = (understands(route=desk.book, destination="Rome", passengers=2), says("When?"))
-    response = await respond(desk.agent, "Two of us to Rome", None, *script)
+    setup = make_travel_setup()
+    script = (understands(route=setup.book, destination="Rome", passengers=2), says("When?"))
+    response = await respond(setup.agent, "Two of us to Rome", None, *script)
     assert response.state is not None
     assert response.state.description == "Ask when and how many"
-    wanted = [line for line in reply_prompt(desk.agent).splitlines() if line.startswith("To be asked for")]
-    assert len(wanted) == 1
-    assert "departure" in wanted[0]
-    assert desk.searched == []
+    prompt_lines = [line for line in reply_prompt(setup.agent).splitlines() if line.startswith("To be asked for")]
+    assert len(prompt_lines) == 1
+    assert "departure" in prompt_lines[0]
+    assert setup.searched == []
 
 
 async def test_a_value_stated_before_its_question_is_kept_for_it() -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     first = await respond(
-        desk.agent, "A flight for two", None, understands(route=desk.book, passengers=2), says("Where?")
+        setup.agent, "A flight for two", None, understands(route=setup.book, passengers=2), says("Where?")
     )
     assert first.state is not None
     assert first.state.description == "Ask where to"
-    script = (understands(route=desk.book, destination="Rome", departure="2026-12-01"), says("One flight"))
-    second = await respond(desk.agent, "Rome, December 1", first.session, *script)
+    script = (understands(route=setup.book, destination="Rome", departure="2026-12-01"), says("One flight"))
+    second = await respond(setup.agent, "Rome, December 1", first.session, *script)
     assert second.state is not None
     assert second.state.description == "Offer the flights found"
 
 
 async def test_a_change_of_mind_in_the_middle_searches_again() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
-    script = (understands(scores={desk.book: 80}, destination="Oslo"), says("Oslo then"))
-    second = await respond(desk.agent, "No, Oslo", first.session, *script)
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
+    script = (understands(scores={setup.book: 80}, destination="Oslo"), says("Oslo then"))
+    second = await respond(setup.agent, "No, Oslo", first.session, *script)
     assert second.session.extracted["destination"] == "Oslo"
-    assert [each[0] for each in desk.searched] == ["Rome", "Oslo"]
+    assert [each[0] for each in setup.searched] == ["Rome", "Oslo"]
     assert second.state is not None
     assert second.state.description == "Offer the flights found"
-    assert "Rome" not in reply_prompt(desk.agent)
+    assert "Rome" not in reply_prompt(setup.agent)
 
 
 async def test_a_value_taken_back_is_asked_for_again() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
-    script = (understands(scores={desk.book: 80}, forget=["departure"]), says("When then?"))
-    second = await respond(desk.agent, "Forget the date", first.session, *script)
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
+    script = (understands(scores={setup.book: 80}, forget=["departure"]), says("When then?"))
+    second = await respond(setup.agent, "Forget the date", first.session, *script)
     assert "departure" not in second.session.extracted
     assert second.state is not None
     assert second.state.description == "Ask when and how many"
-    assert len(desk.searched) == 1
+    assert len(setup.searched) == 1
 
 
 async def test_the_same_value_said_again_is_no_correction() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
-    script = (understands(scores={desk.book: 80}, destination="Rome"), says("Booked"))
-    second = await respond(desk.agent, "Yes, the one to Rome", first.session, *script)
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
+    script = (understands(scores={setup.book: 80}, destination="Rome"), says("Booked"))
+    second = await respond(setup.agent, "Yes, the one to Rome", first.session, *script)
     assert second.completed
-    assert len(desk.searched) == 1
+    assert len(setup.searched) == 1
 
 
 async def test_a_correction_that_cannot_be_does_not_end_the_route() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
-    script = (understands(scores={desk.book: 80}, passengers=12), says("Nine at most"))
-    second = await respond(desk.agent, "Make it 12 passengers", first.session, *script)
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
+    script = (understands(scores={setup.book: 80}, passengers=12), says("Nine at most"))
+    second = await respond(setup.agent, "Make it 12 passengers", first.session, *script)
     assert second.session.extracted["passengers"] == 2
     assert not second.completed
     assert second.state is not None
@@ -154,50 +154,50 @@ async def test_a_correction_that_cannot_be_does_not_end_the_route() -> None:
 
 
 async def test_a_detour_and_back_keeps_the_data() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
-    away = (understands(route=desk.weather, scores={desk.book: 20}, city="Rome"), says("Sunny"))
-    second = await respond(desk.agent, "What's the weather in Rome?", first.session, *away)
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
+    weather_script = (understands(route=setup.weather, scores={setup.book: 20}, city="Rome"), says("Sunny"))
+    second = await respond(setup.agent, "What's the weather in Rome?", first.session, *weather_script)
     assert second.route is not None
     assert second.route.title == "Tell the weather"
     assert second.session.extracted == {"city": "Rome"}
-    assert "Left unfinished: Book a flight" in reply_prompt(desk.agent)
-    back = (understands(route=desk.book, scores={desk.weather: 10}), says("So, that flight"))
-    third = await respond(desk.agent, "Back to the flight", second.session, *back)
+    assert "Left unfinished: Book a flight" in reply_prompt(setup.agent)
+    return_script = (understands(route=setup.book, scores={setup.weather: 10}), says("So, that flight"))
+    third = await respond(setup.agent, "Back to the flight", second.session, *return_script)
     assert third.session.extracted == first.session.extracted
     assert third.session.progress.runs == first.session.progress.runs
     assert third.state is not None
     assert third.state.description == "Offer the flights found"
-    assert len(desk.searched) == 1
-    fourth = await respond(desk.agent, "Book it", third.session, understands(route=desk.book), says("Booked"))
+    assert len(setup.searched) == 1
+    fourth = await respond(setup.agent, "Book it", third.session, understands(route=setup.book), says("Booked"))
     assert fourth.completed
 
 
 async def test_coming_back_with_a_correction_takes_it_in() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
-    away = (understands(route=desk.weather, scores={desk.book: 20}, city="Rome"), says("Rain"))
-    second = await respond(desk.agent, "Weather in Rome?", first.session, *away)
-    back = (understands(route=desk.book, scores={desk.weather: 10}, destination="Oslo"), says("Oslo"))
-    third = await respond(desk.agent, "Then book Oslo instead", second.session, *back)
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
+    weather_script = (understands(route=setup.weather, scores={setup.book: 20}, city="Rome"), says("Rain"))
+    second = await respond(setup.agent, "Weather in Rome?", first.session, *weather_script)
+    return_script = (understands(route=setup.book, scores={setup.weather: 10}, destination="Oslo"), says("Oslo"))
+    third = await respond(setup.agent, "Then book Oslo instead", second.session, *return_script)
     assert third.session.extracted["destination"] == "Oslo"
-    assert [each[0] for each in desk.searched] == ["Rome", "Oslo"]
+    assert [each[0] for each in setup.searched] == ["Rome", "Oslo"]
 
 
 async def test_a_turn_costs_at_most_two_calls() -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     session = None
-    said: list[tuple[str, Any]] = [
+    turns: list[tuple[str, Any]] = [
         ("Hi", understands()),
-        ("I want to fly", understands(route=desk.book)),
-        ("Rome", understands(route=desk.book, destination="Rome")),
-        ("weather?", understands(route=desk.weather, scores={desk.book: 5})),
-        ("back", understands(route=desk.book, departure="2026-12-01", passengers=1)),
-        ("no, Oslo", understands(route=desk.book, destination="Oslo")),
-        ("book it", understands(route=desk.book)),
+        ("I want to fly", understands(route=setup.book)),
+        ("Rome", understands(route=setup.book, destination="Rome")),
+        ("weather?", understands(route=setup.weather, scores={setup.book: 5})),
+        ("back", understands(route=setup.book, departure="2026-12-01", passengers=1)),
+        ("no, Oslo", understands(route=setup.book, destination="Oslo")),
+        ("book it", understands(route=setup.book)),
     ]
-    for text, reading in said:
-        response = await respond(desk.agent, text, session, reading, says("Well"))
+    for text, reading in turns:
+        response = await respond(setup.agent, text, session, reading, says("Well"))
         assert response.trace.model_calls == 2
         assert [call.purpose for call in response.trace.calls] == ["understand", "reply"]
         session = response.session
@@ -205,13 +205,13 @@ async def test_a_turn_costs_at_most_two_calls() -> None:
 
 async def test_where_nothing_is_to_decide_there_is_one_call() -> None:
     agent = Agent("Wanda")
-    alone = await respond(agent, "Hi", None, says("Hello!"))
-    assert alone.trace.model_calls == 1
+    response = await respond(agent, "Hi", None, says("Hello!"))
+    assert response.trace.model_calls == 1
     route = agent.create_route(title="Greet")
     route.initial_state.transition_to(chat_state="Greet").transition_to(chat_state="Say goodbye").transition_to(
         state=END_ROUTE
     )
-    first = await respond(agent, "Hi", alone.session, says("Hello!"))
+    first = await respond(agent, "Hi", response.session, says("Hello!"))
     second = await respond(agent, "Bye", first.session, says("Goodbye!"))
     assert [first.trace.model_calls, second.trace.model_calls] == [1, 1]
     assert second.state is not None
@@ -242,58 +242,60 @@ async def test_whoever_opens_the_conversation_is_not_read() -> None:
 
 
 async def test_a_whole_history_can_be_passed() -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     history = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello, where to?"},
         {"role": "user", "content": "Rome"},
     ]
-    await respond(desk.agent, history, None, understands(route=desk.book, destination="Rome"), says("When?"))
-    reading, reply = model_requests(desk.agent)
+    await respond(setup.agent, history, None, understands(route=setup.book, destination="Rome"), says("When?"))
+    reading, reply = model_requests(setup.agent)
     assert "Hello, where to?" in str(reading.messages[0].content)
     assert [message.role for message in reply.messages] == ["user", "assistant", "user"]
 
 
 async def test_a_session_survives_a_database_between_turns() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     session = session_data_to_state(first.session.id, session_state_to_data(first.session))
-    second = await respond(desk.agent, "Book it", session, understands(route=desk.book), says("Booked"))
+    second = await respond(setup.agent, "Book it", session, understands(route=setup.book), says("Booked"))
     assert second.completed
     assert second.session.extracted["departure"] == date(2026, 12, 1)
     assert Flight.model_validate(second.session.extracted).passengers == 2
-    assert len(desk.searched) == 1
+    assert len(setup.searched) == 1
 
 
 async def test_the_session_passed_in_stays_as_it_was() -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     session = create_session("web-42")
     before = session_state_to_data(session)
-    response = await respond(desk.agent, "To Rome…", session, understands(route=desk.book, **WHOLE), says("One flight"))
+    response = await respond(
+        setup.agent, "To Rome…", session, understands(route=setup.book, **FLIGHT), says("One flight")
+    )
     assert session_state_to_data(session) == before
     assert (session.version, response.session.version) == (0, 1)
 
 
 async def test_another_model_may_read_messages() -> None:
-    desk = travel_desk()
-    with ScriptedModel([understands(route=desk.book)]) as reader, ScriptedModel([says("Where to?")]) as writer:
-        desk.agent.understand_model = reader
-        desk.agent.model = writer
-        response = await desk.agent.respond("I want to fly")
+    setup = make_travel_setup()
+    with ScriptedModel([understands(route=setup.book)]) as reader, ScriptedModel([says("Where to?")]) as writer:
+        setup.agent.understand_model = reader
+        setup.agent.model = writer
+        response = await setup.agent.respond("I want to fly")
     assert response.message == "Where to?"
 
 
 async def test_the_clock_is_the_agents() -> None:
-    desk = travel_desk(clock=lambda: datetime(2031, 5, 6, tzinfo=UTC))
-    response = await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where?"))
-    assert "Today: 2031-05-06 (Tuesday)" in str(model_requests(desk.agent)[0].messages[0].content)
+    setup = make_travel_setup(clock=lambda: datetime(2031, 5, 6, tzinfo=UTC))
+    response = await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where?"))
+    assert "Today: 2031-05-06 (Tuesday)" in str(model_requests(setup.agent)[0].messages[0].content)
     assert response.session.current_route is not None
     assert response.session.current_route.entered_at.year == 2031
 
 
 async def test_the_answer_as_one_value() -> None:
-    desk = travel_desk()
-    response = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    setup = make_travel_setup()
+    response = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     structured = response.structured
     assert (structured.message, structured.route, structured.state) == (
         "One flight",

@@ -12,10 +12,10 @@ from tellback.errors import AlreadyDecidedError, FlowError, InvalidArgumentError
 from tellback.testing import ScriptedModel, says, understands
 from tellback.tools import tool
 from tests.unit.agent.order_shop import build_order_agent
-from tests.unit.agent.travel_desk import reply_prompt, respond
+from tests.unit.agent.travel_setup import reply_prompt, respond
 
 
-def refunds(paid: list[Any], **fields: Any) -> Agent:
+def make_refund_agent(paid: list[Any], **fields: Any) -> Agent:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""
@@ -27,7 +27,7 @@ def refunds(paid: list[Any], **fields: Any) -> Agent:
 
 async def test_a_call_that_needs_approval_waits() -> None:
     paid: list[Any] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     response = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     assert paid == []
     [pending] = response.pending
@@ -41,7 +41,7 @@ async def test_a_call_that_needs_approval_waits() -> None:
 
 async def test_an_approved_call_runs_and_the_route_goes_on() -> None:
     paid: list[Any] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     [pending] = first.pending
     second = await respond(agent, None, first.session, says("It is paid back"), approvals={pending.id: True})
@@ -55,7 +55,7 @@ async def test_an_approved_call_runs_and_the_route_goes_on() -> None:
 
 async def test_an_approval_is_used_up() -> None:
     paid: list[Any] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     [pending] = first.pending
     second = await respond(agent, None, first.session, says("Paid back"), approvals={pending.id: True})
@@ -69,7 +69,7 @@ async def test_an_approval_is_used_up() -> None:
 
 async def test_a_denied_call_does_not_run_and_the_reason_is_spoken_about() -> None:
     paid: list[Any] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     decision = {first.pending[0].id: Approval(False, reason="too old")}
     second = await respond(agent, None, first.session, says("It was denied"), approvals=decision)
@@ -81,7 +81,7 @@ async def test_a_denied_call_does_not_run_and_the_reason_is_spoken_about() -> No
 
 async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> None:
     paid: list[Any] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     decision = {first.pending[0].id: Approval(True, input={"order": "B2"})}
     second = await respond(agent, None, first.session, says("Paid"), approvals=decision)
@@ -92,7 +92,7 @@ async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> 
 
 async def test_a_correction_while_a_call_waits_asks_anew() -> None:
     paid: list[Any] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
     second = await respond(agent, "I mean B2", first.session, understands(order="B2"), says("I have asked for B2"))
     [pending] = second.pending
@@ -117,18 +117,18 @@ async def test_a_call_that_cannot_run_is_not_put_before_a_person() -> None:
 
 async def test_a_call_that_waits_in_a_route_that_was_left_can_be_decided() -> None:
     paid: list[Any] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     other = agent.create_route(title="Chat", conditions=["the user chats"])
     other.initial_state.transition_to(chat_state="Chat")
     order = next(route for route in agent.routes if route.title == "Order")
     first = await respond(agent, "A1", None, understands(route=order, order="A1"), says("I have asked"))
-    away = await respond(agent, "Nice day", first.session, understands(route=other), says("Yes"))
-    assert away.route is not None
-    assert away.route.title == "Chat"
-    back = await respond(agent, None, away.session, says("Paid back"), approvals={first.pending[0].id: True})
+    detour = await respond(agent, "Nice day", first.session, understands(route=other), says("Yes"))
+    assert detour.route is not None
+    assert detour.route.title == "Chat"
+    approved = await respond(agent, None, detour.session, says("Paid back"), approvals={first.pending[0].id: True})
     assert paid == ["A1"]
-    assert back.route is not None
-    assert back.route.title == "Order"
+    assert approved.route is not None
+    assert approved.route.title == "Order"
 
 
 async def test_a_tool_that_needs_approval_cannot_be_the_models_without_a_memory() -> None:

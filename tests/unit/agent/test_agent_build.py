@@ -50,7 +50,7 @@ class Party(BaseModel):
         return self
 
 
-def hotel(model: type[BaseModel], gather: list[str]) -> tuple[Agent, list[dict[str, Any]]]:
+def make_hotel_agent(model: type[BaseModel], gather: list[str]) -> tuple[Agent, list[dict[str, Any]]]:
     booked: list[dict[str, Any]] = []
 
     def book(**stay: Any) -> str:
@@ -66,7 +66,7 @@ def hotel(model: type[BaseModel], gather: list[str]) -> tuple[Agent, list[dict[s
 
 
 async def test_values_that_do_not_go_together_are_not_stored_and_nothing_is_done() -> None:
-    agent, booked = hotel(Stay, ["arrival", "departure"])
+    agent, booked = make_hotel_agent(Stay, ["arrival", "departure"])
     conversation = Dialogue(agent)
     step = understands(arrival="2026-12-10", departure="2026-12-01")
     await conversation.says("From the 10th to the 1st", step, says("That cannot be."))
@@ -82,7 +82,7 @@ async def test_values_that_do_not_go_together_are_not_stored_and_nothing_is_done
 
 
 async def test_what_a_model_says_of_all_fields_is_asked_when_they_are_all_there() -> None:
-    agent, booked = hotel(Party, ["adults", "children"])
+    agent, booked = make_hotel_agent(Party, ["adults", "children"])
     conversation = Dialogue(agent)
     await conversation.says("Ten children", understands(children=10), says("And adults?"))
     await conversation.says("One adult", understands(adults=1), says("That cannot be."))
@@ -92,7 +92,7 @@ async def test_what_a_model_says_of_all_fields_is_asked_when_they_are_all_there(
 
 
 async def test_a_field_that_may_be_null_holds_nobody_up() -> None:
-    agent, booked = hotel(Stay, ["arrival", "departure", "nights"])
+    agent, booked = make_hotel_agent(Stay, ["arrival", "departure", "nights"])
     conversation = Dialogue(agent)
     step = understands(arrival="2026-12-10", departure="2026-12-12")
     await conversation.says("10th to 12th", step, says("How many nights?"))
@@ -101,7 +101,7 @@ async def test_a_field_that_may_be_null_holds_nobody_up() -> None:
 
 
 async def test_what_was_gathered_is_given_as_the_model_it_is_of() -> None:
-    agent, _ = hotel(Party, ["adults", "children"])
+    agent, _ = make_hotel_agent(Party, ["adults", "children"])
     [route] = agent.routes
     conversation = Dialogue(agent)
     await conversation.says("Two adults", understands(adults=2), says("Children?"))
@@ -111,7 +111,7 @@ async def test_what_was_gathered_is_given_as_the_model_it_is_of() -> None:
 
 
 async def test_a_completed_routes_data_keeps_its_types_through_a_database() -> None:
-    agent, _ = hotel(Stay, ["arrival", "departure"])
+    agent, _ = make_hotel_agent(Stay, ["arrival", "departure"])
     conversation = Dialogue(agent)
     await conversation.says("10 to 12", understands(arrival="2026-12-10", departure="2026-12-12"), says("nights?"))
     row = json.loads(json.dumps(session_state_to_data(conversation.last.session)))
@@ -130,7 +130,7 @@ class Secret(BaseModel):
 
 
 async def test_values_of_all_kinds_outlive_a_database() -> None:
-    agent, booked = hotel(Secret, ["pin", "address"])
+    agent, booked = make_hotel_agent(Secret, ["pin", "address"])
     conversation = Dialogue(agent)
     await conversation.says("pin 1234", understands(pin="1234"), says("Where?"))
     row = json.loads(json.dumps(session_state_to_data(conversation.last.session)))
@@ -150,7 +150,7 @@ async def test_a_mode_that_is_set_later_holds() -> None:
         await agent.respond("Hi")
 
 
-def start() -> State:
+def make_start_state() -> State:
     return Agent("Wanda").create_route("Book", gather_schema=Party).initial_state
 
 
@@ -160,8 +160,8 @@ def test_a_tool_that_would_never_get_what_it_needs_is_refused() -> None:
         return str(guests)
 
     with pytest.raises(FlowError, match=r"search needs 'guests', which it would never get: .* adults, children"):
-        start().transition_to(tool_state=search)
-    start().transition_to(tool_state=search, arguments={"guests": "adults"})
+        make_start_state().transition_to(tool_state=search)
+    make_start_state().transition_to(tool_state=search, arguments={"guests": "adults"})
 
 
 def test_code_that_decides_is_not_async() -> None:
@@ -169,13 +169,13 @@ def test_code_that_decides_is_not_async() -> None:
         return True
 
     with pytest.raises(FlowError, match="skip_if is a plain function"):
-        start().transition_to(chat_state="Ask", skip_if=later)
+        make_start_state().transition_to(chat_state="Ask", skip_if=later)
     with pytest.raises(FlowError, match="a condition is a text or a plain function"):
-        start().transition_to(chat_state="Ask", condition=later)
+        make_start_state().transition_to(chat_state="Ask", condition=later)
 
 
 def test_a_state_whose_guidelines_are_wrong_is_not_added() -> None:
-    state = start()
+    state = make_start_state()
     for wrong in (["oops"], {"action": "x"}, None):
         with pytest.raises((FlowError, InvalidArgumentError)):
             state.transition_to(chat_state="Ask", guidelines=wrong)  # type: ignore[arg-type]
@@ -225,11 +225,11 @@ async def test_many_routes_are_read_in_a_thread_before_they_are_ranked(monkeypat
     thread_ids: list[int] = []
     prepare = TextRanker.prepare
 
-    def noted(relevance: TextRanker) -> None:
+    def record(relevance: TextRanker) -> None:
         thread_ids.append(threading.get_ident())
         prepare(relevance)
 
-    monkeypatch.setattr(TextRanker, "prepare", noted)
+    monkeypatch.setattr(TextRanker, "prepare", record)
     agent = Agent("Wanda", limits={"in_play": 1})
     for number in range(3):
         agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])

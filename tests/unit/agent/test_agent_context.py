@@ -13,7 +13,7 @@ from tellback.agent import Agent, Response, SessionState, ToolContext, ToolUpdat
 from tellback.agent.response import BeforeResponse
 from tellback.errors import InvalidArgumentError
 from tellback.testing import ScriptedModel, calls, says
-from tests.unit.agent.travel_desk import reply_prompt, respond
+from tests.unit.agent.travel_setup import reply_prompt, respond
 
 
 async def test_a_value_is_shown_to_the_model_but_for_what_is_private() -> None:

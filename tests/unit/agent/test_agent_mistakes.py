@@ -11,7 +11,7 @@ from tellback.agent import END_ROUTE, Agent, Route, Thresholds, create_session
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError, TellbackError
 from tellback.testing import ScriptedModel
 from tellback.tools import tool
-from tests.unit.agent.travel_desk import travel_desk
+from tests.unit.agent.travel_setup import make_travel_setup
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_two_routes_of_one_id_are_refused_by_name() -> None:
 
 
 def test_unknown_routes_are_named() -> None:
-    agent = travel_desk().agent
+    agent = make_travel_setup().agent
     with pytest.raises(InvalidArgumentError, match="has no route 'x'"):
         agent.domains_for_route("x")
     with pytest.raises(InvalidArgumentError, match="'Book a flight', 'Tell the weather'"):
@@ -150,12 +150,12 @@ def test_only_routes_are_routes() -> None:
 )
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_turn_does_not_begin_with_what_cannot_work(fields: dict[str, Any], problem: str, streams: bool) -> None:
-    desk = travel_desk()
-    desk.agent.model = model = ScriptedModel([])
+    setup = make_travel_setup()
+    setup.agent.model = model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError, match=problem):
-        await (anext(desk.agent.respond_stream(**fields)) if streams else desk.agent.respond(**fields))
+        await (anext(setup.agent.respond_stream(**fields)) if streams else setup.agent.respond(**fields))
     assert model.requests == []
-    assert not desk.agent._responder._running_keys
+    assert not setup.agent._responder._running_keys
 
 
 async def test_an_agent_without_a_model_says_so() -> None:
@@ -169,10 +169,10 @@ async def test_a_model_nobody_knows_is_named() -> None:
 
 
 async def test_a_context_that_is_a_class_is_refused() -> None:
-    desk = travel_desk(context=dict)
-    desk.agent.model = model = ScriptedModel([])
+    setup = make_travel_setup(context=dict)
+    setup.agent.model = model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError, match="the context is the class dict"):
-        await desk.agent.respond("Hi")
+        await setup.agent.respond("Hi")
     assert model.requests == []
 
 

@@ -11,25 +11,27 @@ from hypothesis import strategies as st
 from tellback.agent import END_ROUTE, Agent, CannedResponse, CompositionMode
 from tellback.errors import FlowError, OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
-from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond
+from tests.unit.agent.travel_setup import model_requests, reply_prompt, respond
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
-def clinic(mode: str, state: Any = (), route: Any = (), agent: Any = ("Please wait.",), **fields: Any) -> Agent:
+def make_clinic_agent(
+    mode: str, state: Any = (), route: Any = (), agent: Any = ("Please wait.",), **fields: Any
+) -> Agent:
     """An agent that asks for a city, with canned responses at each level."""
-    made = Agent("Clinic", composition_mode=mode, canned_responses=agent, **fields)
-    intake = made.create_route(title="Intake", gather_schema=SCHEMA, canned_responses=route)
+    clinic_agent = Agent("Clinic", composition_mode=mode, canned_responses=agent, **fields)
+    intake = clinic_agent.create_route(title="Intake", gather_schema=SCHEMA, canned_responses=route)
     (
         intake.initial_state.transition_to(chat_state="Ask which city", gather=["city"], canned_responses=state)
         .transition_to(chat_state="Name the clinic there")
         .transition_to(state=END_ROUTE)
     )
-    return made
+    return clinic_agent
 
 
 async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:
-    agent = clinic("fluid", ["Which city?"])
+    agent = make_clinic_agent("fluid", ["Which city?"])
     response = await respond(agent, "Hi", None, understands(), says("Where do you live?"))
     assert response.message == "Where do you live?"
     assert "Which city?" not in reply_prompt(agent)
@@ -37,7 +39,9 @@ async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:
 
 @pytest.mark.parametrize("mode", [CompositionMode.CANNED_FLUID, CompositionMode.CANNED_COMPOSITED])
 async def test_canned_modes_show_what_can_be_said_now(mode: CompositionMode) -> None:
-    agent = clinic(mode, ["Which city?", "Still {{city}}?"], ["This is the intake."], context={"clinic": "North"})
+    agent = make_clinic_agent(
+        mode, ["Which city?", "Still {{city}}?"], ["This is the intake."], context={"clinic": "North"}
+    )
     agent.canned_responses = (CannedResponse("Welcome to {{clinic}}."),)
     response = await respond(agent, "Hi", None, understands(), says("Welcome to North. Which city?"))
     prompt = reply_prompt(agent)
@@ -50,7 +54,7 @@ async def test_canned_modes_show_what_can_be_said_now(mode: CompositionMode) -> 
 async def test_the_two_canned_modes_ask_for_different_things() -> None:
     prompts = []
     for mode in ("canned_fluid", "composited_canned"):
-        agent = clinic(mode, ["Which city?"])
+        agent = make_clinic_agent(mode, ["Which city?"])
         await respond(agent, "Hi", None, understands(), says("Which city?"))
         prompts.append(reply_prompt(agent))
     assert "your own words" in prompts[0]
@@ -58,14 +62,14 @@ async def test_the_two_canned_modes_ask_for_different_things() -> None:
 
 
 async def test_canned_modes_without_canned_responses_are_fluid() -> None:
-    agent = clinic("canned_fluid", agent=())
+    agent = make_clinic_agent("canned_fluid", agent=())
     response = await respond(agent, "Hi", None, understands(), says("Anything"))
     assert response.message == "Anything"
     assert "# Wording" not in reply_prompt(agent)
 
 
 async def test_a_strict_agent_says_the_only_response_without_asking() -> None:
-    agent = clinic("strict_canned", ["Which city do you live in?"])
+    agent = make_clinic_agent("strict_canned", ["Which city do you live in?"])
     response = await respond(agent, "Hi", None, understands())
     assert response.message == "Which city do you live in?"
     assert response.trace.model_calls == 1
@@ -73,7 +77,7 @@ async def test_a_strict_agent_says_the_only_response_without_asking() -> None:
 
 
 async def test_a_strict_agent_lets_the_model_choose_among_several() -> None:
-    agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
+    agent = make_clinic_agent("strict_canned", ["Which city?", "Sorry, which city?"])
     response = await respond(agent, "Hi", None, understands(), answers({"answer": "r2"}))
     assert response.message == "Sorry, which city?"
     assert [call.purpose for call in response.trace.calls] == ["understand", "choose"]
@@ -84,7 +88,7 @@ async def test_a_strict_agent_lets_the_model_choose_among_several() -> None:
 
 
 async def test_equal_responses_need_no_choice() -> None:
-    agent = clinic("strict_canned", ["Which city?", {"text": "Which city?", "id": "again"}])
+    agent = make_clinic_agent("strict_canned", ["Which city?", {"text": "Which city?", "id": "again"}])
     response = await respond(agent, "Hi", None, understands())
     assert response.message == "Which city?"
 
@@ -93,7 +97,7 @@ async def test_equal_responses_need_no_choice() -> None:
 @given(chosen=st.text(max_size=40) | st.sampled_from(['{"answer":"r1"}', '{"answer":"r2"}', '"r1"', "r2", "Hello!"]))
 async def test_a_strict_agent_says_nothing_else_whatever_the_model_says(chosen: str) -> None:
     texts = ["Which city?", "Sorry, which city?"]
-    agent = clinic("strict_canned", texts)
+    agent = make_clinic_agent("strict_canned", texts)
     agent.model = ScriptedModel([understands(), *(says(chosen) for _ in range(4))])
     try:
         response = await agent.respond("Hi")
@@ -103,7 +107,7 @@ async def test_a_strict_agent_says_nothing_else_whatever_the_model_says(chosen: 
 
 
 async def test_a_choice_that_is_none_is_an_error_and_nothing_is_said() -> None:
-    agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
+    agent = make_clinic_agent("strict_canned", ["Which city?", "Sorry, which city?"])
     agent.model = ScriptedModel([understands(), says("I would rather talk of cats"), says("Cats!")])
     chunks = agent.respond_stream("Hi")
     with pytest.raises(OutputValidationError, match="r1, r2"):
@@ -111,17 +115,17 @@ async def test_a_choice_that_is_none_is_an_error_and_nothing_is_said() -> None:
 
 
 async def test_a_choice_that_cannot_be_read_is_asked_for_once_more() -> None:
-    agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
+    agent = make_clinic_agent("strict_canned", ["Which city?", "Sorry, which city?"])
     script = (understands(), says("The second one."), answers({"answer": "r2"}))
     response = await respond(agent, "Hi", None, *script)
     assert response.message == "Sorry, which city?"
 
 
 async def test_the_nearest_level_that_can_speak_does() -> None:
-    agent = clinic("strict_canned", ["Which city, {{name}}?"], ["This is the intake."])
+    agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], ["This is the intake."])
     response = await respond(agent, "Hi", None, understands())
     assert response.message == "This is the intake."
-    agent = clinic("strict_canned", ["Which city, {{name}}?"], ["{{name}}, this is the intake."])
+    agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], ["{{name}}, this is the intake."])
     response = await respond(agent, "Hi", None, understands())
     assert response.message == "Please wait."
 
@@ -152,7 +156,7 @@ async def test_what_a_user_says_is_no_template() -> None:
 
 async def test_a_response_with_a_condition_is_for_when_it_holds() -> None:
     sorry = {"text": "I am sorry to hear that. Which city?", "condition": "the user is in pain"}
-    agent = clinic("strict_canned", ["Which city?", sorry])
+    agent = make_clinic_agent("strict_canned", ["Which city?", sorry])
     pained = await respond(agent, "It hurts", None, understands(holds=["the user is in pain"]))
     assert pained.message == "I am sorry to hear that. Which city?"
     other = await respond(agent, "Hi", None, understands())
@@ -160,7 +164,7 @@ async def test_a_response_with_a_condition_is_for_when_it_holds() -> None:
 
 
 async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -> None:
-    agent = clinic("strict_canned", agent=[{"text": "Sorry.", "condition": "the user is in pain"}])
+    agent = make_clinic_agent("strict_canned", agent=[{"text": "Sorry.", "condition": "the user is in pain"}])
     agent.model = model = ScriptedModel([])
     with pytest.raises(FlowError, match="needs a canned response of its own without a condition"):
         await agent.respond("Hi")
@@ -168,7 +172,7 @@ async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -
 
 
 async def test_an_agent_that_may_have_nothing_to_say_is_refused() -> None:
-    agent = clinic("strict_canned", ["Which city, {{name}}?"], agent=["Wait, {{title}} {{name}}."])
+    agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], agent=["Wait, {{title}} {{name}}."])
     agent.model = model = ScriptedModel([])
     with pytest.raises(FlowError, match="without values, for when no other can be said"):
         await agent.respond("Hi")
@@ -190,14 +194,14 @@ async def test_a_strict_agent_offers_the_model_no_tools() -> None:
         ran.append(city)
         return "here"
 
-    agent = clinic("strict_canned", ["Which city?", "Sorry?"], tools=[look_up])
+    agent = make_clinic_agent("strict_canned", ["Which city?", "Sorry?"], tools=[look_up])
     await respond(agent, "Hi", None, understands(), answers({"answer": "r1"}))
     assert all(request.tools == () for request in model_requests(agent))
     assert ran == []
 
 
 async def test_a_completed_strict_route_says_what_the_route_has() -> None:
-    agent = clinic("strict_canned", ["Which city?"], ["That was the intake."])
+    agent = make_clinic_agent("strict_canned", ["Which city?"], ["That was the intake."])
     first = await respond(agent, "Rome", None, understands(city="Rome"))
     assert first.message == "That was the intake."
     last = await respond(agent, "Thanks", first.session, understands())

@@ -22,7 +22,7 @@ from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.testing import ScriptedModel, raises, says, understands
 from tellback.types.conversations import Identity
 from tests.unit.agent.order_shop import build_order_agent, build_order_finder
-from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond
+from tests.unit.agent.travel_setup import model_requests, reply_prompt, respond
 
 CART = {
     "type": "object",
@@ -37,38 +37,38 @@ async def rc() -> AsyncIterator[Tellback]:
         yield opened
 
 
-def asking(**fields: Any) -> Agent:
+def make_asking_agent(**fields: Any) -> Agent:
     return build_order_agent(build_order_finder([]), agent=Agent("Shop", **fields))[0]
 
 
-def remembering(rc: Tellback, **fields: Any) -> Agent:
-    return asking(memory=rc, memory_options=MemoryOptions(tools=False), **fields)
+def make_memory_agent(rc: Tellback, **fields: Any) -> Agent:
+    return make_asking_agent(memory=rc, memory_options=MemoryOptions(tools=False), **fields)
 
 
 async def test_a_stored_session_of_one_user_is_not_there_for_another(rc: Tellback) -> None:
     store = InMemorySessions()
-    agent = remembering(rc, persistence=store)
+    agent = make_memory_agent(rc, persistence=store)
     first = await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError, match="no session 'main' for this user"):
         await respond(agent, "Hi", "main", user="tom")
     assert model_requests(agent) == []
     assert await store.load("main") == first.session
-    again = await respond(agent, "And?", "main", understands(), says("Still"), user="maya")
-    assert again.session.version == 2
+    followup = await respond(agent, "And?", "main", understands(), says("Still"), user="maya")
+    assert followup.session.version == 2
 
 
 async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None:
-    agent = asking(persistence=InMemorySessions())
+    agent = make_asking_agent(persistence=InMemorySessions())
     await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), sender=Identity("maya"))
     for stranger in (Identity("tom"), None):
         with pytest.raises(NotFoundError):
             await respond(agent, "Hi", "main", sender=stranger)
-    again = await respond(agent, "And?", "main", understands(), says("Still"), sender=Identity("maya"))
-    assert again.session.version == 2
+    followup = await respond(agent, "And?", "main", understands(), says("Still"), sender=Identity("maya"))
+    assert followup.session.version == 2
 
 
 async def test_a_session_that_is_passed_on_is_not_there_for_another_user(rc: Tellback) -> None:
-    agent = remembering(rc)
+    agent = make_memory_agent(rc)
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
         await respond(agent, "Hi", first.session, user="tom")
@@ -76,14 +76,14 @@ async def test_a_session_that_is_passed_on_is_not_there_for_another_user(rc: Tel
 
 
 async def test_a_session_that_is_passed_on_is_not_there_for_another_sender() -> None:
-    agent = asking()
+    agent = make_asking_agent()
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
     with pytest.raises(NotFoundError):
         await respond(agent, "Hi", first.session, sender=Identity("tom"))
 
 
 async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
-    agent = asking()
+    agent = make_asking_agent()
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
     restored = session_data_to_state(first.session.id, session_state_to_data(first.session))
     with pytest.raises(NotFoundError):
@@ -92,7 +92,7 @@ async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
 
 
 async def test_users_of_one_name_in_two_tenants_are_two(rc: Tellback) -> None:
-    agent = remembering(rc, persistence=InMemorySessions())
+    agent = make_memory_agent(rc, persistence=InMemorySessions())
     maya = rc.user("maya", tenant_id="one")
     await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user=maya)
     with pytest.raises(NotFoundError):
@@ -100,14 +100,14 @@ async def test_users_of_one_name_in_two_tenants_are_two(rc: Tellback) -> None:
 
 
 async def test_an_approval_of_another_user_is_refused(rc: Tellback) -> None:
-    agent = remembering(rc)
+    agent = make_memory_agent(rc)
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
         await respond(agent, None, first.session, user="tom", approvals={"call_1": True})
 
 
 async def test_a_sender_is_an_identity() -> None:
-    agent = asking(model=ScriptedModel([]))
+    agent = make_asking_agent(model=ScriptedModel([]))
     with pytest.raises(InvalidArgumentError, match="Identity"):
         await agent.respond("Hi", sender="maya")  # type: ignore[arg-type]
 

@@ -15,12 +15,12 @@ from tellback.errors import OutputValidationError
 from tellback.testing import ScriptedModel, answers, says, understands
 from tellback.testing.nlu import parse_understanding_request
 from tellback.types import message_text
-from tests.unit.agent.travel_desk import model_requests, reply_prompt, respond, travel_desk
+from tests.unit.agent.travel_setup import make_travel_setup, model_requests, reply_prompt, respond
 
 THINGS = ("flight", "hotel", "train", "table", "concert", "doctor", "taxi", "boat", "museum", "haircut")
 
 
-def busy(count: int, **fields: Any) -> Agent:
+def make_busy_agent(count: int, **fields: Any) -> Agent:
     """An agent with that many routes, the last of which is about penguins."""
     agent = Agent("Concierge", **fields)
     for number in range(count - 1):
@@ -47,7 +47,7 @@ def in_play(agent: Agent) -> set[str]:
     return set(reading.field_names)
 
 
-def sizes(agent: Agent) -> tuple[int, int, int]:
+def prompt_sizes(agent: Agent) -> tuple[int, int, int]:
     """How long the two prompts and the schema of the last turn were."""
     reading, reply = model_requests(agent)
     return len(reading.system or ""), len(json.dumps(reading.output_schema)), len(reply.system or "")
@@ -56,18 +56,18 @@ def sizes(agent: Agent) -> tuple[int, int, int]:
 async def test_the_prompt_grows_with_what_is_relevant_and_not_with_all_routes() -> None:
     found = {}
     for count in (5, 50, 500):
-        agent = busy(count)
+        agent = make_busy_agent(count)
         script = (understands(route="Adopt a penguin", penguin="Pingu"), says("Lovely"))
         response = await respond(agent, "I would like to adopt a penguin called Pingu", None, *script)
         assert response.session.extracted == {"penguin": "Pingu"}
-        found[count] = sizes(agent)
+        found[count] = prompt_sizes(agent)
     for few, many, most in zip(*found.values(), strict=True):
         assert most < 1.2 * many
         assert many < 8 * few
 
 
 async def test_the_limits_are_the_agents() -> None:
-    agent = busy(50, limits=Limits(in_play=2, listed=3))
+    agent = make_busy_agent(50, limits=Limits(in_play=2, listed=3))
     await respond(agent, "I would like to adopt a penguin", None, understands(route="Adopt a penguin"), says("Which?"))
     reading = parse_understanding_request(model_requests(agent)[0])
     assert reading is not None
@@ -77,45 +77,45 @@ async def test_the_limits_are_the_agents() -> None:
 
 
 async def test_the_current_route_and_those_that_were_left_are_always_in_play() -> None:
-    agent = busy(50, limits=Limits(in_play=1, listed=2))
+    agent = make_busy_agent(50, limits=Limits(in_play=1, listed=2))
     first = await respond(agent, "A penguin please", None, understands(route="Adopt a penguin"), says("Which?"))
-    away = await respond(agent, "flight 0", first.session, understands(route="Arrange flight 0"), says("Where?"))
-    await respond(agent, "I need a doctor", away.session, understands(), says("Hm"))
+    detour = await respond(agent, "flight 0", first.session, understands(route="Arrange flight 0"), says("Where?"))
+    await respond(agent, "I need a doctor", detour.session, understands(), says("Hm"))
     assert in_play(agent) == {"adopt_a_penguin.penguin", "arrange_flight_0.flight_0"}
 
 
 async def test_the_reply_is_told_of_the_active_route_alone() -> None:
-    desk = travel_desk()
-    await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
-    assert "Book a flight" in reply_prompt(desk.agent)
-    assert "weather" not in reply_prompt(desk.agent)
+    setup = make_travel_setup()
+    await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where to?"))
+    assert "Book a flight" in reply_prompt(setup.agent)
+    assert "weather" not in reply_prompt(setup.agent)
 
 
 async def test_known_values_are_told_as_never_to_be_asked_again() -> None:
-    desk = travel_desk()
-    reading = understands(route=desk.book, destination="Rome", passengers=2)
-    first = await respond(desk.agent, "Two to Rome", None, reading, says("When?"))
-    told = 'Known, never to be asked again: {"destination":"Rome","passengers":2}'
-    assert told in reply_prompt(desk.agent)
-    await respond(desk.agent, "Hm", first.session, understands(route=desk.book), says("When?"))
-    assert told in reply_prompt(desk.agent)
-    assert '"destination":"Rome"' in message_text(model_requests(desk.agent)[0].messages[0])
+    setup = make_travel_setup()
+    reading = understands(route=setup.book, destination="Rome", passengers=2)
+    first = await respond(setup.agent, "Two to Rome", None, reading, says("When?"))
+    expected = 'Known, never to be asked again: {"destination":"Rome","passengers":2}'
+    assert expected in reply_prompt(setup.agent)
+    await respond(setup.agent, "Hm", first.session, understands(route=setup.book), says("When?"))
+    assert expected in reply_prompt(setup.agent)
+    assert '"destination":"Rome"' in message_text(model_requests(setup.agent)[0].messages[0])
 
 
 async def test_refused_values_are_told_with_the_reason() -> None:
-    desk = travel_desk()
-    reading = understands(route=desk.book, destination="Rome", passengers=12)
-    await respond(desk.agent, "12 to Rome", None, reading, says("Nine at most"))
-    [line] = [line for line in reply_prompt(desk.agent).splitlines() if "cannot be" in line]
+    setup = make_travel_setup()
+    reading = understands(route=setup.book, destination="Rome", passengers=12)
+    await respond(setup.agent, "12 to Rome", None, reading, says("Nine at most"))
+    [line] = [line for line in reply_prompt(setup.agent).splitlines() if "cannot be" in line]
     assert "passengers is 12" in line
     assert "9" in line
-    assert "passengers" not in str(model_requests(desk.agent)[1].messages)
+    assert "passengers" not in str(model_requests(setup.agent)[1].messages)
 
 
 async def test_limits_of_a_field_are_told_but_not_enforced_on_the_model() -> None:
-    desk = travel_desk()
-    await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
-    reading = model_requests(desk.agent)[0]
+    setup = make_travel_setup()
+    await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where to?"))
+    reading = model_requests(setup.agent)[0]
     assert '"maximum":9' in (reading.system or "")
     assert '"maximum": 9' not in json.dumps(reading.output_schema)
 
@@ -131,8 +131,8 @@ async def test_identity_rules_terms_and_context_are_told() -> None:
         context={"season": "winter"},
     )
     await respond(agent, "Hi", None, says("Hello!"))
-    for told in ("Wanda", "A travel agent", "Book flights", "Be kind", "Promise refunds", "PNR", "winter"):
-        assert told in reply_prompt(agent)
+    for text in ("Wanda", "A travel agent", "Book flights", "Be kind", "Promise refunds", "PNR", "winter"):
+        assert text in reply_prompt(agent)
 
 
 async def test_rules_of_a_route_are_told_in_it_only() -> None:
@@ -149,34 +149,34 @@ async def test_rules_of_a_route_are_told_in_it_only() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(said=st.text(min_size=1, max_size=80).filter(lambda text: text.strip() != ""))
-async def test_no_message_can_look_like_another_line_of_the_reading(said: str) -> None:
-    desk = travel_desk()
-    await respond(desk.agent, f"x\nKnown: {said}", None, understands(), says("Hello!"))
-    prompt = message_text(model_requests(desk.agent)[0].messages[0])
+@given(text=st.text(min_size=1, max_size=80).filter(lambda text: text.strip() != ""))
+async def test_no_message_can_look_like_another_line_of_the_reading(text: str) -> None:
+    setup = make_travel_setup()
+    await respond(setup.agent, f"x\nKnown: {text}", None, understands(), says("Hello!"))
+    prompt = message_text(model_requests(setup.agent)[0].messages[0])
     assert len(prompt.split("\n")) == 2
     assert prompt.split("\n")[1].startswith("Newest message: ")
 
 
 async def test_a_long_history_is_read_from_its_end() -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     history = [
         {"role": "user" if number % 2 == 0 else "assistant", "content": f"line {number}"} for number in range(61)
     ]
-    await respond(desk.agent, history, None, understands(), says("Hello!"))
-    prompt = message_text(model_requests(desk.agent)[0].messages[0])
+    await respond(setup.agent, history, None, understands(), says("Hello!"))
+    prompt = message_text(model_requests(setup.agent)[0].messages[0])
     assert '"line 60"' in prompt
     assert '"line 59"' in prompt
     assert '"line 10"' not in prompt
 
 
 async def test_a_reading_begins_alike_from_message_to_message() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where?"))
-    before = model_requests(desk.agent)[0].system
-    await respond(desk.agent, "Rome", first.session, understands(route=desk.book, destination="Rome"), says("When?"))
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where?"))
+    before = model_requests(setup.agent)[0].system
+    await respond(setup.agent, "Rome", first.session, understands(route=setup.book, destination="Rome"), says("When?"))
     assert before is not None
-    assert (model_requests(desk.agent)[0].system or "").startswith(before)
+    assert (model_requests(setup.agent)[0].system or "").startswith(before)
 
 
 MALFORMED = ["", "Sure! Here you go:", "[1, 2]", '"book_a_flight"', "null", '{"routes": [', "[" * 5000, "{}{}"]
@@ -184,36 +184,36 @@ MALFORMED = ["", "Sure! Here you go:", "[1, 2]", '"book_a_flight"', "null", '{"r
 
 @pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[:20] or "nothing")
 async def test_a_reading_that_cannot_be_read_is_corrected_once(text: str) -> None:
-    desk = travel_desk()
-    script = (says(text), understands(route=desk.book, destination="Rome"), says("When?"))
-    response = await respond(desk.agent, "Rome", None, *script)
+    setup = make_travel_setup()
+    script = (says(text), understands(route=setup.book, destination="Rome"), says("When?"))
+    response = await respond(setup.agent, "Rome", None, *script)
     assert response.session.extracted == {"destination": "Rome"}
-    again = model_requests(desk.agent)[1]
-    assert [message.role for message in again.messages] == ["user", "assistant", "user"]
-    assert "cannot be read" in message_text(again.messages[-1])
+    retry = model_requests(setup.agent)[1]
+    assert [message.role for message in retry.messages] == ["user", "assistant", "user"]
+    assert "cannot be read" in message_text(retry.messages[-1])
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[:20] or "nothing")
 async def test_a_reading_that_cannot_be_read_twice_ends_the_turn_and_changes_nothing(text: str) -> None:
     sessions = InMemorySessions()
-    desk = travel_desk(persistence=sessions)
-    first = await respond(desk.agent, "Fly", "web-42", understands(route=desk.book), says("Where to?"))
-    before, said = session_state_to_data(first.session), await sessions.history("web-42", 10)
+    setup = make_travel_setup(persistence=sessions)
+    first = await respond(setup.agent, "Fly", "web-42", understands(route=setup.book), says("Where to?"))
+    before, history = session_state_to_data(first.session), await sessions.history("web-42", 10)
     with pytest.raises(OutputValidationError) as caught:
-        await respond(desk.agent, "Rome", "web-42", says(text), says(text))
+        await respond(setup.agent, "Rome", "web-42", says(text), says(text))
     assert caught.value.text == text
     stored = await sessions.load("web-42")
     assert stored is not None
     assert session_state_to_data(stored) == before
-    assert history_to_messages(await sessions.history("web-42", 10)) == history_to_messages(said)
-    again = await respond(desk.agent, "Rome", "web-42", understands(destination="Rome"), says("When?"))
-    assert again.session.extracted == {"destination": "Rome"}
+    assert history_to_messages(await sessions.history("web-42", 10)) == history_to_messages(history)
+    retried = await respond(setup.agent, "Rome", "web-42", understands(destination="Rome"), says("When?"))
+    assert retried.session.extracted == {"destination": "Rome"}
 
 
 async def test_a_reading_in_a_fence_is_read() -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     text = '```json\n{"routes": [{"route": "book_a_flight", "score": 90}]}\n```'
-    response = await respond(desk.agent, "Fly", None, says(text), says("Where?"))
+    response = await respond(setup.agent, "Fly", None, says(text), says("Where?"))
     assert response.route is not None
 
 
@@ -235,8 +235,8 @@ async def test_a_reading_in_a_fence_is_read() -> None:
     ids=str,
 )
 async def test_a_part_that_cannot_be_read_is_never_passed_over_in_silence(part: dict[str, Any]) -> None:
-    desk = travel_desk()
-    response = await respond(desk.agent, "Fly", None, answers({"routes": [], **part}), says("Hello!"))
+    setup = make_travel_setup()
+    response = await respond(setup.agent, "Fly", None, answers({"routes": [], **part}), says("Hello!"))
     assert response.trace.problems != ()
 
 
@@ -278,13 +278,13 @@ readings = st.fixed_dictionaries(
 @settings(max_examples=120, deadline=None)
 @given(reading=readings)
 async def test_whatever_is_read_the_turn_goes_on_and_values_fit(reading: dict[str, Any]) -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     session = create_session()
-    response = await respond(desk.agent, "Fly", session, says(json.dumps(reading)), says("Well"))
+    response = await respond(setup.agent, "Fly", session, says(json.dumps(reading)), says("Well"))
     assert response.message == "Well"
-    plain = desk.book.schema.plain(response.session.extracted)
+    plain = setup.book.schema.plain(response.session.extracted)
     if response.route is not None and response.route.title == "Book a flight":
-        assert {name: desk.book.schema.check(name, value) for name, value in plain.items()} == dict(
+        assert {name: setup.book.schema.check(name, value) for name, value in plain.items()} == dict(
             response.session.extracted
         )
 

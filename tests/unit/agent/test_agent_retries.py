@@ -27,7 +27,7 @@ from tellback.testing import FlowModel, ScriptedModel, raises, says, understands
 from tellback.tools import tool
 from tellback.user import User
 from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_finder
-from tests.unit.agent.travel_desk import reply_prompt, respond, wait_for_event
+from tests.unit.agent.travel_setup import reply_prompt, respond, wait_for_event
 
 LOST = raises(RuntimeError("the connection was lost"))
 
@@ -38,12 +38,12 @@ async def maya() -> AsyncIterator[User]:
         yield rc.user("maya")
 
 
-def quiet(memory: User, **fields: Any) -> Agent:
+def make_memory_agent(memory: User, **fields: Any) -> Agent:
     """An agent that remembers, and whose model cannot look into the memory."""
     return Agent("Shop", memory=memory, memory_options=MemoryOptions(tools=False), **fields)
 
 
-def refunds(paid: list[str], agent: Agent | None = None) -> Agent:
+def make_refund_agent(paid: list[str], agent: Agent | None = None) -> Agent:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""
@@ -60,7 +60,7 @@ async def asks_for_approval(agent: Agent) -> Response:
     return await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
 
 
-async def approved_in_vain(agent: Agent, paused: Response, decision: Any = True) -> None:
+async def approve_then_fail(agent: Agent, paused: Response, decision: Any = True) -> None:
     """A decision whose turn fails once the tool has run."""
     with pytest.raises(RuntimeError, match="lost"):
         await respond(agent, None, paused.session, LOST, approvals={paused.pending[0].id: decision})
@@ -68,7 +68,7 @@ async def approved_in_vain(agent: Agent, paused: Response, decision: Any = True)
 
 async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
     approvals = {paused.pending[0].id: True}
     await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
@@ -79,7 +79,7 @@ async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
 
 async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
     paid: list[str] = []
-    agent = refunds(paid, quiet(maya))
+    agent = make_refund_agent(paid, make_memory_agent(maya))
     paused = await asks_for_approval(agent)
     approvals = {paused.pending[0].id: True}
     decided = await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
@@ -91,14 +91,14 @@ async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
 
 async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_again(maya: User) -> None:
     paid: list[str] = []
-    agent = refunds(paid, quiet(maya))
+    agent = make_refund_agent(paid, make_memory_agent(maya))
     paused = await asks_for_approval(agent)
     approvals = {paused.pending[0].id: True}
     await respond(agent, None, paused.session, says("Paid"), approvals=approvals)
-    restarted = refunds(paid, quiet(maya))
-    again = await respond(restarted, None, paused.session, says("I do not know"), approvals=approvals)
+    restarted = make_refund_agent(paid, make_memory_agent(maya))
+    replayed = await respond(restarted, None, paused.session, says("I do not know"), approvals=approvals)
     assert paid == ["A1"]
-    [call] = again.tool_calls
+    [call] = replayed.tool_calls
     assert call.is_error
     assert "nobody knows" in (call.content or "")
     assert "nobody knows" in reply_prompt(restarted)
@@ -106,9 +106,9 @@ async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_aga
 
 async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply_failed() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
-    await approved_in_vain(agent, paused)
+    await approve_then_fail(agent, paused)
     answer = await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
     assert paid == ["A1"]
     assert answer.pending == ()
@@ -117,9 +117,9 @@ async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply
 
 
 async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_failed() -> None:
-    agent = refunds([])
+    agent = make_refund_agent([])
     paused = await asks_for_approval(agent)
-    await approved_in_vain(agent, paused)
+    await approve_then_fail(agent, paused)
     answer = await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
     assert not answer.completed
     assert answer.state is not None
@@ -129,9 +129,9 @@ async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_fa
 
 async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
-    await approved_in_vain(agent, paused)
+    await approve_then_fail(agent, paused)
     answer = await respond(agent, None, paused.session, says("Paid"), approvals={paused.pending[0].id: False})
     assert paid == ["A1"]
     assert answer.state is not None
@@ -140,9 +140,9 @@ async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
 
 
 async def test_a_denial_after_the_result_was_told_is_refused() -> None:
-    agent = refunds([])
+    agent = make_refund_agent([])
     paused = await asks_for_approval(agent)
-    await approved_in_vain(agent, paused)
+    await approve_then_fail(agent, paused)
     await respond(agent, "Did it work?", paused.session, understands(), says("It did"))
     with pytest.raises(AlreadyDecidedError):
         await respond(agent, None, paused.session, says("It was denied"), approvals={paused.pending[0].id: False})
@@ -150,9 +150,9 @@ async def test_a_denial_after_the_result_was_told_is_refused() -> None:
 
 async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_ones() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
-    await approved_in_vain(agent, paused, Approval(True, input={"order": "B2"}))
+    await approve_then_fail(agent, paused, Approval(True, input={"order": "B2"}))
     answer = await respond(agent, None, paused.session, says("Paid"), approvals={paused.pending[0].id: True})
     assert paid == ["B2"]
     assert answer.tool_calls[0].arguments == {"order": "B2"}
@@ -160,7 +160,7 @@ async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_
 
 async def test_a_decision_that_cannot_be_carried_out_can_be_taken_again() -> None:
     paid: list[str] = []
-    agent = refunds(paid)
+    agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
     [call] = paused.pending
     with pytest.raises(InvalidArgumentError, match="cannot run with these arguments"):
@@ -179,20 +179,20 @@ async def test_calls_of_two_routes_are_not_decided_at_once() -> None:
         moved.append(order)
         return "sent"
 
-    agent = refunds(moved)
+    agent = make_refund_agent(moved)
     sell = agent.routes[0]
     send = agent.create_route(title="Send", conditions=["the user waits for a parcel"], gather_schema=ORDER)
     ask = send.initial_state.transition_to(chat_state="Ask which", gather=["order"])
     ask.transition_to(tool_state=ship).transition_to(chat_state="Tell when")
     first = await respond(agent, "Refund A1", None, understands(sell, order="A1"), says("I have asked"))
-    both = await respond(agent, "Send B2", first.session, understands(send, order="B2"), says("I have asked"))
-    ids = [call.id for call in both.pending]
+    response = await respond(agent, "Send B2", first.session, understands(send, order="B2"), says("I have asked"))
+    ids = [call.id for call in response.pending]
     assert len(ids) == 2
     with pytest.raises(InvalidArgumentError, match="one route at a time") as caught:
-        await respond(agent, None, both.session, approvals=dict.fromkeys(ids, True))
+        await respond(agent, None, response.session, approvals=dict.fromkeys(ids, True))
     assert all(id in str(caught.value) for id in ids)
     assert moved == []
-    last = both
+    last = response
     for id in ids:
         last = await respond(agent, None, last.session, says("Done"), approvals={id: True})
     assert sorted(moved) == ["A1", "B2"]
@@ -215,14 +215,14 @@ async def test_a_message_that_is_sent_twice_is_answered_once(remembers: bool, ma
     store = InMemorySessions()
     agent, _ = build_order_agent(
         build_order_finder(found),
-        agent=quiet(maya, persistence=store) if remembers else Agent("Shop", persistence=store),
+        agent=make_memory_agent(maya, persistence=store) if remembers else Agent("Shop", persistence=store),
     )
     first = await respond(agent, "A1", "web", understands(order="A1"), says("On its way"), idempotency_key="k1")
-    again = await respond(agent, "A1", "web", idempotency_key="k1")
+    repeated = await respond(agent, "A1", "web", idempotency_key="k1")
     chunks = [chunk async for chunk in agent.respond_stream("A1", "web", idempotency_key="k1")]
-    assert (again.message, "".join(chunk.delta for chunk in chunks)) == (first.message, first.message)
+    assert (repeated.message, "".join(chunk.delta for chunk in chunks)) == (first.message, first.message)
     assert found == ["A1"]
-    assert again.session == first.session == await store.load("web")
+    assert repeated.session == first.session == await store.load("web")
     assert (chunks[-1].done, chunks[-1].session) == (True, first.session)
     assert len(await store.history("web", 10)) == 3
     later = await respond(agent, "Thanks", "web", understands(), says("Bye"), idempotency_key="k2")
@@ -231,7 +231,7 @@ async def test_a_message_that_is_sent_twice_is_answered_once(remembers: bool, ma
 
 async def test_a_message_that_is_sent_twice_with_the_old_session_is_refused_by_the_log(maya: User) -> None:
     found: list[str] = []
-    agent, _ = build_order_agent(build_order_finder(found), agent=quiet(maya))
+    agent, _ = build_order_agent(build_order_finder(found), agent=make_memory_agent(maya))
     session = create_session()
     await respond(agent, "A1", session, understands(order="A1"), says("On its way"), idempotency_key="k1")
     with pytest.raises(AlreadyAnsweredError, match="On its way") as caught:
@@ -247,17 +247,17 @@ async def test_an_idempotency_key_needs_something_that_remembers_it() -> None:
 
 
 @dataclass
-class Till:
+class PaymentTools:
     """A tool that blocks its thread until it may end, and a turn that was cancelled meanwhile."""
 
-    began: threading.Event = field(default_factory=threading.Event)
+    started: threading.Event = field(default_factory=threading.Event)
     may_end: threading.Event = field(default_factory=threading.Event)
     paid: list[str] = field(default_factory=list)
     session: SessionState = field(default_factory=create_session)
 
     def pay(self, order: str) -> str:
         """Pay."""
-        self.began.set()
+        self.started.set()
         assert self.may_end.wait(10)
         self.paid.append(order)
         return "paid"
@@ -266,56 +266,56 @@ class Till:
         """An agent whose turn was cancelled while the tool runs."""
         agent, _ = build_order_agent(self.pay, agent=Agent("Shop", model=FlowModel()))
         turn = asyncio.create_task(agent.respond("order: A1", self.session))
-        assert await asyncio.to_thread(self.began.wait, 10)
+        assert await asyncio.to_thread(self.started.wait, 10)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-        self.began.clear()
+        self.started.clear()
         return agent
 
 
 async def test_a_tool_in_a_thread_is_not_run_again_after_its_turn_was_cancelled() -> None:
-    till = Till()
-    agent = await till.cancelled()
-    till.may_end.set()
+    payment_tools = PaymentTools()
+    agent = await payment_tools.cancelled()
+    payment_tools.may_end.set()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=10)
-    answer = await agent.respond("order: A1", till.session)
-    assert till.paid == ["A1"]
+    answer = await agent.respond("order: A1", payment_tools.session)
+    assert payment_tools.paid == ["A1"]
     assert [call.content for call in answer.tool_calls] == ["paid"]
 
 
 async def test_a_tool_in_a_thread_is_not_run_beside_itself_after_its_turn_was_cancelled() -> None:
-    till = Till()
-    agent = await till.cancelled()
-    again = asyncio.create_task(agent.respond("order: A1", till.session))
-    await asyncio.to_thread(till.began.wait, 0.3)  # a second run would begin by then
-    till.may_end.set()
-    assert [call.content for call in (await again).tool_calls] == ["paid"]
-    assert till.paid == ["A1"]
+    payment_tools = PaymentTools()
+    agent = await payment_tools.cancelled()
+    retry = asyncio.create_task(agent.respond("order: A1", payment_tools.session))
+    await asyncio.to_thread(payment_tools.started.wait, 0.3)  # a second run would begin by then
+    payment_tools.may_end.set()
+    assert [call.content for call in (await retry).tool_calls] == ["paid"]
+    assert payment_tools.paid == ["A1"]
 
 
 async def test_a_tool_cannot_wait_for_the_session_it_runs_in() -> None:
-    refused: list[SessionConflictError] = []
+    conflicts: list[SessionConflictError] = []
 
     async def ask_itself(order: str) -> str:
         """Talk to itself."""
         try:
             return (await agent.respond("Hello?", "web")).message
         except SessionConflictError as error:
-            refused.append(error)
+            conflicts.append(error)
             raise
 
     agent, _ = build_order_agent(ask_itself, agent=Agent("Shop", persistence=InMemorySessions()))
     async with asyncio.timeout(10):
         answer = await respond(agent, "A1", "web", understands(order="A1"), says("It failed"))
-    assert [error.id for error in refused] == ["web"]
+    assert [error.id for error in conflicts] == ["web"]
     assert answer.tool_calls[0].is_error
     assert answer.session.version == 1
 
 
-class Loaded:
+class LoadedSessions:
     """A store that tells when a session was loaded from it."""
 
     def __init__(self, store: InMemorySessions) -> None:
@@ -327,7 +327,7 @@ class Loaded:
         self.event.set()
         return found
 
-    async def save(self, session: SessionState, events: Sequence[Event], **whose: Any) -> None:
+    async def save(self, session: SessionState, events: Sequence[Event], **owner: Any) -> None:
         await self._store.save(session, events)
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
@@ -336,17 +336,17 @@ class Loaded:
 
 async def test_of_two_processes_the_one_that_was_slower_runs_no_tool(maya: User) -> None:
     ran: list[str] = []
-    began, may_end = asyncio.Event(), asyncio.Event()
+    started, may_end = asyncio.Event(), asyncio.Event()
 
-    def desk(name: str, store: Any) -> Agent:
+    def make_agent(name: str, store: Any) -> Agent:
         async def send(order: str) -> str:
             """Send it."""
             ran.append(name)
-            began.set()
+            started.set()
             await may_end.wait()
             return "sent"
 
-        agent = quiet(maya, persistence=store, model=FlowModel())
+        agent = make_memory_agent(maya, persistence=store, model=FlowModel())
         route = agent.create_route(title="Order", gather_schema=ORDER)
         confirm = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"]).transition_to(
             chat_state="Ask whether it is right"
@@ -355,11 +355,11 @@ async def test_of_two_processes_the_one_that_was_slower_runs_no_tool(maya: User)
         return agent
 
     store = InMemorySessions()
-    slower = Loaded(store)
-    one, two = desk("one", store), desk("two", slower)
+    slower = LoadedSessions(store)
+    one, two = make_agent("one", store), make_agent("two", slower)
     await one.respond("order: A1", "web")
     first = asyncio.create_task(one.respond("yes", "web"))
-    await wait_for_event(began)
+    await wait_for_event(started)
     second = asyncio.create_task(two.respond("yes", "web"))
     await wait_for_event(slower.event)
     may_end.set()

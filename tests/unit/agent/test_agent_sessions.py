@@ -25,19 +25,19 @@ from tellback.errors import InvalidArgumentError, SessionConflictError
 from tellback.testing import FunctionModel, ScriptedModel, says, understands
 from tellback.tools import tool
 from tellback.types import message_text
-from tests.unit.agent.travel_desk import respond, travel_desk, wait_for_event
+from tests.unit.agent.travel_setup import make_travel_setup, respond, wait_for_event
 
 
 class Gate:
     """A model whose answers wait until they are let through."""
 
     def __init__(self) -> None:
-        self.began = asyncio.Event()
+        self.started = asyncio.Event()
         self.open = asyncio.Event()
         self.model = FunctionModel(self._answer)
 
     async def _answer(self, request: ChatRequest) -> str:
-        self.began.set()
+        self.started.set()
         await self.open.wait()
         return f"You said {message_text(request.messages[-1])}"
 
@@ -47,7 +47,7 @@ async def test_one_session_twice_at_once_is_refused() -> None:
     agent = Agent("Wanda", model=gate.model)
     session = create_session("web-42")
     running = asyncio.create_task(agent.respond("one", session))
-    await wait_for_event(gate.began)
+    await wait_for_event(gate.started)
     with pytest.raises(SessionConflictError, match="a turn of it is running") as caught:
         await agent.respond("two", session)
     assert (caught.value.id, caught.value.version, caught.value.stored) == ("web-42", 0, None)
@@ -73,7 +73,7 @@ async def test_two_sessions_do_not_wait_for_each_other() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     running = asyncio.create_task(agent.respond("one", "first"))
-    await wait_for_event(gate.began)
+    await wait_for_event(gate.started)
     agent.model = ScriptedModel([says("Hello!")])
     assert (await agent.respond("two", "second")).message == "Hello!"
     gate.open.set()
@@ -84,12 +84,12 @@ async def test_turns_by_id_wait_for_each_other_in_order() -> None:
     gate = Gate()
     sessions = InMemorySessions()
     agent = Agent("Wanda", model=gate.model, persistence=sessions)
-    running = []
+    tasks = []
     for text in ("one", "two", "three"):
-        running.append(asyncio.create_task(agent.respond(text, "web-42")))
+        tasks.append(asyncio.create_task(agent.respond(text, "web-42")))
         await asyncio.sleep(0)
     gate.open.set()
-    responses = await asyncio.gather(*running)
+    responses = await asyncio.gather(*tasks)
     assert [each.session.version for each in responses] == [1, 2, 3]
     texts = [message_text(each) for each in history_to_messages(await sessions.history("web-42", 10))]
     assert texts == ["one", "You said one", "two", "You said two", "three", "You said three"]
@@ -99,12 +99,12 @@ async def test_a_turn_by_id_waits_for_one_that_has_waited_itself() -> None:
     first, second = Gate(), Gate()
     agent = Agent("Wanda", model=first.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
-    await wait_for_event(first.began)
+    await wait_for_event(first.started)
     two = asyncio.create_task(agent.respond("two", "web-42"))
     await asyncio.sleep(0)
     agent.model = second.model
     first.open.set()
-    await wait_for_event(second.began)
+    await wait_for_event(second.started)
     three = asyncio.create_task(agent.respond("three", "web-42"))
     await asyncio.sleep(0)
     second.open.set()
@@ -116,7 +116,7 @@ async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
-    await wait_for_event(gate.began)
+    await wait_for_event(gate.started)
     two = asyncio.create_task(agent.respond("two", "web-42"))
     await asyncio.sleep(0)
     two.cancel()
@@ -163,10 +163,10 @@ async def test_a_new_session_is_stored_under_an_id_of_its_own() -> None:
 
 
 async def test_a_session_by_id_goes_on_where_it_was() -> None:
-    desk = travel_desk(persistence=InMemorySessions())
-    await respond(desk.agent, "Fly", "web-42", understands(route=desk.book), says("Where to?"))
+    setup = make_travel_setup(persistence=InMemorySessions())
+    await respond(setup.agent, "Fly", "web-42", understands(route=setup.book), says("Where to?"))
     script = (understands(destination="Rome"), says("When?", expect=lambda request: len(request.messages) == 3))
-    second = await respond(desk.agent, "Rome", "web-42", *script)
+    second = await respond(setup.agent, "Rome", "web-42", *script)
     assert second.session.id == "web-42"
     assert second.session.extracted == {"destination": "Rome"}
 
@@ -199,9 +199,9 @@ async def test_a_decision_by_id_is_answered_with_what_was_said() -> None:
 
 async def test_what_was_said_and_done_is_stored_with_the_session() -> None:
     sessions = InMemorySessions()
-    desk = travel_desk(persistence=sessions)
-    reading = understands(route=desk.book, destination="Rome", departure="2026-12-01", passengers=2)
-    await respond(desk.agent, "To Rome…", "web-42", reading, says("One flight"))
+    setup = make_travel_setup(persistence=sessions)
+    reading = understands(route=setup.book, destination="Rome", departure="2026-12-01", passengers=2)
+    await respond(setup.agent, "To Rome…", "web-42", reading, says("One flight"))
     events = await sessions.history("web-42", 10)
     assert [(event.kind.value, event.source.value) for event in events] == [
         ("message", "customer"),
@@ -224,11 +224,11 @@ async def test_two_agents_of_one_store_cannot_both_win() -> None:
     sessions = InMemorySessions()
     gates = [Gate(), Gate()]
     agents = [Agent("Wanda", model=gate.model, persistence=sessions) for gate in gates]
-    running = [asyncio.create_task(agent.respond("Hi", "web-42")) for agent in agents]
+    tasks = [asyncio.create_task(agent.respond("Hi", "web-42")) for agent in agents]
     for gate in gates:
-        await wait_for_event(gate.began)
+        await wait_for_event(gate.started)
         gate.open.set()
-    results = await asyncio.gather(*running, return_exceptions=True)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
     assert sorted(type(each).__name__ for each in results) == ["Response", "SessionConflictError"]
     stored = await sessions.load("web-42")
     assert stored is not None
@@ -236,7 +236,7 @@ async def test_two_agents_of_one_store_cannot_both_win() -> None:
     assert len(await sessions.history("web-42", 10)) == 2
 
 
-def counting(sessions: InMemorySessions, pauses: list[int]) -> Agent:
+def make_counting_agent(sessions: InMemorySessions, pauses: list[int]) -> Agent:
     """An agent that counts its turns in the session's data, and takes its time."""
 
     async def count(ctx: ToolContext) -> ToolUpdate:
@@ -250,8 +250,8 @@ def counting(sessions: InMemorySessions, pauses: list[int]) -> Agent:
     agent = Agent("Counter", model=FunctionModel(lambda _: "Counted"), persistence=sessions)
     route = agent.create_route(title="Count", gather_schema=schema)
     route.initial_state.transition_to(tool_state=count).transition_to(chat_state="Say how often")
-    say = next(state for state in route.states if state.kind == "chat")
-    say.transition_to(state=route.initial_state.transitions[0].resolve_target())
+    chat_state = next(state for state in route.states if state.kind == "chat")
+    chat_state.transition_to(state=route.initial_state.transitions[0].resolve_target())
     return agent
 
 
@@ -264,7 +264,7 @@ def counting(sessions: InMemorySessions, pauses: list[int]) -> Agent:
 )
 async def test_no_update_is_ever_lost(tasks: int, agents: int, pauses: list[int], by_id: list[bool]) -> None:
     sessions = InMemorySessions()
-    desks = [counting(sessions, pauses) for _ in range(agents)]
+    desks = [make_counting_agent(sessions, pauses) for _ in range(agents)]
 
     async def until_it_counts(number: int) -> Response:
         agent = desks[number % agents]
@@ -325,7 +325,7 @@ async def test_an_id_alone_needs_a_store() -> None:
 
 async def test_a_store_that_fails_is_heard_and_frees_the_session() -> None:
     class Full(InMemorySessions):
-        async def save(self, session: Any, events: Any, **whose: Any) -> None:
+        async def save(self, session: Any, events: Any, **owner: Any) -> None:
             raise OSError("disk full")
 
     agent = Agent("Wanda", persistence=Full())

@@ -14,16 +14,16 @@ from tellback.chat.model import ChatRequest
 from tellback.errors import OutputValidationError, ProviderOverloadedError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says, understands
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
-from tests.unit.agent.travel_desk import Desk, travel_desk, wait_for_event
+from tests.unit.agent.travel_setup import TravelSetup, make_travel_setup, wait_for_event
 
 
-class Waiting:
+class WaitingModel:
     """A model that says one word, and the rest only when it is told to."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, setup: TravelSetup) -> None:
         self.go_on = asyncio.Event()
         self.closed = False
-        reading = understands(route=desk.book, destination="Rome")
+        reading = understands(route=setup.book, destination="Rome")
         self.model = FunctionModel(reading, stream_fn=self._stream)
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
@@ -36,20 +36,20 @@ class Waiting:
             self.closed = True
 
 
-async def whole(agent: Agent, *args: Any, **more: Any) -> list[StreamChunk]:
-    return [chunk async for chunk in agent.respond_stream(*args, **more)]
+async def collect_chunks(agent: Agent, *args: Any, **options: Any) -> list[StreamChunk]:
+    return [chunk async for chunk in agent.respond_stream(*args, **options)]
 
 
-def last(chunks: list[StreamChunk]) -> Response:
+def last_response(chunks: list[StreamChunk]) -> Response:
     assert chunks[-1].response is not None
     return chunks[-1].response
 
 
 async def test_the_first_word_comes_before_the_model_has_ended() -> None:
-    desk = travel_desk()
-    waiting = Waiting(desk)
-    desk.agent.model = waiting.model
-    async with aclosing(desk.agent.respond_stream("Rome")) as chunks:
+    setup = make_travel_setup()
+    waiting = WaitingModel(setup)
+    setup.agent.model = waiting.model
+    async with aclosing(setup.agent.respond_stream("Rome")) as chunks:
         first = await anext(chunks)
         assert (first.delta, first.accumulated, first.done) == ("When ", "When ", False)
         assert first.session is None
@@ -60,14 +60,14 @@ async def test_the_first_word_comes_before_the_model_has_ended() -> None:
 
 
 async def test_the_last_chunk_is_the_whole_response() -> None:
-    desk = travel_desk()
-    reading = understands(route=desk.book, destination="Rome", departure="2026-12-01", passengers=2)
+    setup = make_travel_setup()
+    reading = understands(route=setup.book, destination="Rome", departure="2026-12-01", passengers=2)
     with ScriptedModel([reading, says("One flight", chunks=3)]) as model:
-        desk.agent.model = model
-        chunks = await whole(desk.agent, "To Rome…")
+        setup.agent.model = model
+        chunks = await collect_chunks(setup.agent, "To Rome…")
     assert "".join(chunk.delta for chunk in chunks) == "One flight"
     assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-    end, response = chunks[-1], last(chunks)
+    end, response = chunks[-1], last_response(chunks)
     assert end.accumulated == response.message == "One flight"
     assert (end.route, end.state, end.tool_calls, end.session) == (
         response.route,
@@ -81,13 +81,13 @@ async def test_the_last_chunk_is_the_whole_response() -> None:
 async def test_a_stream_and_an_answer_come_to_the_same() -> None:
     found: list[Response] = []
     for streams in (False, True):
-        desk = travel_desk()
-        desk.agent.model = ScriptedModel([understands(route=desk.book, destination="Rome"), says("When?")])
+        setup = make_travel_setup()
+        setup.agent.model = ScriptedModel([understands(route=setup.book, destination="Rome"), says("When?")])
         session = create_session("web-42")
         if streams:
-            found.append(last(await whole(desk.agent, "Rome", session)))
+            found.append(last_response(await collect_chunks(setup.agent, "Rome", session)))
         else:
-            found.append(await desk.agent.respond("Rome", session))
+            found.append(await setup.agent.respond("Rome", session))
     one, other = found
     assert one.message == other.message
     assert one.state == other.state
@@ -98,94 +98,94 @@ async def test_a_stream_and_an_answer_come_to_the_same() -> None:
 
 async def test_closing_the_stream_leaves_everything_as_it_was() -> None:
     sessions = InMemorySessions()
-    desk = travel_desk(persistence=sessions)
-    desk.agent.model = ScriptedModel([understands(route=desk.book), says("Where to?")])
-    first = await desk.agent.respond("Fly", "web-42")
-    before, said = session_state_to_data(first.session), await sessions.history("web-42", 10)
-    waiting = Waiting(desk)
-    desk.agent.model = waiting.model
-    async with aclosing(desk.agent.respond_stream("Rome", "web-42")) as chunks:
+    setup = make_travel_setup(persistence=sessions)
+    setup.agent.model = ScriptedModel([understands(route=setup.book), says("Where to?")])
+    first = await setup.agent.respond("Fly", "web-42")
+    before, history = session_state_to_data(first.session), await sessions.history("web-42", 10)
+    waiting = WaitingModel(setup)
+    setup.agent.model = waiting.model
+    async with aclosing(setup.agent.respond_stream("Rome", "web-42")) as chunks:
         await anext(chunks)
     assert waiting.closed
     stored = await sessions.load("web-42")
     assert stored is not None
     assert session_state_to_data(stored) == before
-    assert await sessions.history("web-42", 10) == said
-    desk.agent.model = ScriptedModel([understands(destination="Oslo"), says("When?")])
-    again = await desk.agent.respond("Oslo", "web-42")
-    assert again.session.extracted == {"destination": "Oslo"}
+    assert await sessions.history("web-42", 10) == history
+    setup.agent.model = ScriptedModel([understands(destination="Oslo"), says("When?")])
+    retried = await setup.agent.respond("Oslo", "web-42")
+    assert retried.session.extracted == {"destination": "Oslo"}
 
 
 async def test_cancelling_the_task_leaves_everything_as_it_was() -> None:
     sessions = InMemorySessions()
-    desk = travel_desk(persistence=sessions)
-    waiting = Waiting(desk)
-    desk.agent.model = waiting.model
+    setup = make_travel_setup(persistence=sessions)
+    waiting = WaitingModel(setup)
+    setup.agent.model = waiting.model
     session = create_session("web-42")
     deltas: list[str] = []
-    began = asyncio.Event()
+    started = asyncio.Event()
 
     async def listen() -> None:
-        async for chunk in desk.agent.respond_stream("Rome", session):
+        async for chunk in setup.agent.respond_stream("Rome", session):
             deltas.append(chunk.delta)
-            began.set()
+            started.set()
 
     task = asyncio.create_task(listen())
-    await wait_for_event(began)
+    await wait_for_event(started)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert deltas == ["When "]
     assert waiting.closed
     assert await sessions.load("web-42") is None
-    desk.agent.model = ScriptedModel([understands(route=desk.book), says("Where to?")])
-    assert (await desk.agent.respond("Fly", session)).session.version == 1
+    setup.agent.model = ScriptedModel([understands(route=setup.book), says("Where to?")])
+    assert (await setup.agent.respond("Fly", session)).session.version == 1
 
 
 async def test_cancelling_an_answer_leaves_everything_as_it_was() -> None:
     sessions = InMemorySessions()
-    desk = travel_desk(persistence=sessions)
-    began = asyncio.Event()
+    setup = make_travel_setup(persistence=sessions)
+    started = asyncio.Event()
 
     async def never(request: ChatRequest) -> str:
-        began.set()
+        started.set()
         await asyncio.Event().wait()
         return ""
 
-    desk.agent.model = FunctionModel(never)
+    setup.agent.model = FunctionModel(never)
     session = create_session("web-42")
-    task = asyncio.create_task(desk.agent.respond("Fly", session))
-    await wait_for_event(began)
+    task = asyncio.create_task(setup.agent.respond("Fly", session))
+    await wait_for_event(started)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await sessions.load("web-42") is None
-    desk.agent.model = ScriptedModel([understands(route=desk.book), says("Where to?")])
-    assert (await desk.agent.respond("Fly", session)).message == "Where to?"
+    setup.agent.model = ScriptedModel([understands(route=setup.book), says("Where to?")])
+    assert (await setup.agent.respond("Fly", session)).message == "Where to?"
 
 
 async def test_a_stream_that_is_never_read_begins_nothing() -> None:
-    desk = travel_desk()
-    desk.agent.model = model = ScriptedModel([])
+    setup = make_travel_setup()
+    setup.agent.model = model = ScriptedModel([])
     session = create_session()
-    chunks = desk.agent.respond_stream("Fly", session)
+    chunks = setup.agent.respond_stream("Fly", session)
     await chunks.aclose()
     assert model.requests == []
 
 
 async def test_a_model_that_fails_in_the_middle_leaves_everything_as_it_was() -> None:
     sessions = InMemorySessions()
-    desk = travel_desk(persistence=sessions)
+    setup = make_travel_setup(persistence=sessions)
     failing = raises(ProviderOverloadedError("overloaded"), after="Whe")
-    desk.agent.model = ScriptedModel([understands(route=desk.book), failing])
+    setup.agent.model = ScriptedModel([understands(route=setup.book), failing])
     session = create_session("web-42")
-    chunks = desk.agent.respond_stream("Fly", session)
+    chunks = setup.agent.respond_stream("Fly", session)
     assert (await anext(chunks)).delta == "Whe"
     with pytest.raises(ProviderOverloadedError):
         await anext(chunks)
     assert await sessions.load("web-42") is None
-    desk.agent.model = ScriptedModel([understands(route=desk.book), says("Where to?")])
-    assert (await desk.agent.respond("Fly", session)).session.version == 1
+    setup.agent.model = ScriptedModel([understands(route=setup.book), says("Where to?")])
+    assert (await setup.agent.respond("Fly", session)).session.version == 1
 
 
 async def test_text_before_a_tool_call_does_not_end_the_stream() -> None:
@@ -196,31 +196,31 @@ async def test_text_before_a_tool_call_does_not_end_the_stream() -> None:
     agent = Agent("Wanda", tools=[fare])
     with ScriptedModel([calls("fare", city="Rome", saying="Let me look. "), says("It is 120 euros.")]) as model:
         agent.model = model
-        chunks = await whole(agent, "What does Rome cost?")
+        chunks = await collect_chunks(agent, "What does Rome cost?")
     assert "".join(chunk.delta for chunk in chunks) == chunks[-1].accumulated
     assert chunks[-1].accumulated.startswith("Let me look. ")
     assert chunks[-1].accumulated.endswith("It is 120 euros.")
-    assert last(chunks).message.endswith("It is 120 euros.")
+    assert last_response(chunks).message.endswith("It is 120 euros.")
     assert [call.content for call in chunks[-1].tool_calls] == ["120"]
 
 
 async def test_a_canned_response_streams_too() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["Please wait.", "One moment."])
     agent.model = ScriptedModel([answers({"answer": "r2"})])
-    chunks = await whole(agent, "Hi")
+    chunks = await collect_chunks(agent, "Hi")
     assert "".join(chunk.delta for chunk in chunks) == "One moment."
-    assert last(chunks).message == "One moment."
+    assert last_response(chunks).message == "One moment."
     assert chunks[-1].done
 
 
 async def test_mistakes_are_told_by_the_first_step_of_a_stream() -> None:
-    desk = travel_desk()
-    desk.agent.model = ScriptedModel([says("no JSON"), says("none either")])
+    setup = make_travel_setup()
+    setup.agent.model = ScriptedModel([says("no JSON"), says("none either")])
     session = create_session()
     with pytest.raises(OutputValidationError):
-        await anext(desk.agent.respond_stream("Fly", session))
-    desk.agent.model = ScriptedModel([understands(), says("Hello!")])
-    assert last(await whole(desk.agent, "Fly", session)).message == "Hello!"
+        await anext(setup.agent.respond_stream("Fly", session))
+    setup.agent.model = ScriptedModel([understands(), says("Hello!")])
+    assert last_response(await collect_chunks(setup.agent, "Fly", session)).message == "Hello!"
 
 
 async def test_nothing_is_saved_until_the_stream_is_read_to_its_end() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tellback.agent import Agent, InMemorySessions, SessionState, ToolContext, ToolUpdate, create_session, define_tool
 from tellback.testing import says, understands
 from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_finder
-from tests.unit.agent.travel_desk import reply_prompt, respond
+from tests.unit.agent.travel_setup import reply_prompt, respond
 
 
 async def test_a_tool_state_runs_when_it_is_reached_with_gathered_data() -> None:
@@ -211,8 +211,8 @@ async def test_a_failed_tool_is_run_again_if_the_user_wants_it() -> None:
 
     agent, _ = build_order_agent(build_order_finder(found, once_broken))
     first = await respond(agent, "A1", None, understands(order="A1"), says("Busy"))
-    again = understands(holds=["the user wants to try this again: find"])
-    second = await respond(agent, "Try again", first.session, again, says("Shipped"))
+    retry_reading = understands(holds=["the user wants to try this again: find"])
+    second = await respond(agent, "Try again", first.session, retry_reading, says("Shipped"))
     assert found == ["A1", "A1"]
     assert second.state is not None
     assert second.state.description == "Tell the outcome"
@@ -281,11 +281,11 @@ class Flaky(InMemorySessions):
         super().__init__()
         self.failures = 1
 
-    async def save(self, session: SessionState, events: Any, **whose: Any) -> None:
+    async def save(self, session: SessionState, events: Any, **owner: Any) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError("disk full")
-        await super().save(session, events, **whose)
+        await super().save(session, events, **owner)
 
 
 async def test_a_turn_that_failed_is_tried_again_without_running_its_tools_twice() -> None:

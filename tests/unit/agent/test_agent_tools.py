@@ -10,7 +10,7 @@ from tellback.agent import END_ROUTE, Agent, ToolContext, ToolUpdate, create_ses
 from tellback.testing import calls, says, understands
 from tellback.tools import tool
 from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_finder
-from tests.unit.agent.travel_desk import model_requests, offered_tools, reply_prompt, respond
+from tests.unit.agent.travel_setup import model_requests, offered_tools, reply_prompt, respond
 
 
 async def test_a_defined_tool_can_have_a_schema_and_an_id_of_its_own() -> None:
@@ -120,9 +120,9 @@ async def test_a_route_may_use_only_its_domains() -> None:
     agent = Agent("Shop", domains={"payment": {"refund": refund}, "shipping": {"track": track}}, tools=[look])
     route = agent.create_route(title="Track", conditions=["the user asks where it is"], domains=["shipping"])
     route.initial_state.transition_to(chat_state="Tell where it is")
-    outside = await respond(agent, "Hi", None, understands(), says("Hello!"))
+    without_route = await respond(agent, "Hi", None, understands(), says("Hello!"))
     assert offered_tools(agent) == {"refund", "track", "look"}
-    await respond(agent, "Where?", outside.session, understands(route=route), calls("look"), says("There"))
+    await respond(agent, "Where?", without_route.session, understands(route=route), calls("look"), says("There"))
     assert offered_tools(agent) == {"track", "look"}
     assert list(seen[0].domains) == ["shipping"]
     assert list(agent.domains_for_route(route.id)) == ["shipping"]

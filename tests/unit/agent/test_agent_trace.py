@@ -7,26 +7,26 @@ from typing import Any
 from tellback.agent import Agent
 from tellback.testing import ScriptedModel, answers, calls, says, understands
 from tellback.types import ChatUsage
-from tests.unit.agent.travel_desk import model_requests, respond, travel_desk
+from tests.unit.agent.travel_setup import make_travel_setup, model_requests, respond
 
-WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
+FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 
-def used(tokens: int) -> ChatUsage:
+def usage_of(tokens: int) -> ChatUsage:
     return ChatUsage(input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
 
 
 async def test_scores_are_by_title_with_the_reason_for_the_choice() -> None:
-    desk = travel_desk()
-    reading = understands(route=desk.weather, score=80, scores={desk.book: 30})
-    response = await respond(desk.agent, "Rain?", None, reading, says("Which city?"))
+    setup = make_travel_setup()
+    reading = understands(route=setup.weather, score=80, scores={setup.book: 30})
+    response = await respond(setup.agent, "Rain?", None, reading, says("Which city?"))
     assert response.trace.scores == {"Book a flight": 30, "Tell the weather": 80}
     assert response.trace.route == "it is meant (80)"
 
 
 async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
-    desk = travel_desk()
-    response = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    setup = make_travel_setup()
+    response = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     assert [(step.state, step.action) for step in response.trace.walked] == [
         ("Ask where to", "skipped"),
         ("Ask when and how many", "skipped"),
@@ -34,13 +34,13 @@ async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
         ("Offer the flights found", "speaks"),
     ]
     assert response.trace.walked[0].why == "skip_if says so"
-    ids = [state.id for state in desk.book.states]
+    ids = [state.id for state in setup.book.states]
     assert [step.state_id for step in response.trace.walked] == ids[1:]
 
 
 async def test_a_walk_is_told_in_an_order_that_can_be_read() -> None:
-    desk = travel_desk()
-    first = await respond(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    setup = make_travel_setup()
+    first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     assert str(first.trace).splitlines()[:3] == [
         "route: it is meant (90)",
         "score: Book a flight 90",
@@ -68,12 +68,12 @@ async def test_guidelines_that_were_followed_are_told_with_the_condition() -> No
 
 
 async def test_prompts_are_those_that_were_sent() -> None:
-    desk = travel_desk()
-    response = await respond(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
-    assert response.trace.prompts == tuple(request.system for request in model_requests(desk.agent))
+    setup = make_travel_setup()
+    response = await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where to?"))
+    assert response.trace.prompts == tuple(request.system for request in model_requests(setup.agent))
     assert [call.text for call in response.trace.calls][1] == "Where to?"
     sent = [tuple(call.messages) for call in response.trace.calls]
-    assert sent == [request.messages for request in model_requests(desk.agent)]
+    assert sent == [request.messages for request in model_requests(setup.agent)]
 
 
 async def test_every_call_counts_with_its_tokens() -> None:
@@ -81,13 +81,13 @@ async def test_every_call_counts_with_its_tokens() -> None:
         """What it costs."""
         return 120
 
-    desk = travel_desk(tools=[fare])
+    setup = make_travel_setup(tools=[fare])
     script = (
-        understands(route=desk.book, usage=used(10)),
-        calls("fare", city="Rome", usage=used(20)),
-        says("120", usage=used(30)),
+        understands(route=setup.book, usage=usage_of(10)),
+        calls("fare", city="Rome", usage=usage_of(20)),
+        says("120", usage=usage_of(30)),
     )
-    response = await respond(desk.agent, "Fly", None, *script)
+    response = await respond(setup.agent, "Fly", None, *script)
     assert [(call.purpose, call.replies, call.usage.input_tokens) for call in response.trace.calls] == [
         ("understand", 1, 10),
         ("reply", 2, 50),
@@ -98,16 +98,20 @@ async def test_every_call_counts_with_its_tokens() -> None:
 
 
 async def test_a_reading_that_was_corrected_counts_twice() -> None:
-    desk = travel_desk()
-    script = (says("Hm", usage=used(10)), understands(route=desk.book, usage=used(12)), says("Where?", usage=used(5)))
-    response = await respond(desk.agent, "Fly", None, *script)
+    setup = make_travel_setup()
+    script = (
+        says("Hm", usage=usage_of(10)),
+        understands(route=setup.book, usage=usage_of(12)),
+        says("Where?", usage=usage_of(5)),
+    )
+    response = await respond(setup.agent, "Fly", None, *script)
     assert [call.purpose for call in response.trace.calls] == ["understand", "understand", "reply"]
     assert response.usage.input_tokens == 27
 
 
 async def test_a_strict_answer_costs_its_choice_and_no_reply() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["One.", "Two."])
-    with ScriptedModel([answers({"answer": "r1"}, usage=used(7))]) as model:
+    with ScriptedModel([answers({"answer": "r1"}, usage=usage_of(7))]) as model:
         agent.model = model
         response = await agent.respond("Hi")
     assert [(call.purpose, call.usage.input_tokens) for call in response.trace.calls] == [("choose", 7)]
@@ -116,15 +120,15 @@ async def test_a_strict_answer_costs_its_choice_and_no_reply() -> None:
 
 
 async def test_values_that_were_refused_are_told() -> None:
-    desk = travel_desk()
-    reading = understands(route=desk.book, passengers=12, departure="soon")
-    response = await respond(desk.agent, "12 of us, soon", None, reading, says("Nine at most"))
+    setup = make_travel_setup()
+    reading = understands(route=setup.book, passengers=12, departure="soon")
+    response = await respond(setup.agent, "12 of us, soon", None, reading, says("Nine at most"))
     assert {each.field: each.value for each in response.trace.rejected} == {"passengers": 12, "departure": "soon"}
     assert "passengers" not in response.session.extracted
 
 
 async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
-    desk = travel_desk()
+    setup = make_travel_setup()
     reading = answers(
         {
             "routes": [{"route": "book_a_flight", "score": 90}, {"route": "fly_to_mars", "score": 99}],
@@ -133,11 +137,11 @@ async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
             "conditions": ["c9"],
         }
     )
-    response = await respond(desk.agent, "Fly", None, reading, says("Where to?"))
+    response = await respond(setup.agent, "Fly", None, reading, says("Where to?"))
     assert response.route is not None
     problems = "\n".join(response.trace.problems)
-    for what in ("fly_to_mars", "seat", "mars", "c9"):
-        assert what in problems
+    for name in ("fly_to_mars", "seat", "mars", "c9"):
+        assert name in problems
 
 
 async def test_nothing_was_decided_is_told_too() -> None:

@@ -59,23 +59,23 @@ class Client:
     name = "db"
 
 
-def session(**context: Any) -> SessionState:
+def make_session(**context: Any) -> SessionState:
     return replace(create_session("web-42"), context=context)
 
 
 async def test_override_beats_session_beats_given() -> None:
-    found = await resolve_context({"a": 1, "b": 1, "c": 1}, session(b=2, c=2), {"c": 3, "d": 3})
+    found = await resolve_context({"a": 1, "b": 1, "c": 1}, make_session(b=2, c=2), {"c": 3, "d": 3})
     assert found == {"a": 1, "b": 2, "c": 3, "d": 3}
 
 
 async def test_without_a_context_there_is_what_session_and_override_hold() -> None:
-    assert await resolve_context(None, session(), None) == {}
-    assert await resolve_context(None, session(a=1), {"b": 2}) == {"a": 1, "b": 2}
+    assert await resolve_context(None, make_session(), None) == {}
+    assert await resolve_context(None, make_session(a=1), {"b": 2}) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("kind", [Account, Frozen, Model])
 async def test_a_dataclass_or_model_is_merged_by_name(kind: type[Any]) -> None:
-    found = await resolve_context(kind(name="Maya"), session(plan="pro", other=1), {"name": "Ana"})
+    found = await resolve_context(kind(name="Maya"), make_session(plan="pro", other=1), {"name": "Ana"})
     assert type(found) is kind
     assert (found.name, found.plan) == ("Ana", "pro")
     assert not hasattr(found, "other")
@@ -84,36 +84,36 @@ async def test_a_dataclass_or_model_is_merged_by_name(kind: type[Any]) -> None:
 @pytest.mark.parametrize("kind", [Account, Frozen, Model])
 async def test_a_name_that_it_has_not_cannot_be_overridden(kind: type[Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=f"the context {kind.__name__} has no 'nmae', 'x'"):
-        await resolve_context(kind(name="Maya"), session(), {"nmae": "Ana", "plan": "pro", "x": 1})
+        await resolve_context(kind(name="Maya"), make_session(), {"nmae": "Ana", "plan": "pro", "x": 1})
 
 
 async def test_a_field_that_is_computed_cannot_be_overridden() -> None:
     with pytest.raises(InvalidArgumentError, match="'size'"):
-        await resolve_context(Account("Maya"), session(), {"size": 2})
-    assert (await resolve_context(Account("Maya"), session(size=2))).size == 1
+        await resolve_context(Account("Maya"), make_session(), {"size": 2})
+    assert (await resolve_context(Account("Maya"), make_session(size=2))).size == 1
 
 
 async def test_an_open_model_takes_more_names() -> None:
-    found = await resolve_context(Open(), session(lang="pt"), {"plan": "pro"})
+    found = await resolve_context(Open(), make_session(lang="pt"), {"plan": "pro"})
     assert found.model_dump() == {"name": "Maya", "lang": "pt", "plan": "pro"}
 
 
 async def test_another_object_is_passed_on_as_it_is() -> None:
     client = Client()
-    assert await resolve_context(client, session(name="x")) is client
+    assert await resolve_context(client, make_session(name="x")) is client
     assert client.name == "db"
     with pytest.raises(InvalidArgumentError, match="of type Client takes no override"):
-        await resolve_context(client, session(), {"name": "x"})
+        await resolve_context(client, make_session(), {"name": "x"})
 
 
 async def test_a_class_is_no_context() -> None:
     with pytest.raises(InvalidArgumentError, match="the class Account"):
-        await resolve_context(Account, session())
+        await resolve_context(Account, make_session())
 
 
 async def test_an_override_is_a_mapping() -> None:
     with pytest.raises(InvalidArgumentError, match="override is a mapping"):
-        await resolve_context({}, session(), [("a", 1)])  # type: ignore[arg-type]
+        await resolve_context({}, make_session(), [("a", 1)])  # type: ignore[arg-type]
 
 
 async def test_a_function_makes_the_context() -> None:
@@ -136,23 +136,23 @@ async def test_a_function_makes_the_context() -> None:
     def two(db: str, current: SessionState) -> Mapping[str, Any]:
         return {"id": current.id, "db": db}
 
-    assert await resolve_context(lambda: {"a": 1}, session(), {"b": 2}) == {"a": 1, "b": 2}
-    assert await resolve_context(loaded, session()) == {"id": "web-42"}
-    assert await resolve_context(by_name, session()) == {"id": "web-42"}
-    assert await resolve_context(maybe, session()) == {"id": "web-42", "db": "db"}
-    assert await resolve_context(positional, session()) == {"id": "web-42"}
-    assert await resolve_context(Loader().load, session(), {"plan": "pro"}) == Frozen("web-42", "pro")
-    assert await resolve_context(functools.partial(two, "x"), session()) == {"id": "web-42", "db": "x"}
-    assert await resolve_context(lambda: None, session()) == {}
+    assert await resolve_context(lambda: {"a": 1}, make_session(), {"b": 2}) == {"a": 1, "b": 2}
+    assert await resolve_context(loaded, make_session()) == {"id": "web-42"}
+    assert await resolve_context(by_name, make_session()) == {"id": "web-42"}
+    assert await resolve_context(maybe, make_session()) == {"id": "web-42", "db": "db"}
+    assert await resolve_context(positional, make_session()) == {"id": "web-42"}
+    assert await resolve_context(Loader().load, make_session(), {"plan": "pro"}) == Frozen("web-42", "pro")
+    assert await resolve_context(functools.partial(two, "x"), make_session()) == {"id": "web-42", "db": "x"}
+    assert await resolve_context(lambda: None, make_session()) == {}
 
 
 async def test_a_default_that_holds_something_is_kept() -> None:
-    assert await resolve_context(lambda db={"a": 1}: db, session()) == {"a": 1}
+    assert await resolve_context(lambda db={"a": 1}: db, make_session()) == {"a": 1}
 
 
 async def test_a_function_that_wants_more_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="wants a, b"):
-        await resolve_context(lambda a, b: {}, session())
+        await resolve_context(lambda a, b: {}, make_session())
 
 
 async def test_a_function_that_fails_is_heard() -> None:
@@ -160,12 +160,12 @@ async def test_a_function_that_fails_is_heard() -> None:
         raise LookupError("no such user")
 
     with pytest.raises(LookupError, match="no such user"):
-        await resolve_context(broken, session())
+        await resolve_context(broken, make_session())
 
 
 async def test_a_function_that_blocks_does_not_hold_up_others() -> None:
     here = threading.get_ident()
-    found = await resolve_context(lambda: {"thread": threading.get_ident()}, session())
+    found = await resolve_context(lambda: {"thread": threading.get_ident()}, make_session())
     assert found["thread"] != here
 
 
@@ -177,7 +177,7 @@ values = st.dictionaries(names, st.text(max_size=5) | st.lists(st.integers(), ma
 async def test_nothing_that_was_given_is_changed(
     source: dict[str, Any], added: dict[str, Any], override: dict[str, Any] | None
 ) -> None:
-    current = session(**added)
+    current = make_session(**added)
     before = copy.deepcopy((source, current, override))
     found = await resolve_context(source, current, override)
     assert found == {**source, **added, **(override or {})}
@@ -188,7 +188,7 @@ async def test_nothing_that_was_given_is_changed(
 @pytest.mark.parametrize("make", [Account, Model])
 async def test_a_turn_gets_a_copy(make: Any) -> None:
     original = make(name="Maya")
-    (await resolve_context(original, session())).name = "Ana"
+    (await resolve_context(original, make_session())).name = "Ana"
     assert original.name == "Maya"
 
 
@@ -209,7 +209,7 @@ class Loud(str):
 
 def test_plain_values_are_shown() -> None:
     moment = datetime(2026, 3, 1, 10, tzinfo=UTC)
-    shown = context_values(
+    shown_values = context_values(
         {
             "text": "a",
             "loud": Loud("quiet"),
@@ -228,7 +228,7 @@ def test_plain_values_are_shown() -> None:
             "map": MappingProxyType({1: "one", Colour.RED: 2}),
         }
     )
-    assert shown == {
+    assert shown_values == {
         "text": "a",
         "loud": "quiet",
         "none": None,

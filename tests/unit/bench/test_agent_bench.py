@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.bench.loading import BENCH, bench_module
+from tests.unit.bench.module_loader import BENCH, import_bench_module
 
 pytestmark = pytest.mark.slow
 
-report = bench_module("agent_report")
+report = import_bench_module("agent_report")
 
 
-def worker(name: str) -> Any:
+def import_worker_module(name: str) -> Any:
     """Modules of workers find each other in their folder."""
     sys.path.insert(0, str(BENCH / "workers"))
     try:
@@ -27,14 +27,14 @@ def worker(name: str) -> Any:
         sys.path.remove(str(BENCH / "workers"))
 
 
-routing = worker("agent_routes")
+agent_routes = import_worker_module("agent_routes")
 
 
-async def a_batch(kind: str, routes: int, folder: Path) -> dict[str, Any]:
-    guide = worker("tellback_agent").Guide()
+async def run_batch(kind: str, routes: int, folder: Path) -> dict[str, Any]:
+    agent = import_worker_module("tellback_agent").RouteAgent()
     request = {"kind": kind, "routes": routes, "folder": str(folder)}
-    found: dict[str, Any] = await routing.Batches(guide).run(request, 2)
-    return found
+    response: dict[str, Any] = await agent_routes.Batches(agent).run(request, 2)
+    return response
 
 
 def numbers(milliseconds: float) -> dict[str, Any]:
@@ -42,13 +42,13 @@ def numbers(milliseconds: float) -> dict[str, Any]:
 
 
 def test_no_two_routes_are_alike() -> None:
-    assert len({spec.title for spec in routing.routes(500)}) == 500
+    assert len({spec.title for spec in agent_routes.build_routes(500)}) == 500
 
 
 @given(st.integers(2, 500), st.integers(0, 10_000))
 def test_a_detour_leads_to_another_route(count: int, number: int) -> None:
-    entered, _, detour, back, *_ = routing.turns(count, number)
-    assert entered.meant == back.meant != detour.meant
+    entered, _, detour, back, *_ = agent_routes.build_turns(count, number)
+    assert entered.route == back.route != detour.route
 
 
 @pytest.mark.parametrize("kind", ["respond", "stream"])
@@ -56,13 +56,13 @@ def test_a_detour_leads_to_another_route(count: int, number: int) -> None:
 async def test_a_conversation_leads_where_it_should_with_two_calls_a_turn(
     kind: str, routes: int, tmp_path: Path
 ) -> None:
-    assert (await a_batch(kind, routes, tmp_path))["cpu_ms"] > 0
+    assert (await run_batch(kind, routes, tmp_path))["cpu_ms"] > 0
 
 
 async def test_ten_times_the_routes_make_no_longer_prompts(tmp_path: Path) -> None:
-    some, many = await a_batch("respond", 50, tmp_path), await a_batch("respond", 500, tmp_path)
+    few_routes, many_routes = await run_batch("respond", 50, tmp_path), await run_batch("respond", 500, tmp_path)
     for part in report.PROMPTS:
-        assert many[f"{part}_chars"] <= 1.1 * some[f"{part}_chars"]
+        assert many_routes[f"{part}_chars"] <= 1.1 * few_routes[f"{part}_chars"]
 
 
 @pytest.mark.parametrize(("milliseconds", "met"), [(2.9, True), (3.0, False), (4.0, False)])

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.bench.loading import bench_module
+from tests.unit.bench.module_loader import import_bench_module
 
-beam = bench_module("beam")
-dialogues = bench_module("dialogues")
+beam = import_bench_module("beam")
+dialogues = import_bench_module("dialogues")
 
 
 def message(id: int | None, role: str, content: str, **more: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ QUESTIONS = {
 }
 
 
-def folder(path: Path, chat: Any = CHAT, questions: Any = QUESTIONS, name: str = "chat.json") -> Path:
+def write_chat_folder(path: Path, chat: Any = CHAT, questions: Any = QUESTIONS, name: str = "chat.json") -> Path:
     (path / "probing_questions").mkdir(parents=True, exist_ok=True)
     (path / name).write_text(json.dumps(chat))
     (path / "probing_questions" / "probing_questions.json").write_text(json.dumps(questions))
@@ -58,7 +58,7 @@ def ignore(text: str) -> None:
 
 
 def test_batches_are_sessions_and_messages_turns(tmp_path: Path) -> None:
-    assert beam.is_beam(folder(tmp_path / "7"))
+    assert beam.is_beam(write_chat_folder(tmp_path / "7"))
     [conversation] = beam.read_beam(tmp_path / "7", ignore)
     assert conversation.name == "7"
     assert conversation.roles
@@ -74,12 +74,12 @@ def test_batches_are_sessions_and_messages_turns(tmp_path: Path) -> None:
         "assistant",
     ]
     assert conversation.turns[0].text == "I plan a boat shed."
-    assert conversation.turns[4].said_at == datetime(2024, 3, 15, tzinfo=UTC)
-    assert conversation.turns[5].said_at == datetime(2024, 4, 2, tzinfo=UTC)
+    assert conversation.turns[4].timestamp == datetime(2024, 3, 15, tzinfo=UTC)
+    assert conversation.turns[5].timestamp == datetime(2024, 4, 2, tzinfo=UTC)
 
 
 def test_abilities_are_categories_and_what_names_no_message_is_not_counted(tmp_path: Path) -> None:
-    [conversation] = beam.read_beam(folder(tmp_path), ignore)
+    [conversation] = beam.read_beam(write_chat_folder(tmp_path), ignore)
     assert [(question.category, question.evidence) for question in conversation.questions] == [
         ("knowledge_update", ("2", "6")),
         ("event_ordering", ("0", "4", "6")),
@@ -88,7 +88,7 @@ def test_abilities_are_categories_and_what_names_no_message_is_not_counted(tmp_p
 
 def test_many_chats_are_found_below_a_folder_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for name in ("10", "9", "notes"):
-        folder(tmp_path / "100K" / name)
+        write_chat_folder(tmp_path / "100K" / name)
     (tmp_path / "100K" / "11").mkdir()
     (tmp_path / "100K" / "11" / "chat.json").write_text("[]")
     assert [conversation.name for conversation in beam.read_beam(tmp_path, ignore)] == [
@@ -99,43 +99,43 @@ def test_many_chats_are_found_below_a_folder_in_the_order_of_their_numbers(tmp_p
 
 
 def test_the_shortened_chat_is_what_is_asked_about(tmp_path: Path) -> None:
-    folder(tmp_path)
-    folder(tmp_path, chat=CHAT[:1], name="chat_trunecated.json")
+    write_chat_folder(tmp_path)
+    write_chat_folder(tmp_path, chat=CHAT[:1], name="chat_trunecated.json")
     [conversation] = beam.read_beam(tmp_path, ignore)
     assert len(conversation.sessions) == 1
     assert [question.evidence for question in conversation.questions] == [("2",), ("0", "4")]
 
 
 def test_a_chat_of_plans_is_all_their_batches_and_a_repeated_id_is_told(tmp_path: Path) -> None:
-    told: list[str] = []
+    warnings: list[str] = []
     plans = [{"plan-1": CHAT, "plan-2": None}, {"plan-1": None, "plan-2": [batch(1, [message(6, "user", "Roof on.")])]}]
-    [conversation] = beam.read_beam(folder(tmp_path, chat=plans), told.append)
+    [conversation] = beam.read_beam(write_chat_folder(tmp_path, chat=plans), warnings.append)
     assert [session.number for session in conversation.sessions] == [1, 2, 3]
-    assert len(told) == 1
-    assert conversation.session_of["6"] == 2
+    assert len(warnings) == 1
+    assert conversation.session_by_turn["6"] == 2
 
 
 def test_messages_without_ids_are_counted(tmp_path: Path) -> None:
     chat = [batch(1, [message(None, "user", "One."), message(None, "assistant", "Two.")])]
-    [conversation] = beam.read_beam(folder(tmp_path, chat=chat), ignore)
+    [conversation] = beam.read_beam(write_chat_folder(tmp_path, chat=chat), ignore)
     assert [turn.id for turn in conversation.turns] == ["0", "1"]
 
 
 def test_questions_may_be_written_as_python_writes_them(tmp_path: Path) -> None:
-    [conversation] = beam.read_beam(folder(tmp_path, questions=repr(QUESTIONS)), ignore)
+    [conversation] = beam.read_beam(write_chat_folder(tmp_path, questions=repr(QUESTIONS)), ignore)
     assert len(conversation.questions) == 2
 
 
 @pytest.mark.parametrize("chat", [[], {}, "chat", [{"turns": []}], [[]]])
 def test_a_chat_without_messages_is_refused(tmp_path: Path, chat: Any) -> None:
-    told: list[str] = []
+    warnings: list[str] = []
     with pytest.raises(dialogues.NotADialogue):
-        beam.read_beam(folder(tmp_path, chat=chat), told.append)
-    assert len(told) == 1
+        beam.read_beam(write_chat_folder(tmp_path, chat=chat), warnings.append)
+    assert len(warnings) == 1
 
 
 def test_a_file_beside_such_folders_is_not_taken_for_one(tmp_path: Path) -> None:
-    folder(tmp_path / "1")
+    write_chat_folder(tmp_path / "1")
     (tmp_path / "talks.json").write_text("[]")
     assert not beam.is_beam(tmp_path / "talks.json")
     assert beam.is_beam(tmp_path / "1" / "chat.json")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.bench.loading import bench_module
+from tests.unit.bench.module_loader import import_bench_module
 
-dialogues = bench_module("dialogues")
-moments = bench_module("date_parser")
+dialogues = import_bench_module("dialogues")
+date_parser = import_bench_module("date_parser")
 
 
 def locomo(**more: Any) -> dict[str, Any]:
@@ -71,40 +71,40 @@ def realtalk() -> dict[str, Any]:
     }
 
 
-class Told(list[str]):
+class WarningLog(list[str]):
     def __call__(self, text: str) -> None:
         self.append(text)
 
 
-def read(item: Any, tmp_path: Path, told: Told | None = None) -> Any:
+def read_item(item: Any, tmp_path: Path, warnings: WarningLog | None = None) -> Any:
     file = tmp_path / "talks.json"
     file.write_text(json.dumps(item), encoding="utf-8")
-    return dialogues.read_dialogues(file, Told() if told is None else told)
+    return dialogues.read_dialogues(file, WarningLog() if warnings is None else warnings)
 
 
 def test_sessions_stand_in_the_order_of_their_numbers_and_empty_ones_are_left_out(tmp_path: Path) -> None:
-    [conversation] = read([locomo()], tmp_path)
+    [conversation] = read_item([locomo()], tmp_path)
     assert [session.number for session in conversation.sessions] == [1, 2]
     assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:2", "D2:1", "D2:2"]
-    assert conversation.session_of == {"D1:1": 1, "D1:2": 1, "D2:1": 2, "D2:2": 2}
+    assert conversation.session_by_turn == {"D1:1": 1, "D1:2": 1, "D2:1": 2, "D2:2": 2}
     assert conversation.speakers == ("Ann", "Bob")
     assert not conversation.roles
 
 
 def test_turns_have_the_time_of_their_session_and_questions_come_a_day_after_the_last(tmp_path: Path) -> None:
-    [conversation] = read(locomo(), tmp_path)
-    assert conversation.turns[0].said_at == datetime(2023, 6, 1, 13, 30, tzinfo=UTC)
-    assert conversation.turns[3].said_at == datetime(2023, 6, 3, 9, 5, tzinfo=UTC)
-    assert conversation.asked_at == datetime(2023, 6, 4, 9, 5, tzinfo=UTC)
+    [conversation] = read_item(locomo(), tmp_path)
+    assert conversation.turns[0].timestamp == datetime(2023, 6, 1, 13, 30, tzinfo=UTC)
+    assert conversation.turns[3].timestamp == datetime(2023, 6, 3, 9, 5, tzinfo=UTC)
+    assert conversation.question_time == datetime(2023, 6, 4, 9, 5, tzinfo=UTC)
 
 
 def test_an_image_is_told_by_its_caption(tmp_path: Path) -> None:
-    [conversation] = read(locomo(), tmp_path)
+    [conversation] = read_item(locomo(), tmp_path)
     assert conversation.turns[3].text == "Look! [shares an image: a photo of a grey bird]"
 
 
 def test_questions_count_if_they_have_an_answer_and_evidence_that_is_there(tmp_path: Path) -> None:
-    [conversation] = read(locomo(), tmp_path)
+    [conversation] = read_item(locomo(), tmp_path)
     assert [(question.category, question.evidence) for question in conversation.questions] == [
         ("4", ("D1:1",)),
         ("1", ("D1:1", "D2:2")),
@@ -112,13 +112,13 @@ def test_questions_count_if_they_have_an_answer_and_evidence_that_is_there(tmp_p
 
 
 def test_messages_with_times_of_their_own_are_read_and_empty_ones_skipped(tmp_path: Path) -> None:
-    [conversation] = read(realtalk(), tmp_path)
+    [conversation] = read_item(realtalk(), tmp_path)
     assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:3", "D1:4", "D2:1", "D10:1"]
     assert [turn.text for turn in conversation.turns][1:3] == [
         "[shares an image]",
         "my loaf [shares an image: bread on a table]",
     ]
-    assert conversation.turns[2].said_at == datetime(2023, 12, 29, 1, 39, tzinfo=UTC)
+    assert conversation.turns[2].timestamp == datetime(2023, 12, 29, 1, 39, tzinfo=UTC)
     assert conversation.speakers == ("Cleo", "Dan")
     assert [question.evidence for question in conversation.questions] == [("D1:4", "D2:1")]
 
@@ -132,7 +132,7 @@ def test_turns_without_ids_are_numbered_and_skipped_ones_keep_their_number(tmp_p
         ],
         "qa": [{"question": "Which?", "evidence": "D1:3", "category": 4}],
     }
-    [conversation] = read(item, tmp_path)
+    [conversation] = read_item(item, tmp_path)
     assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:3"]
     assert conversation.questions[0].evidence == ("D1:3",)
 
@@ -142,26 +142,26 @@ def test_speakers_may_be_named_by_what_stands_for_them(tmp_path: Path) -> None:
         "name": {"speaker_1": "Eve", "speaker_2": "Finn"},
         "session_1": [{"speaker": "speaker_2", "content": "hello"}, {"speaker": "speaker_1", "content": "hi"}],
     }
-    [conversation] = read(item, tmp_path)
+    [conversation] = read_item(item, tmp_path)
     assert [turn.speaker for turn in conversation.turns] == ["Finn", "Eve"]
     assert conversation.speakers == ("Eve", "Finn")
 
 
 def test_chats_of_a_user_and_an_assistant_are_known_as_such(tmp_path: Path) -> None:
-    [conversation] = read(
+    [conversation] = read_item(
         {"session_1": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}, tmp_path
     )
     assert conversation.roles
 
 
 def test_times_that_are_not_understood_are_told_once_and_made_up_in_order(tmp_path: Path) -> None:
-    told = Told()
+    warnings = WarningLog()
     item = locomo()
     item["conversation"] |= {"session_1_date_time": "the day of the flood", "session_2_date_time": "a week after"}
-    [conversation] = read(item, tmp_path, told)
-    assert [line for line in told if "the day of the flood" in line]
-    assert len(told) == 1
-    first, second = (session.turns[0].said_at for session in conversation.sessions)
+    [conversation] = read_item(item, tmp_path, warnings)
+    assert [line for line in warnings if "the day of the flood" in line]
+    assert len(warnings) == 1
+    first, second = (session.turns[0].timestamp for session in conversation.sessions)
     assert first < second
 
 
@@ -170,8 +170,8 @@ def test_a_made_up_time_is_later_than_what_was_said_before(tmp_path: Path) -> No
         "session_1": [{"speaker": "A", "text": "one", "date_time": "29.12.2030, 01:37:25"}],
         "session_2": [{"speaker": "A", "text": "two"}],
     }
-    [conversation] = read(item, tmp_path)
-    assert conversation.turns[1].said_at == conversation.turns[0].said_at + timedelta(days=1)
+    [conversation] = read_item(item, tmp_path)
+    assert conversation.turns[1].timestamp == conversation.turns[0].timestamp + timedelta(days=1)
 
 
 def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_out(tmp_path: Path) -> None:
@@ -180,12 +180,12 @@ def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_o
     (tmp_path / "c.jsonl").write_text("\n".join(json.dumps(locomo(sample_id=name)) for name in ("x", "y")))
     (tmp_path / "topics.json").write_text(json.dumps({"topic": "birds"}))
     (tmp_path / "broken.json").write_text('{"qa": [')
-    told = Told()
-    found = dialogues.read_dialogues(tmp_path, told)
-    assert [conversation.name for conversation in found] == ["a 1", "talk-1", "talk-1 (2)", "x", "y"]
-    assert len(told) == 2
-    assert "broken.json" in told[0]
-    assert "topics.json" in told[1]
+    warnings = WarningLog()
+    conversations = dialogues.read_dialogues(tmp_path, warnings)
+    assert [conversation.name for conversation in conversations] == ["a 1", "talk-1", "talk-1 (2)", "x", "y"]
+    assert len(warnings) == 2
+    assert "broken.json" in warnings[0]
+    assert "topics.json" in warnings[1]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_file_without_a_dialogue_is_refused_with_its_name(tmp_path: Path, text
     file = tmp_path / "nothing.json"
     file.write_text(text)
     with pytest.raises(dialogues.NotADialogue, match=r"nothing\.json"):
-        dialogues.read_dialogues(file, Told())
+        dialogues.read_dialogues(file, WarningLog())
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_file_without_a_dialogue_is_refused_with_its_name(tmp_path: Path, text
     ],
 )
 def test_evidence_is_read_as_it_was_meant(evidence: Any, ids: tuple[str, ...]) -> None:
-    assert dialogues.cited(evidence, {"D1:1", "D2:3", "17", "4"}) == ids
+    assert dialogues.cited_ids(evidence, {"D1:1", "D2:3", "17", "4"}) == ids
 
 
 _json = st.recursive(
@@ -231,10 +231,10 @@ _json = st.recursive(
 
 
 @given(_json, st.sets(st.sampled_from(["D1:1", "D1:2", "D2:1", "5"])))
-def test_whatever_the_evidence_is_the_ids_are_known_ones_each_once(evidence: Any, known: set[str]) -> None:
-    ids = dialogues.cited(evidence, known)
+def test_whatever_the_evidence_is_the_ids_are_known_ones_each_once(evidence: Any, known_ids: set[str]) -> None:
+    ids = dialogues.cited_ids(evidence, known_ids)
     assert len(set(ids)) == len(ids)
-    assert set(ids) <= known
+    assert set(ids) <= known_ids
 
 
 @given(
@@ -244,11 +244,11 @@ def test_whatever_the_evidence_is_the_ids_are_known_ones_each_once(evidence: Any
 )
 def test_any_item_is_a_dialogue_or_refused(item: dict[str, Any]) -> None:
     try:
-        conversation = dialogues.dialogue(item, "any", Told())
+        conversation = dialogues.build_dialogue(item, "any", WarningLog())
     except dialogues.NotADialogue:
         return
     assert conversation.turns
-    assert all(set(question.evidence) <= set(conversation.session_of) for question in conversation.questions)
+    assert all(set(question.evidence) <= set(conversation.session_by_turn) for question in conversation.questions)
 
 
 @pytest.mark.parametrize(
@@ -279,11 +279,11 @@ def test_any_item_is_a_dialogue_or_refused(item: dict[str, Any]) -> None:
     ],
 )
 def test_times_are_read_in_many_formats(text: Any, iso: str | None) -> None:
-    found = moments.read_moment(text)
-    assert (found and found.isoformat()) == iso
+    moment = date_parser.read_moment(text)
+    assert (moment and moment.isoformat()) == iso
 
 
 @given(st.text() | st.floats() | st.integers() | st.text("0123456789-/.:, apm"))
 def test_no_text_breaks_the_reading_of_times(text: Any) -> None:
-    found = moments.read_moment(text)
-    assert found is None or found.tzinfo is UTC
+    moment = date_parser.read_moment(text)
+    assert moment is None or moment.tzinfo is UTC

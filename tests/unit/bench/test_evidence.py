@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.bench.loading import bench_module
+from tests.unit.bench.module_loader import import_bench_module
 
-baselines = bench_module("baselines")
-corpus = bench_module("corpus")
-dialogues = bench_module("dialogues")
-evidence = bench_module("evidence")
+baselines = import_bench_module("baselines")
+corpus = import_bench_module("corpus")
+dialogues = import_bench_module("dialogues")
+evidence = import_bench_module("evidence")
 
 SESSIONS = {f"D{session}:{turn}": session for session in range(1, 13) for turn in range(1, 4)}
 
 
-def asked(*ids: str, category: str = "1") -> Any:
+def build_question(*ids: str, category: str = "1") -> Any:
     return dialogues.Question("Which?", category, ids)
 
 
 def test_recall_is_the_share_of_the_evidence_among_the_first() -> None:
     recall = evidence.Recall()
     ranking = [id for id in SESSIONS if id not in ("D1:1", "D9:9")]
-    recall.add(asked("D1:2", "D2:3", "D3:3", "D1:1"), [*ranking, "D1:1"], SESSIONS)
+    recall.add(build_question("D1:2", "D2:3", "D3:3", "D1:1"), [*ranking, "D1:1"], SESSIONS)
     # D1:2 is the first, D2:3 the fifth, D3:3 the eighth, and D1:1 the last of 36.
     assert recall.summary()["turn"] == {"r5": 0.5, "r10": 0.75, "r20": 0.75}
 
@@ -34,22 +34,22 @@ def test_recall_is_the_share_of_the_evidence_among_the_first() -> None:
 def test_a_session_stands_where_its_best_turn_does() -> None:
     recall = evidence.Recall()
     best_first = [f"D{session}:1" for session in range(12, 0, -1)]
-    recall.add(asked("D3:3", "D2:2", "D3:2"), [*best_first, "D2:2", "D3:3"], SESSIONS)
+    recall.add(build_question("D3:3", "D2:2", "D3:2"), [*best_first, "D2:2", "D3:3"], SESSIONS)
     # Of the sessions 2 and 3, the third is the tenth and the second the eleventh.
     assert recall.summary()["session"] == {"r10": 0.5}
 
 
 def test_a_turn_that_is_ranked_twice_counts_where_it_stood_first() -> None:
     recall = evidence.Recall()
-    recall.add(asked("D2:1"), ["D1:1", "D1:1", "D1:1", "D1:1", "D1:1", "D2:1"], SESSIONS)
+    recall.add(build_question("D2:1"), ["D1:1", "D1:1", "D1:1", "D1:1", "D1:1", "D2:1"], SESSIONS)
     assert recall.summary()["turn"]["r5"] == 1.0
 
 
 def test_every_question_weighs_the_same_and_categories_are_told_apart() -> None:
     recall = evidence.Recall()
-    recall.add(asked("D1:1", category="2"), ["D1:1"], SESSIONS)
-    recall.add(asked("D1:2", category="2"), ["D1:1"], SESSIONS)
-    recall.add(asked("D1:1", "D1:2", "D1:3", "D2:1", category="1"), ["D1:1"], SESSIONS)
+    recall.add(build_question("D1:1", category="2"), ["D1:1"], SESSIONS)
+    recall.add(build_question("D1:2", category="2"), ["D1:1"], SESSIONS)
+    recall.add(build_question("D1:1", "D1:2", "D1:3", "D2:1", category="1"), ["D1:1"], SESSIONS)
     assert recall.summary()["turn"]["r10"] == pytest.approx((1 + 0 + 0.25) / 3, abs=1e-6)
     by_category = recall.by_category()
     assert [*by_category] == ["1", "2"]
@@ -59,9 +59,9 @@ def test_every_question_weighs_the_same_and_categories_are_told_apart() -> None:
 
 
 @given(st.permutations([*SESSIONS]), st.sets(st.sampled_from([*SESSIONS]), min_size=1))
-def test_rates_are_shares_and_grow_with_the_depth(ranking: list[str], wanted: set[str]) -> None:
+def test_rates_are_shares_and_grow_with_the_depth(ranking: list[str], relevant: set[str]) -> None:
     recall = evidence.Recall()
-    recall.add(asked(*wanted), ranking, SESSIONS)
+    recall.add(build_question(*relevant), ranking, SESSIONS)
     turn = recall.summary()["turn"]
     assert 0 <= turn["r5"] <= turn["r10"] <= turn["r20"] <= 1
     assert 0 <= recall.summary()["session"]["r10"] <= 1
@@ -84,7 +84,7 @@ def test_bm25_weighs_as_the_formula_says() -> None:
 
 def test_equals_are_ranked_in_the_order_they_were_said() -> None:
     scores = baselines.Bm25(["a heron", "a canal", "a heron"]).scores("heron")
-    assert baselines.ranked(scores, ["x", "y", "z"]) == ["x", "z", "y"]
+    assert baselines.rank_ids(scores, ["x", "y", "z"]) == ["x", "z", "y"]
 
 
 @pytest.mark.parametrize("texts", [[""], ["the"], ["", "heron"]])
@@ -93,7 +93,7 @@ def test_texts_with_nothing_in_them_score_nothing(texts: list[str]) -> None:
 
 
 def test_made_up_memories_are_the_same_again_all_different_and_do_not_depend_on_their_number() -> None:
-    few, many = corpus.memories(50), corpus.memories(500)
+    few, many = corpus.build_memories(50), corpus.build_memories(500)
     assert many[:50] == few
     assert len({memory.text for memory in many}) == 500
     assert all(memory.question != memory.text for memory in many)

@@ -27,7 +27,7 @@ def closed_port() -> str:
 
 
 @pytest.fixture
-def nothing() -> dict[str, str]:
+def env_without_models() -> dict[str, str]:
     """An environment with no key, and an Ollama that does not answer."""
     return {"OLLAMA_HOST": closed_port()}
 
@@ -39,14 +39,14 @@ async def ollama() -> AsyncIterator[FakeHttpServer]:
         yield server
 
 
-async def chosen(env: dict[str, str], name: str | None = None) -> str:
+async def chosen_model_name(env: dict[str, str], name: str | None = None) -> str:
     import asyncio
 
     return (await asyncio.to_thread(choose_model, name, env)).name
 
 
-async def test_with_nothing_set_up_it_is_the_offline_model(nothing: dict[str, str]) -> None:
-    found = choose_model(env=nothing)
+async def test_with_nothing_set_up_it_is_the_offline_model(env_without_models: dict[str, str]) -> None:
+    found = choose_model(env=env_without_models)
     assert found.is_offline
     assert "no key is set" in found.why
 
@@ -62,17 +62,17 @@ async def test_with_nothing_set_up_it_is_the_offline_model(nothing: dict[str, st
         ("XAI_API_KEY", "grok-4"),
     ],
 )
-async def test_a_key_is_enough(nothing: dict[str, str], variable: str, model: str) -> None:
-    found = choose_model(env={**nothing, variable: "secret-key"})
+async def test_a_key_is_enough(env_without_models: dict[str, str], variable: str, model: str) -> None:
+    found = choose_model(env={**env_without_models, variable: "secret-key"})
     assert (found.name, found.is_offline) == (model, False)
     assert variable in found.why
     assert "secret-key" not in found.why
 
 
 @pytest.mark.parametrize("blank", ["", "  "])
-async def test_an_empty_key_is_none(nothing: dict[str, str], blank: str) -> None:
+async def test_an_empty_key_is_none(env_without_models: dict[str, str], blank: str) -> None:
     for variable in ("OPENAI_API_KEY", "TELLBACK_MODEL", "TELLBACK_GGUF"):
-        assert choose_model(env={**nothing, variable: blank}).is_offline
+        assert choose_model(env={**env_without_models, variable: blank}).is_offline
 
 
 def test_offline_is_offline_however_it_is_written() -> None:
@@ -110,8 +110,8 @@ def test_a_host_that_is_none_is_told_when_a_model_is_made(monkeypatch: pytest.Mo
         OllamaModel("qwen3")
 
 
-async def test_what_is_named_wins_then_the_variable_then_keys(nothing: dict[str, str]) -> None:
-    env = {**nothing, "TELLBACK_MODEL": "gpt-5-mini", "ANTHROPIC_API_KEY": "key"}
+async def test_what_is_named_wins_then_the_variable_then_keys(env_without_models: dict[str, str]) -> None:
+    env = {**env_without_models, "TELLBACK_MODEL": "gpt-5-mini", "ANTHROPIC_API_KEY": "key"}
     assert choose_model("grok-4", env).name == "grok-4"
     assert choose_model(None, env).name == "gpt-5-mini"
     assert choose_model("auto", env).name == "gpt-5-mini"
@@ -119,11 +119,11 @@ async def test_what_is_named_wins_then_the_variable_then_keys(nothing: dict[str,
 
 
 async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_install(
-    nothing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    env_without_models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(discovery, "find_spec", lambda name: None if name == "anthropic" else real(name))
-    env = {**nothing, "ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key"}
+    env = {**env_without_models, "ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key"}
     assert choose_model(env=env).name == "gpt-5"
     [anthropic] = [each for each in survey_models(env) if each.provider == "Anthropic"]
     assert not anthropic.is_ready
@@ -131,31 +131,31 @@ async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_in
 
 
 async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: FakeHttpServer) -> None:
-    assert await chosen({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
-    assert await chosen({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
+    assert await chosen_model_name({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
+    assert await chosen_model_name({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
 
 
 @pytest.mark.parametrize("answer", [{"models": []}, {"models": [{"name": "nomic-embed-text"}]}, {}, [], "no"])
 async def test_what_has_no_model_to_chat_with_is_not_chosen(answer: Any) -> None:
     async with FakeHttpServer(lambda request: json_reply(answer)) as server:
-        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+        assert await chosen_model_name({"OLLAMA_HOST": server.url}) == "offline"
 
 
 async def test_something_else_on_that_port_is_not_taken_for_an_ollama() -> None:
     async with FakeHttpServer(lambda request: Reply(500)) as server:
-        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+        assert await chosen_model_name({"OLLAMA_HOST": server.url}) == "offline"
 
 
-async def test_a_gguf_file_is_chosen_if_it_is_there(nothing: dict[str, str], tmp_path: Path) -> None:
+async def test_a_gguf_file_is_chosen_if_it_is_there(env_without_models: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
-    env = {**nothing, "TELLBACK_GGUF": str(file)}
+    env = {**env_without_models, "TELLBACK_GGUF": str(file)}
     assert choose_model(env=env).is_offline
     [local] = [each for each in survey_models(env) if each.provider == "local"]
     assert "no file" in local.note
     file.write_bytes(b"GGUF")
     assert choose_model(env=env).name == str(file)
     bare = file.rename(tmp_path / "small")
-    assert choose_model(env={**nothing, "TELLBACK_GGUF": str(bare)}).name == f"local/{bare}"
+    assert choose_model(env={**env_without_models, "TELLBACK_GGUF": str(bare)}).name == f"local/{bare}"
 
 
 async def test_auto_is_looked_up_when_a_tellback_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +176,13 @@ async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.Mo
 
 
 async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
-    class Here(ScriptedModel):
+    class InProcessModel(ScriptedModel):
         loaded = 0
 
         async def load(self) -> None:
             self.loaded += 1
 
-    model = Here([])
+    model = InProcessModel([])
     async with Tellback(":memory:", model=model) as rc:
         await rc.warm_up()
     assert model.loaded == 1

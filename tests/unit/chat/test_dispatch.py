@@ -21,18 +21,18 @@ from tellback.memory.extraction.extractors import ask_model
 from tellback.telemetry.config import CAPTURE_VARIABLE
 from tellback.testing import ScriptedModel, raises, says
 
-Door = Callable[[ChatOptions], Awaitable[Any]]
+ModelCall = Callable[[ChatOptions], Awaitable[Any]]
 
 
-async def iterated(opts: ChatOptions) -> None:
+async def iterate_stream(opts: ChatOptions) -> None:
     async for _ in stream_loop(opts, "Hi"):
         pass
 
 
-DOORS: dict[str, tuple[Door, bool]] = {
+MODEL_CALLS: dict[str, tuple[ModelCall, bool]] = {
     "run_loop": (lambda opts: run_loop(opts, "Hi"), False),
     "run_loop_stream": (lambda opts: run_loop_stream(opts, "Hi"), True),
-    "stream_loop": (iterated, True),
+    "stream_loop": (iterate_stream, True),
     "dispatch_chat": (lambda opts: dispatch_chat(opts, "Hi"), False),
     "dispatch_chat_stream": (lambda opts: dispatch_chat_stream(opts, "Hi"), True),
     "extraction": (lambda opts: ask_model(opts, "Hi", {"type": "object"}, str, 0), False),
@@ -49,7 +49,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     telemetry.configure()
 
 
-def only(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, dict[str, Any]]:
+def only_span(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, dict[str, Any]]:
     [span] = exporter.get_finished_spans()
     return span, dict(span.attributes or {})
 
@@ -67,26 +67,26 @@ async def failing(model: str, messages: Any, system: Any, tools: Any) -> str:
     raise ConnectionError("gone")
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", MODEL_CALLS)
 @pytest.mark.parametrize("answerer", ["model", "chat_fn", "chat_stream_fn", "both"])
-async def test_every_model_call_is_one_span(exporter: InMemorySpanExporter, door: str, answerer: str) -> None:
+async def test_every_model_call_is_one_span(exporter: InMemorySpanExporter, entry_point: str, answerer: str) -> None:
     options = {
         "model": ChatOptions(model=ScriptedModel([says("Hello!")], model="m")),
         "chat_fn": ChatOptions(model="m", chat_fn=hello),
         "chat_stream_fn": ChatOptions(model="m", chat_stream_fn=hello_streamed),
         "both": ChatOptions(model="m", chat_fn=hello, chat_stream_fn=hello_streamed),
     }
-    go, streams = DOORS[door]
-    await go(options[answerer])
-    span, attributes = only(exporter)
+    call_model, streams = MODEL_CALLS[entry_point]
+    await call_model(options[answerer])
+    span, attributes = only_span(exporter)
     assert span.name == "chat m"
     assert span.status.status_code is StatusCode.UNSET
     assert attributes["gen_ai.response.finish_reasons"] == ("end_turn",)
     assert attributes.get("gen_ai.request.stream", False) == streams
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExporter, door: str) -> None:
+@pytest.mark.parametrize("entry_point", MODEL_CALLS)
+async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExporter, entry_point: str) -> None:
     entry = ProviderRegistration("own", prefix_detector("own-"), "Own Host", chat_fn=failing)
     for opts, provider in (
         (ChatOptions(model=ScriptedModel([raises(ConnectionError("gone"))])), "scripted"),
@@ -95,8 +95,8 @@ async def test_a_call_that_fails_names_its_provider(exporter: InMemorySpanExport
     ):
         exporter.clear()
         with pytest.raises(ConnectionError):
-            await DOORS[door][0](opts)
-        span, attributes = only(exporter)
+            await MODEL_CALLS[entry_point][0](opts)
+        span, attributes = only_span(exporter)
         assert span.status.status_code is StatusCode.ERROR
         assert attributes["error.type"] == "ConnectionError"
         assert attributes.get("gen_ai.provider.name") == provider
@@ -109,7 +109,7 @@ async def test_the_provider_of_a_models_name_is_known_before_it_answers(
     monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
     with pytest.raises(MissingKeyError):
         await run_loop(ChatOptions(model="gemini-2.5-flash"), "Hi")
-    assert only(exporter)[1]["gen_ai.provider.name"] == "gcp.gemini"
+    assert only_span(exporter)[1]["gen_ai.provider.name"] == "gcp.gemini"
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -119,7 +119,7 @@ async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: In
         for _ in range(steps):
             await anext(items)
         assert not exporter.get_finished_spans()
-    span, attributes = only(exporter)
+    span, attributes = only_span(exporter)
     assert span.status.status_code is StatusCode.UNSET
     assert attributes["tellback.cancelled"] is True
 
@@ -132,7 +132,7 @@ async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on
         async for item in items:
             if isinstance(item, ChatReply):
                 break
-    _, attributes = only(exporter)
+    _, attributes = only_span(exporter)
     assert attributes["gen_ai.response.finish_reasons"] == ("end_turn",)
     assert "tellback.cancelled" not in attributes
 
@@ -143,17 +143,17 @@ async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanEx
     assert not exporter.get_finished_spans()
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExporter, door: str) -> None:
+@pytest.mark.parametrize("entry_point", MODEL_CALLS)
+async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExporter, entry_point: str) -> None:
     was_called = asyncio.Event()
     model = ScriptedModel([says("never", delay=30, expect=lambda _: was_called.set())])
-    task = asyncio.ensure_future(DOORS[door][0](ChatOptions(model=model)))
+    task = asyncio.ensure_future(MODEL_CALLS[entry_point][0](ChatOptions(model=model)))
     async with asyncio.timeout(20):
         await was_called.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    span, attributes = only(exporter)
+    span, attributes = only_span(exporter)
     assert span.status.status_code is StatusCode.UNSET
     assert attributes["tellback.cancelled"] is True
 
@@ -164,7 +164,7 @@ async def test_a_callback_that_fails_fails_the_call_it_listens_to(exporter: InMe
 
     with pytest.raises(LookupError):
         await run_loop_stream(ChatOptions(model=ScriptedModel([says("Hi!")])), "Hi", listen)
-    assert only(exporter)[1]["error.type"] == "LookupError"
+    assert only_span(exporter)[1]["error.type"] == "LookupError"
 
 
 def test_while_nobody_wants_spans_callers_are_as_they_are() -> None:

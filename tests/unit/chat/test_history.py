@@ -17,11 +17,11 @@ from tellback.types import (
 )
 
 
-def call(*ids: str) -> Message:
+def call_message(*ids: str) -> Message:
     return assistant_message("", [ToolCall(id, "look") for id in ids])
 
 
-def result(id: str, content: str = "ok") -> Message:
+def result_message(id: str, content: str = "ok") -> Message:
     return tool_result_message(ToolResult(id, content, name="look"))
 
 
@@ -34,44 +34,52 @@ def outline(messages: list[Message]) -> list[str]:
 
 
 def test_a_sound_history_is_left_as_it_is() -> None:
-    history = [user_message("Hi"), call("1", "2"), result("2"), result("1"), assistant_message("Done")]
+    history = [
+        user_message("Hi"),
+        call_message("1", "2"),
+        result_message("2"),
+        result_message("1"),
+        assistant_message("Done"),
+    ]
     assert repair_history(history) == history
 
 
 def test_a_missing_result_is_told_as_such() -> None:
-    repaired = repair_history([user_message("Hi"), call("1", "2"), result("1"), user_message("?")])
+    repaired = repair_history([user_message("Hi"), call_message("1", "2"), result_message("1"), user_message("?")])
     assert outline(repaired) == ["u", "a12", "t1", "t2!", "u"]
     assert repaired[3].content == INTERRUPTED
     assert repaired[3].name == "look"
 
 
 def test_a_late_result_is_moved_to_its_call() -> None:
-    repaired = repair_history([call("1"), user_message("?"), result("1", "late")])
+    repaired = repair_history([call_message("1"), user_message("?"), result_message("1", "late")])
     assert outline(repaired) == ["a1", "t1", "u"]
     assert repaired[1].content == "late"
 
 
 def test_a_second_result_is_dropped_and_a_lost_one_becomes_a_note() -> None:
-    repaired = repair_history([result("0", "old"), call("1"), result("1", "first"), result("1", "second")])
+    repaired = repair_history(
+        [result_message("0", "old"), call_message("1"), result_message("1", "first"), result_message("1", "second")]
+    )
     assert outline(repaired) == ["u", "a1", "t1"]
     assert "old" in repaired[0].content
     assert repaired[2].content == "first"
 
 
 def test_ids_used_again_belong_to_the_nearest_call() -> None:
-    history = [call("1"), user_message("?"), call("1"), result("1", "second")]
+    history = [call_message("1"), user_message("?"), call_message("1"), result_message("1", "second")]
     repaired = repair_history(history)
     assert outline(repaired) == ["a1", "t1!", "u", "a1", "t1"]
     assert repaired[-1].content == "second"
 
 
 def test_one_id_twice_in_one_reply_is_one_call() -> None:
-    assert outline(repair_history([call("1", "1"), result("1")])) == ["a1", "t1"]
+    assert outline(repair_history([call_message("1", "1"), result_message("1")])) == ["a1", "t1"]
 
 
 def test_open_calls_are_those_at_the_end_only() -> None:
-    assert [c.id for c in pending_calls([call("1", "2"), result("1")])] == ["2"]
-    assert pending_calls([call("1"), user_message("?")]) == ()
+    assert [c.id for c in pending_calls([call_message("1", "2"), result_message("1")])] == ["2"]
+    assert pending_calls([call_message("1"), user_message("?")]) == ()
     assert pending_calls([]) == ()
 
 
@@ -79,8 +87,8 @@ ids = st.sampled_from(["1", "2", "3"])
 messages = st.one_of(
     st.text(max_size=3).map(user_message),
     st.text(max_size=3).map(assistant_message),
-    st.lists(ids, min_size=1, max_size=3).map(lambda found: call(*found)),
-    st.tuples(ids, st.uuids()).map(lambda pair: result(pair[0], str(pair[1]))),
+    st.lists(ids, min_size=1, max_size=3).map(lambda found: call_message(*found)),
+    st.tuples(ids, st.uuids()).map(lambda pair: result_message(pair[0], str(pair[1]))),
 )
 
 
@@ -93,10 +101,10 @@ def test_every_history_becomes_sound_and_repairing_again_changes_nothing(history
 
 @given(st.lists(messages, max_size=12))
 def test_what_people_and_models_said_stays_in_order(history: list[Message]) -> None:
-    def said(found: list[Message]) -> list[str]:
+    def user_texts(found: list[Message]) -> list[str]:
         return [message_text(m) for m in found if m.role != "tool" and not message_text(m).startswith("[Result of")]
 
-    assert said(repair_history(history)) == said(history)
+    assert user_texts(repair_history(history)) == user_texts(history)
 
 
 @given(st.lists(messages, max_size=12))

@@ -124,12 +124,12 @@ async def test_the_four_doors_agree() -> None:
 
 
 async def test_calls_of_one_reply_run_at_the_same_time() -> None:
-    running, most = 0, 0
+    running, peak = 0, 0
 
     async def work(n: int) -> int:
-        nonlocal running, most
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         await asyncio.sleep(0.01)
         running -= 1
         return n
@@ -137,7 +137,7 @@ async def test_calls_of_one_reply_run_at_the_same_time() -> None:
     many = [ToolCall(f"c{n}", "work", {"n": n}) for n in range(5)]
     with ScriptedModel([calls(*many), says("done")]) as model:
         result = await run_loop(ChatOptions(model=model, tools=[work]), "Go")
-    assert most == 5
+    assert peak == 5
     assert [message.content for message in result.messages[2:7]] == ["0", "1", "2", "3", "4"]
 
 
@@ -276,7 +276,7 @@ class Shop:
         self.tools: list[Any] = [refund, look]
 
 
-WANTED = [
+CALLS = [
     ToolCall("a", "look", {"order": "7"}),
     ToolCall("b", "refund", {"order": "7"}),
     ToolCall("c", "refund", {"order": "8"}),
@@ -285,18 +285,18 @@ WANTED = [
 
 async def test_a_tool_that_needs_approval_stops_the_loop_and_nothing_runs_twice() -> None:
     shop = Shop()
-    with ScriptedModel([calls(*WANTED, saying="One moment."), says("Done.", expect="Too much")]) as model:
+    with ScriptedModel([calls(*CALLS, saying="One moment."), says("Done.", expect="Too much")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
         first = await run_loop(opts, "Refund 7 and 8")
-        assert (first.stop_reason, first.pending, first.text) == ("approval", tuple(WANTED[1:]), "One moment.")
+        assert (first.stop_reason, first.pending, first.text) == ("approval", tuple(CALLS[1:]), "One moment.")
         assert shop.done == ["look 7"]
 
         # Still undecided: the model is not asked, and nothing runs.
-        again = await run_loop_messages(opts, first.messages)
-        assert again.pending == first.pending
+        repeated = await run_loop_messages(opts, first.messages)
+        assert repeated.pending == first.pending
 
         half = await run_loop_messages(opts, first.messages, approvals={"b": True})
-        assert half.pending == (WANTED[2],)
+        assert half.pending == (CALLS[2],)
         assert shop.done == ["look 7", "refund 7"]
 
         finished = await run_loop_messages(opts, half.messages, approvals={"b": True, "c": Approval(False, "Too much")})
@@ -309,7 +309,7 @@ async def test_a_tool_that_needs_approval_stops_the_loop_and_nothing_runs_twice(
 
 async def test_approving_works_while_streaming_and_may_change_the_input() -> None:
     shop = Shop()
-    with ScriptedModel([calls(WANTED[1]), says("Done.")]) as model:
+    with ScriptedModel([calls(CALLS[1]), says("Done.")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
         pending = (await collect(opts, "Refund 7"))[-1]
         assert pending.stop_reason == "approval"
@@ -320,7 +320,7 @@ async def test_approving_works_while_streaming_and_may_change_the_input() -> Non
 
 async def test_a_new_question_instead_of_a_decision_leaves_the_call_undone() -> None:
     shop = Shop()
-    with ScriptedModel([calls(WANTED[1]), says("All right.")]) as model:
+    with ScriptedModel([calls(CALLS[1]), says("All right.")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
         pending = await run_loop(opts, "Refund 7")
         result = await run_loop_messages(opts, [*pending.messages, user_message("Never mind")])
@@ -367,12 +367,12 @@ async def test_a_token_counter_of_ones_own_and_the_window_less_the_output_cap() 
 
 async def test_steps_and_deltas_are_events_of_the_run() -> None:
     seen: list[events.RunEvent] = []
-    for door in ("callback", "iterator"):
+    for source in ("callback", "iterator"):
         with ScriptedModel([calls("add", x=1, y=2), says("3")]) as model, events.listen(seen.append):
             opts = ChatOptions(
                 model=model, tools=[add], emit_steps=True, emit_stream_deltas=True, delta_data_type="my:delta"
             )
-            if door == "callback":
+            if source == "callback":
                 await run_loop_stream(opts, "1 + 2?")
             else:
                 await collect(opts, "1 + 2?")
@@ -644,19 +644,19 @@ async def test_a_stream_function_may_call_back_from_a_thread() -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_usage_may_be_a_mapping_wherever_it_comes_from(streaming: bool) -> None:
-    counted: Any = {"prompt_tokens": 1, "completion_tokens": 2}
+    usage: Any = {"prompt_tokens": 1, "completion_tokens": 2}
 
     async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
         if messages[-1].role == "user":
             on_delta(ToolUseStart("c", "look"))
-        on_delta(StreamStop("end_turn", counted))
+        on_delta(StreamStop("end_turn", usage))
 
     async def look() -> str:
         return "ok"
 
     def answer(request: Any) -> ChatReply:
-        wanted = () if request.messages[-1].role == "tool" else (ToolCall("c", "look"),)
-        return ChatReply(text="x", tool_calls=wanted, usage=counted)
+        tool_calls = () if request.messages[-1].role == "tool" else (ToolCall("c", "look"),)
+        return ChatReply(text="x", tool_calls=tool_calls, usage=usage)
 
     run = run_loop_stream if streaming else run_loop
     for opts in (
@@ -669,7 +669,7 @@ async def test_usage_may_be_a_mapping_wherever_it_comes_from(streaming: bool) ->
 @pytest.mark.parametrize(
     "shape",
     [
-        lambda model, prompt, system=None, **more: f"{prompt}|{system}",
+        lambda model, prompt, system=None, **options: f"{prompt}|{system}",
         lambda model, prompt, system=None, temperature=0: f"{prompt}|{system}",
         functools.partial(lambda prefix, model, prompt, system: f"{prompt}|{system}", "x"),
     ],
@@ -680,7 +680,7 @@ async def test_the_legacy_shape_is_known_by_its_prompt(shape: Any) -> None:
 
 async def test_messages_and_decisions_may_be_mappings() -> None:
     shop = Shop()
-    with ScriptedModel([calls(WANTED[1]), says("No.", expect="Too much")]) as model:
+    with ScriptedModel([calls(CALLS[1]), says("No.", expect="Too much")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
         pending = await run_loop_messages(opts, [{"role": "user", "content": "Refund 7"}])
         decision = {"approved": False, "reason": "Too much"}
@@ -692,11 +692,11 @@ async def test_messages_and_decisions_may_be_mappings() -> None:
 async def test_a_decided_call_is_a_step_and_an_event() -> None:
     shop = Shop()
     seen: list[events.RunEvent] = []
-    with ScriptedModel([calls(*WANTED[1:], saying="One moment."), says("Done.")]) as model:
+    with ScriptedModel([calls(*CALLS[1:], saying="One moment."), says("Done.")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools, emit_steps=True)
         pending = await run_loop(opts, "Refund")
-        again = await run_loop_messages(opts, pending.messages)
-        assert again.text == "One moment."
+        resumed = await run_loop_messages(opts, pending.messages)
+        assert resumed.text == "One moment."
         with events.listen(seen.append):
             result = await run_loop_messages(opts, pending.messages, approvals={"b": True, "c": Approval(False, "No")})
     assert {r.id: r.is_error for r in result.steps[0].tool_results} == {"b": False, "c": True}
@@ -712,7 +712,7 @@ async def test_arguments_that_do_not_fit_are_not_put_before_a_person() -> None:
 
 async def test_a_required_tool_that_needs_approval_is_required_once_too() -> None:
     shop = Shop()
-    with ScriptedModel([calls(WANTED[1]), says("Done.")]) as model:
+    with ScriptedModel([calls(CALLS[1]), says("Done.")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools, tool_choice="refund")
         pending = await run_loop(opts, "Refund 7")
         await run_loop_messages(opts, pending.messages, approvals={"b": True})

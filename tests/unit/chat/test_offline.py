@@ -19,7 +19,7 @@ from tellback.types.memory import TURN_CATEGORY, Atom, Category, CategoryKind, R
 STATED_AT = datetime(2026, 3, 7, tzinfo=UTC)
 
 
-def hit(text: str, score: float, category: Category = TURN_CATEGORY) -> RecallHit:
+def make_hit(text: str, score: float, category: Category = TURN_CATEGORY) -> RecallHit:
     atom = Atom(
         id=f"atom_{abs(hash(text))}",
         memory_space_id="ms_1",
@@ -33,15 +33,17 @@ def hit(text: str, score: float, category: Category = TURN_CATEGORY) -> RecallHi
     return RecallHit(atom, score)
 
 
-async def answer(text: str, *hits: RecallHit, before: tuple[str, ...] = ()) -> ChatReply:
+async def ask_offline(text: str, *hits: RecallHit, earlier: tuple[str, ...] = ()) -> ChatReply:
     context = WorkingContext("", messages=(), atoms_used=(), tokens_estimated=0, hits=hits)
-    history = [each for said in before for each in (user_message(said), assistant_message("Noted."))]
+    history = [each for text in earlier for each in (user_message(text), assistant_message("Noted."))]
     with request.bind_request(Request(conversation_id="conv_1", remembered=context)):
         return await OfflineModel().complete([*history, user_message(text)])
 
 
 async def test_a_question_is_answered_with_what_is_remembered_numbered_and_dated() -> None:
-    reply = await answer("Where do I live?", hit("User: I moved to Lisbon.", 0.6), hit("Ana: So did I.", 0.4))
+    reply = await ask_offline(
+        "Where do I live?", make_hit("User: I moved to Lisbon.", 0.6), make_hit("Ana: So did I.", 0.4)
+    )
     assert reply.text.startswith(
         'From memory, word for word:\n[1] "I moved to Lisbon." (you, 7 March 2026)\n[2] "So did I." (Ana, 7 March 2026)'
     )
@@ -49,37 +51,41 @@ async def test_a_question_is_answered_with_what_is_remembered_numbered_and_dated
 
 
 async def test_a_colon_in_a_fact_names_nobody() -> None:
-    fact = hit("Maya's diet: vegetarian", 0.6, Category("food", CategoryKind.FACT))
-    assert '[1] "Maya\'s diet: vegetarian" (7 March 2026)' in (await answer("What do I eat?", fact)).text
+    fact = make_hit("Maya's diet: vegetarian", 0.6, Category("food", CategoryKind.FACT))
+    assert '[1] "Maya\'s diet: vegetarian" (7 March 2026)' in (await ask_offline("What do I eat?", fact)).text
 
 
 async def test_which_memories_are_quoted_can_be_told_from_the_reply() -> None:
-    sure = hit("User: I moved to Lisbon.", 0.6)
-    assert (await answer("Where do I live?", sure)).raw == {"cited": [sure.atom.id]}
+    sure = make_hit("User: I moved to Lisbon.", 0.6)
+    assert (await ask_offline("Where do I live?", sure)).raw == {"cited": [sure.atom.id]}
 
 
 async def test_what_is_weak_is_not_presented_as_known() -> None:
-    reply = await answer("What is the capital of France?", hit("User: I moved to Lisbon.", 0.06))
+    reply = await ask_offline("What is the capital of France?", make_hit("User: I moved to Lisbon.", 0.06))
     assert reply.text.startswith("I am not sure that I know. What comes closest in memory:")
 
 
 async def test_hits_far_behind_the_best_one_are_left_out() -> None:
-    reply = await answer("Where do I live?", hit("User: I moved to Lisbon.", 0.6), hit("User: I like trains.", 0.1))
+    reply = await ask_offline(
+        "Where do I live?", make_hit("User: I moved to Lisbon.", 0.6), make_hit("User: I like trains.", 0.1)
+    )
     assert "trains" not in reply.text
 
 
 async def test_what_was_only_asked_before_is_no_answer() -> None:
-    reply = await answer("What is Ana allergic to?", hit("User: What is Ana allergic to?", 0.9))
+    reply = await ask_offline("What is Ana allergic to?", make_hit("User: What is Ana allergic to?", 0.9))
     assert reply.text.startswith(NOTHING_REMEMBERED)
 
 
 async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() -> None:
-    assert (await answer("I like trains.", hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
-    assert "I moved to Lisbon." in (await answer("Lisbon is hot.", hit("User: I moved to Lisbon.", 0.4))).text
+    assert (await ask_offline("I like trains.", make_hit("User: I moved to Lisbon.", 0.06))).text.startswith(
+        STORED_FOR_MEMORY
+    )
+    assert "I moved to Lisbon." in (await ask_offline("Lisbon is hot.", make_hit("User: I moved to Lisbon.", 0.4))).text
 
 
 @pytest.mark.parametrize(
-    "told",
+    "statement",
     [
         "Remember that I am allergic to nuts.",
         "Do not call me on Sundays",
@@ -90,12 +96,12 @@ async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() 
         "",
     ],
 )
-async def test_what_is_told_is_not_taken_for_a_question(told: str) -> None:
-    assert (await answer(told, hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
+async def test_what_is_told_is_not_taken_for_a_question(statement: str) -> None:
+    assert (await ask_offline(statement, make_hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "question",
     [
         "where do i live",
         "do i live in Lisbon",
@@ -105,22 +111,22 @@ async def test_what_is_told_is_not_taken_for_a_question(told: str) -> None:
         "I forgot. Where?",
     ],
 )
-async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_languages(asked: str) -> None:
-    assert "I moved to Lisbon." in (await answer(asked, hit("User: I moved to Lisbon.", 0.06))).text
-    assert (await answer(asked)).text.startswith(NOTHING_REMEMBERED)
+async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_languages(question: str) -> None:
+    assert "I moved to Lisbon." in (await ask_offline(question, make_hit("User: I moved to Lisbon.", 0.06))).text
+    assert (await ask_offline(question)).text.startswith(NOTHING_REMEMBERED)
 
 
 @pytest.mark.parametrize(
-    "asked", ["User: what am i allergic to", "Ana: Tell me. What is it?", "User: それは何ですか\uff1f"]
+    "question", ["User: what am i allergic to", "Ana: Tell me. What is it?", "User: それは何ですか\uff1f"]
 )
-async def test_what_was_asked_in_any_way_is_no_answer(asked: str) -> None:
-    assert (await answer("What is Ana allergic to?", hit(asked, 0.9))).text.startswith(NOTHING_REMEMBERED)
+async def test_what_was_asked_in_any_way_is_no_answer(question: str) -> None:
+    assert (await ask_offline("What is Ana allergic to?", make_hit(question, 0.9))).text.startswith(NOTHING_REMEMBERED)
 
 
 async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
     statement = "Remember that Ana is allergic to nuts. Did you know that?"
-    assert statement in (await answer("What is Ana allergic to?", hit(f"User: {statement}", 0.9))).text
-    assert statement in (await answer("What is Ana allergic to?", before=(statement,))).text
+    assert statement in (await ask_offline("What is Ana allergic to?", make_hit(f"User: {statement}", 0.9))).text
+    assert statement in (await ask_offline("What is Ana allergic to?", earlier=(statement,))).text
 
 
 async def test_only_what_is_kept_is_said_to_be() -> None:
@@ -131,14 +137,16 @@ async def test_only_what_is_kept_is_said_to_be() -> None:
 
 
 async def test_what_was_said_in_the_same_conversation_is_quoted_too() -> None:
-    reply = await answer("What is Ana allergic to?", before=("My sister Ana is allergic to nuts.", "I like trains."))
+    reply = await ask_offline(
+        "What is Ana allergic to?", earlier=("My sister Ana is allergic to nuts.", "I like trains.")
+    )
     assert reply.text.startswith('Earlier in this conversation you said: "My sister Ana is allergic to nuts."')
     assert "trains" not in reply.text
 
 
 async def test_how_to_set_a_model_up_is_said_once_in_a_conversation() -> None:
-    assert SETUP_HINT in (await answer("Hello!")).text
-    assert SETUP_HINT not in (await answer("Hello!", before=("Hi.",))).text
+    assert SETUP_HINT in (await ask_offline("Hello!")).text
+    assert SETUP_HINT not in (await ask_offline("Hello!", earlier=("Hi.",))).text
 
 
 async def test_it_streams_word_by_word_and_says_the_same() -> None:
@@ -211,12 +219,12 @@ async def test_concurrent_turns_quote_their_own_users_memories() -> None:
     async with Tellback(":memory:") as rc:
         names = [f"user{number}" for number in range(8)]
 
-        async def remembered(name: str) -> str:
+        async def recalled_answer(name: str) -> str:
             user = rc.user(name)
             reply = await user.chat(f"My secret word is zebra{name}.")
             await user.conversations.close(str(reply.conversation_id))
             return (await user.chat("What is my secret word?")).text
 
-        for name, text in zip(names, await asyncio.gather(*map(remembered, names)), strict=True):
+        for name, text in zip(names, await asyncio.gather(*map(recalled_answer, names)), strict=True):
             assert f"zebra{name}." in text
             assert not any(f"zebra{other}." in text for other in names if other != name)

@@ -63,12 +63,12 @@ async def shout(model: str, messages: Any, system: Any, tools: Any) -> str:
     return f"{model}: {messages[-1].content.upper()}"
 
 
-MINE = ProviderRegistration("mine", prefix_detector("gpt-", "mine-"), "Mine", chat_fn=shout)
+OWN_PROVIDER = ProviderRegistration("mine", prefix_detector("gpt-", "mine-"), "Mine", chat_fn=shout)
 
 
 async def test_later_entries_win_over_earlier_ones() -> None:
-    opts = ChatOptions(model="gpt-5", providers=with_providers([MINE]))
-    assert resolve_registration(opts) is MINE
+    opts = ChatOptions(model="gpt-5", providers=with_providers([OWN_PROVIDER]))
+    assert resolve_registration(opts) is OWN_PROVIDER
     assert str(await run_loop(opts, "hi")) == "gpt-5: HI"
     assert resolve_registration(ChatOptions(model="gpt-5")).variant == "openai"
 
@@ -91,7 +91,7 @@ def several() -> list[ProviderRegistration]:
 
 
 async def test_other_packages_register_by_entry_point(plugins: Any) -> None:
-    plugins(f"{__name__}:MINE", f"{__name__}:several")
+    plugins(f"{__name__}:OWN_PROVIDER", f"{__name__}:several")
     assert detect_provider("mine-1") == "mine"
     assert detect_provider("other-1") == "other"
     assert provider_name("other") == "Other"
@@ -99,7 +99,7 @@ async def test_other_packages_register_by_entry_point(plugins: Any) -> None:
 
 
 def test_a_broken_plugin_takes_nobody_down_and_is_named(plugins: Any, caplog: pytest.LogCaptureFixture) -> None:
-    plugins("no_such_module_anywhere:thing", f"{__name__}:MINE")
+    plugins("no_such_module_anywhere:thing", f"{__name__}:OWN_PROVIDER")
     assert detect_provider("mine-1") == "mine"
     assert "plugin0" in caplog.text
     with pytest.raises(UnknownModelError, match="failed to load: plugin0"):
@@ -123,9 +123,9 @@ async def test_replacing_one_function_of_a_provider_is_respected() -> None:
     entry = resolve_registration(ChatOptions(model="gpt-5"))
     opts = ChatOptions(model="gpt-5", providers=[replace(entry, chat_fn=shout)])
     assert str(await run_loop(opts, "hi")) == "gpt-5: HI"
-    mine = ProviderRegistration("mine", prefix_detector("mine-"), "Mine", meta=None)  # type: ignore[arg-type]
+    provider = ProviderRegistration("mine", prefix_detector("mine-"), "Mine", meta=None)  # type: ignore[arg-type]
     with pytest.raises(UnknownModelError, match="Mine"):
-        resolve_registration(ChatOptions(model="llama-99", providers=[mine]))
+        resolve_registration(ChatOptions(model="llama-99", providers=[provider]))
 
 
 def test_a_model_object_by_name() -> None:

@@ -31,9 +31,9 @@ def cli() -> Cli:
     runner = CliRunner()
 
     def run(*arguments: str, input: str | None = None, code: int = 0) -> Result:
-        done = runner.invoke(app, list(arguments), input=input, catch_exceptions=False)
-        assert done.exit_code == code, (done.exit_code, done.stdout, done.stderr)
-        return done
+        result = runner.invoke(app, list(arguments), input=input, catch_exceptions=False)
+        assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+        return result
 
     return run
 
@@ -53,9 +53,9 @@ def error_output(cli: Cli) -> Callable[..., str]:
     """Runs a command that fails; gives the one sentence it says, without a word on standard output."""
 
     def run(*arguments: str, input: str | None = None, code: int = 2) -> str:
-        done = cli(*arguments, input=input, code=code)
-        assert done.stdout == ""
-        assert "Traceback" not in done.stderr
-        return " ".join(done.stderr.split())
+        result = cli(*arguments, input=input, code=code)
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+        return " ".join(result.stderr.split())
 
     return run

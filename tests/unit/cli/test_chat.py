@@ -44,8 +44,8 @@ def test_a_message_is_answered_from_memory_without_a_model(cli: Cli, as_json: Js
 
 
 def test_each_line_of_the_input_is_a_message_and_each_answer_a_line_of_json(cli: Cli) -> None:
-    done = cli("chat", "--json", input="I sing.\n\nI also dance.\n")
-    first, second = map(json.loads, done.stdout.splitlines())
+    result = cli("chat", "--json", input="I sing.\n\nI also dance.\n")
+    first, second = map(json.loads, result.stdout.splitlines())
     assert first["conversation_id"] == second["conversation_id"]
     assert first["text"]
 
@@ -59,11 +59,12 @@ def test_all_of_the_input_may_be_one_message(cli: Cli, as_json: Json) -> None:
 
 def test_a_chat_goes_on_with_the_open_conversation_unless_told_otherwise(cli: Cli, as_json: Json) -> None:
     ids = [
-        json.loads(cli("chat", "Hi.", "--json", *more).stdout)["conversation_id"] for more in ((), (), ("--new",), ())
+        json.loads(cli("chat", "Hi.", "--json", *options).stdout)["conversation_id"]
+        for options in ((), (), ("--new",), ())
     ]
     assert ids[0] == ids[1] != ids[2] == ids[3]
-    again = json.loads(cli("chat", "Hi.", "--json", "--conversation", ids[2]).stdout)
-    assert again["conversation_id"] == ids[2]
+    reply = json.loads(cli("chat", "Hi.", "--json", "--conversation", ids[2]).stdout)
+    assert reply["conversation_id"] == ids[2]
     assert "is closed" in cli("chat", "Hi.", "--conversation", ids[0], code=2).stderr
 
 
@@ -112,13 +113,13 @@ def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pyte
     with open_repl(model, typist) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=False)
         chat.run()
-    shown = capsys.readouterr().out
-    assert "Nothing was answered yet." in shown
-    assert "Nothing is remembered yet" in shown
-    assert "I see." in shown
-    assert "Closed: 2 memories were made of it. A new conversation begins." in shown
-    assert "You live in Lisbon." in shown
-    assert shown.count("User: I moved to Lisbon in March.") == 2
+    output = capsys.readouterr().out
+    assert "Nothing was answered yet." in output
+    assert "Nothing is remembered yet" in output
+    assert "I see." in output
+    assert "Closed: 2 memories were made of it. A new conversation begins." in output
+    assert "You live in Lisbon." in output
+    assert output.count("User: I moved to Lisbon in March.") == 2
 
 
 def test_memories_that_cannot_be_made_keep_nobody_waiting(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,12 +138,12 @@ def test_why_tells_memories_scores_citations_and_tokens(
     with open_repl(ScriptedModel([says("In Lisbon.", usage=usage)]), Typist("Where do I live?", "/why")) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
-    shown = capsys.readouterr().out
-    assert "In Lisbon." in shown
-    assert '1 memory was given for "Where do I live?"' in shown
-    assert "SCORE" in shown
-    assert "Maya lives in [bold]Lisbon[/bold]." in shown
-    assert "40 tokens were read and 5 written by gpt-5, 0.0123 USD." in shown
+    output = capsys.readouterr().out
+    assert "In Lisbon." in output
+    assert '1 memory was given for "Where do I live?"' in output
+    assert "SCORE" in output
+    assert "Maya lives in [bold]Lisbon[/bold]." in output
+    assert "40 tokens were read and 5 written by gpt-5, 0.0123 USD." in output
 
 
 def test_text_of_a_model_gives_the_terminal_no_orders(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,9 +158,9 @@ def test_what_was_said_before_is_shown_when_one_comes_back(capsys: pytest.Captur
         with open_repl(ScriptedModel([says("I see.")]), Typist(line)) as chat:
             chat.open_conversation(None, starts_new=False, is_quiet=False)
             chat.run()
-    shown = capsys.readouterr().out
-    assert "Going on with conv_" in shown
-    assert "you> I sing." in shown
+    output = capsys.readouterr().out
+    assert "Going on with conv_" in output
+    assert "you> I sing." in output
 
 
 def test_a_failing_provider_does_not_end_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,20 +168,20 @@ def test_a_failing_provider_does_not_end_the_chat(capsys: pytest.CaptureFixture[
     with open_repl(ScriptedModel([raises(wrong), says("Here I am.")]), Typist("Hi.", "Again.", "/nonsense")) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
-    shown = capsys.readouterr()
-    assert "Anthropic refused the API key (401)" in shown.err
-    assert "There is no /nonsense: /help lists what there is." in shown.err
-    assert "Here I am." in shown.out
+    captured = capsys.readouterr()
+    assert "Anthropic refused the API key (401)" in captured.err
+    assert "There is no /nonsense: /help lists what there is." in captured.err
+    assert "Here I am." in captured.out
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with open_repl(ScriptedModel([]), Typist("/help", "/routes", "/close", "", "/quit", "never said")) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in ("/memory", "/why", "/routes", "/close", "/new", "/quit"))
-    assert "There are no routes" in shown
-    assert "There is nothing to close" in shown
+    output = capsys.readouterr().out
+    assert all(name in output for name in ("/memory", "/why", "/routes", "/close", "/new", "/quit"))
+    assert "There are no routes" in output
+    assert "There is nothing to close" in output
 
 
 def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,9 +203,9 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixt
         chat.run()
         [conversation] = chat._loop.run(chat._user.conversations.list())
         messages = chat._loop.run(chat._user.conversations.messages(conversation.id))
-    shown = capsys.readouterr()
-    assert "The answer was stopped; your message is kept" in shown.err
-    assert "Quick." in shown.out
+    captured = capsys.readouterr()
+    assert "The answer was stopped; your message is kept" in captured.err
+    assert "Quick." in captured.out
     assert [each.text for each in messages if each.role == "user"] == ["Be slow.", "Go on."]
     assert messages[-1].text == "Quick."
 
@@ -225,12 +226,12 @@ def test_routes_show_where_the_agent_is_and_what_it_gathered(capsys: pytest.Capt
     with open_repl(model, Typist("/routes", "I want to fly.", "/routes", "/close"), route_backend(AGENT)) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
-    shown = capsys.readouterr().out
-    assert "  Book a flight (when the user wants to fly)" in shown
-    assert "Where to?" in shown
-    assert "▶ Book a flight" in shown
-    assert "▶ Ask where to" in shown
-    assert "Nothing was gathered yet." in shown
+    output = capsys.readouterr().out
+    assert "  Book a flight (when the user wants to fly)" in output
+    assert "Where to?" in output
+    assert "▶ Book a flight" in output
+    assert "▶ Ask where to" in output
+    assert "Nothing was gathered yet." in output
 
 
 def test_a_session_with_an_agent_is_taken_up_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,9 +242,9 @@ def test_a_session_with_an_agent_is_taken_up_again(capsys: pytest.CaptureFixture
     with open_repl(ScriptedModel([]), Typist("/routes"), route_backend(AGENT)) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=False)
         chat.run()
-    shown = capsys.readouterr().out
-    assert "you> I want to fly." in shown
-    assert "▶ Ask where to" in shown
+    output = capsys.readouterr().out
+    assert "you> I want to fly." in output
+    assert "▶ Ask where to" in output
 
 
 @tool(requires_approval=True)
@@ -262,10 +263,10 @@ def test_a_call_that_needs_approval_is_asked_for(typed: str, reply: str, capsys:
     with open_repl(ScriptedModel([calls("pay", amount=5), says(reply)]), typist, build_spec_backend) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
-    shown = capsys.readouterr()
+    captured = capsys.readouterr()
     assert 'Run pay with {"amount": 5}? [y/N] ' in typist.prompts
-    assert reply in shown.out
-    assert '→ pay {"amount"' in shown.err
+    assert reply in captured.out
+    assert '→ pay {"amount"' in captured.err
 
 
 def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,26 +284,26 @@ def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
         [closed] = chat._loop.run(chat._user.conversations.list())
-    shown = capsys.readouterr()
-    assert "Still nothing." in shown.out
-    assert '→ recallMemory {"query"' in shown.err
+    output = capsys.readouterr()
+    assert "Still nothing." in output.out
+    assert '→ recallMemory {"query"' in output.err
     assert closed.status == "closed"
     assert closed.turns == 2
 
 
 def test_arguments_of_agents_are_pairs(cli: Cli) -> None:
     Path("support.yaml").write_text("name: support\nsystemPrompt: Speak $tone.\n")
-    done = cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone", code=2)
-    assert "is no argument: write --argument name=value" in " ".join(done.stderr.replace("│", "").split())
+    result = cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone", code=2)
+    assert "is no argument: write --argument name=value" in " ".join(result.stderr.replace("│", "").split())
     assert cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone=kindly").stdout
 
 
 def test_an_agent_with_routes_asks_for_a_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cli_routes.py").write_text(AGENT.replace(', model="gpt-5"', ""))
     monkeypatch.syspath_prepend(str(tmp_path))
-    done = cli("chat", "Hi.", "--agent", "cli_routes:agent", code=2)
-    assert done.stderr.startswith("Wanda follows routes, for which it needs a model")
-    assert len(done.stderr.splitlines()) == 1
+    result = cli("chat", "Hi.", "--agent", "cli_routes:agent", code=2)
+    assert result.stderr.startswith("Wanda follows routes, for which it needs a model")
+    assert len(result.stderr.splitlines()) == 1
     monkeypatch.delitem(sys.modules, "cli_routes")
 
 

@@ -44,12 +44,12 @@ def store_conversation(*texts: str, user: str = "maya") -> str:
 
 def test_conversations_are_listed_and_shown(cli: Cli, as_json: Json) -> None:
     id = store_conversation("I moved to Lisbon.", "I sing.")
-    [listed] = as_json("conversations", "list", "--user", "maya")
-    assert (listed["id"], listed["status"], listed["last_seq"]) == (id, "open", 4)
+    [row] = as_json("conversations", "list", "--user", "maya")
+    assert (row["id"], row["status"], row["last_seq"]) == (id, "open", 4)
     assert "About [bold]Lisbon[/bold]" in cli("conversations", "list", "--user", "maya").stdout
-    shown = cli("conversations", "show", id, "--user", "maya").stdout
-    assert "I moved to Lisbon." in shown
-    assert "I see." in shown
+    output = cli("conversations", "show", id, "--user", "maya").stdout
+    assert "I moved to Lisbon." in output
+    assert "I see." in output
     last = as_json("conversations", "show", id, "--user", "maya", "-n", "2")["messages"]
     assert [each["text"] for each in last] == ["I sing.", "I see."]
     assert as_json("conversations", "list", "--user", "maya", "--status", "closed") == []
@@ -61,14 +61,14 @@ def test_closing_a_conversation_makes_memories_of_it(cli: Cli, as_json: Json) ->
     assert (closed["status"], closed["remembered"]) == ("closed", True)
     atoms = as_json("atoms", "list", "--user", "maya")
     assert "User: I moved to Lisbon." in [each["text"] for each in atoms]
-    [cited] = {each["source_conversation_id"] for each in atoms}
-    assert cited == id
-    quoted = cli("atoms", "show", atoms[-1]["id"], "--user", "maya").stdout
-    assert f'user: "I moved to Lisbon." ({id})' in quoted
+    [source_id] = {each["source_conversation_id"] for each in atoms}
+    assert source_id == id
+    output = cli("atoms", "show", atoms[-1]["id"], "--user", "maya").stdout
+    assert f'user: "I moved to Lisbon." ({id})' in output
     [job] = as_json("jobs", "list", "--user", "maya", "--status", "done")
     assert job["conversation_id"] == id
-    again = as_json("jobs", "retry", job["id"], "--user", "maya")
-    assert again["status"] == "queued"
+    retried = as_json("jobs", "retry", job["id"], "--user", "maya")
+    assert retried["status"] == "queued"
     assert as_json("jobs", "drain", "--user", "maya") == {"failed": 0}
     assert len(as_json("atoms", "list", "--user", "maya")) == len(atoms)
 
@@ -112,12 +112,12 @@ def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypat
     store_conversation("I moved \x9b31m to \u202eLisbon, olá.")
     piped = cli("export", "--user", "maya").stdout
     monkeypatch.setattr("tellback.cli.data._is_terminal", lambda: True)
-    shown = cli("export", "--user", "maya").stdout
+    output = cli("export", "--user", "maya").stdout
     assert "\x9b" in piped
-    assert "\x9b" not in shown
-    assert "\u202e" not in shown
-    assert "olá" in shown
-    assert json.loads(shown)["conversations"] == json.loads(piped)["conversations"]
+    assert "\x9b" not in output
+    assert "\u202e" not in output
+    assert "olá" in output
+    assert json.loads(output)["conversations"] == json.loads(piped)["conversations"]
 
 
 def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypa
         return StoreInfo("PostgreSQL", "postgresql://db/x", True, 1, 2)
 
     monkeypatch.setattr(diagnostics, "inspect_store", outdated_store)
-    shown = cli("doctor", "--json", "--url", "postgresql://u:secret@db/x").stdout
-    assert "tellback migrate, with the same --url" in shown
-    assert "secret" not in shown
+    output = cli("doctor", "--json", "--url", "postgresql://u:secret@db/x").stdout
+    assert "tellback migrate, with the same --url" in output
+    assert "secret" not in output
     store_conversation("I moved to Lisbon.")
     address = "sqlite:///tellback.db?timeout=secret"
     monkeypatch.setattr("tellback.cli.data.run_for_user", lambda *_: {})
@@ -137,13 +137,13 @@ def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypa
 def test_all_of_a_user_is_deleted_once_the_id_is_typed(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
     store_conversation("I moved to Lisbon.")
     store_conversation("I am Tom.", user="tom")
-    done = cli("delete", "--user", "maya", input="tom\n", code=2)
-    assert "Nothing was deleted: that was not the user's id." in done.stderr
+    result = cli("delete", "--user", "maya", input="tom\n", code=2)
+    assert "Nothing was deleted: that was not the user's id." in result.stderr
     assert "Nothing was deleted" in cli("delete", "--user", "maya", input="\n", code=2).stderr
     assert len(as_json("conversations", "list", "--user", "maya")) == 1
-    shown = cli("delete", "--user", "maya", input="maya\n").stdout
-    assert "All that was kept of maya is deleted:" in shown
-    assert "2        messages" in shown
+    output = cli("delete", "--user", "maya", input="maya\n").stdout
+    assert "All that was kept of maya is deleted:" in output
+    assert "2        messages" in output
     assert as_json("conversations", "list", "--user", "maya") == []
     assert "There was nothing of user 'maya'" in cli("delete", "--user", "maya", "--yes").stdout
     assert as_json("delete", "--user", "tom", "--yes")["conversations"] == 1
@@ -185,8 +185,8 @@ def test_a_store_is_migrated_when_asked_and_not_when_looked_at(
     with Tellback("old.db", worker=False):
         assert version_of("old.db") == old
     releases.use_version(new)
-    looked = cli("migrate", "--check", "--url", "old.db", code=1).stdout
-    assert f"has schema version {old}, and this release needs {new}" in looked
+    output = cli("migrate", "--check", "--url", "old.db", code=1).stdout
+    assert f"has schema version {old}, and this release needs {new}" in output
     found = as_json("migrate", "--check", "--url", "old.db", code=1)
     assert (found["version"], found["needed"], found["migrated_from"]) == (old, new, None)
     as_json("doctor", "--url", "old.db")

@@ -51,20 +51,20 @@ def fail(rc):
 """
 
 
-def checks(found: Any, what: str) -> list[Any]:
-    return [each for each in found["checks"] if each["what"] == what]
+def checks_named(found: Any, check_name: str) -> list[Any]:
+    return [each for each in found["checks"] if each["what"] == check_name]
 
 
 def test_the_doctor_finds_an_installation_without_a_model_well(cli: Cli, as_json: Json) -> None:
     found = as_json("doctor", "--port", "0")
     assert found["ok"] is True
-    [model] = checks(found, "model")
+    [model] = checks_named(found, "model")
     assert model["status"] == "warn"
     assert "set a provider's key" in model["to_do"]
-    [store] = checks(found, "store")
+    [store] = checks_named(found, "store")
     assert (store["status"], store["to_do"]) == ("off", "tellback chat begins it")
-    assert checks(found, "model: Anthropic")[0]["status"] == "off"
-    assert checks(found, "embedder")[0]["status"] == "ok"
+    assert checks_named(found, "model: Anthropic")[0]["status"] == "off"
+    assert checks_named(found, "embedder")[0]["status"] == "ok"
     assert "All is well." in cli("doctor", "--port", "0").stdout
     assert not Path("tellback.db").exists()
 
@@ -75,7 +75,7 @@ def test_the_doctor_counts_what_a_store_holds(as_json: Json) -> None:
             await rc.user("maya").conversations.create("chat")
 
     asyncio.run(create_store())
-    [store] = checks(as_json("doctor", "--port", "0"), "store")
+    [store] = checks_named(as_json("doctor", "--port", "0"), "store")
     assert store["status"] == "ok"
     assert "1 conversations" in store["found"]
 
@@ -83,33 +83,33 @@ def test_the_doctor_counts_what_a_store_holds(as_json: Json) -> None:
 def test_the_doctor_sees_keys_and_never_tells_them(cli: Cli, as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     found = as_json("doctor", "--port", "0")
-    assert checks(found, "model: OpenAI")[0]["status"] == "ok"
-    assert checks(found, "model")[0]["found"].startswith("gpt-5 answers")
+    assert checks_named(found, "model: OpenAI")[0]["status"] == "ok"
+    assert checks_named(found, "model")[0]["found"].startswith("gpt-5 answers")
     assert "sk-secret" not in json.dumps(found) + cli("doctor", "--port", "0").output
 
 
 def test_the_doctor_tells_what_is_half_set_up(as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLBACK_GGUF", "no-such.gguf")
-    assert checks(as_json("doctor", "--port", "0"), "model: local")[0]["status"] == "warn"
+    assert checks_named(as_json("doctor", "--port", "0"), "model: local")[0]["status"] == "warn"
 
 
 def test_the_doctor_fails_for_a_model_that_nobody_knows(as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLBACK_MODEL", "gtp-5")
-    [model] = checks(as_json("doctor", "--port", "0", code=1), "model")
+    [model] = checks_named(as_json("doctor", "--port", "0", code=1), "model")
     assert (model["status"], model["found"]) == ("fail", "gtp-5 (TELLBACK_MODEL names it)")
 
 
 def test_the_doctor_fails_for_a_file_that_is_not_ours(cli: Cli) -> None:
     Path("notes.txt").write_text("Not a database at all.")
-    shown = cli("doctor", "--url", "notes.txt", "--port", "0", code=1).stdout
-    assert "is no store of Tellback's" in shown
-    assert "1 of these will not work" in shown
+    output = cli("doctor", "--url", "notes.txt", "--port", "0", code=1).stdout
+    assert "is no store of Tellback's" in output
+    assert "1 of these will not work" in output
 
 
 def test_the_doctor_says_which_port_to_take_instead(as_json: Json) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        [found] = checks(as_json("doctor", "--port", str(port)), "port")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        [found] = checks_named(as_json("doctor", "--port", str(port)), "port")
     assert (found["status"], found["to_do"]) == ("warn", f"tellback serve --port {port + 1}")
 
 
@@ -123,8 +123,8 @@ def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: lines)
     assert diagnostics.packages_by_extra() == {"cli": ["rich"], "console": ["no-such-package"]}
-    there, lacking, console = diagnostics._check_extras()
-    assert (there.status, there.found) == ("ok", "cli")
+    installed, lacking, console = diagnostics._check_extras()
+    assert (installed.status, installed.found) == ("ok", "cli")
     assert (lacking.status, lacking.found) == ("off", "not installed: console")
     assert (console.status, console.to_do) == ("warn", "pip install 'tellback[console]'")
 
@@ -162,17 +162,17 @@ def test_agents_in_files_are_summed_up_or_told_where_they_are_wrong(cli: Cli, as
     assert found["tools"] == [{"name": "recall", "type": "RECALL_BY_TOPIC"}]
     assert "recall (RECALL_BY_TOPIC)" in cli("agents", "check", "support.yaml").stdout
     Path("wrong.json").write_text('{"name": "x", "toolz": []}')
-    done = cli("agents", "check", "support.yaml", "wrong.json", code=1)
-    assert "support.yaml: support" in done.stdout
-    assert "wrong.json: Agent 'x', at toolz" in done.stderr
+    result = cli("agents", "check", "support.yaml", "wrong.json", code=1)
+    assert "support.yaml: support" in result.stdout
+    assert "wrong.json: Agent 'x', at toolz" in result.stderr
     assert [each["ok"] for each in as_json("agents", "check", ".", code=1)] == [True, False]
     assert "no routes to draw" in cli("agents", "check", "support.yaml", "--mermaid").stderr
 
 
 def test_agents_of_modules_are_summed_up_or_told_where_they_are_wrong(cli: Cli, as_json: Json, booking: str) -> None:
-    shown = cli("agents", "check", f"{booking}:agent").stdout
-    assert "Book a flight when the user wants to fly" in shown
-    assert "Ask where to (gathers to)" in shown
+    output = cli("agents", "check", f"{booking}:agent").stdout
+    assert "Book a flight when the user wants to fly" in output
+    assert "Ask where to (gathers to)" in output
     [found] = as_json("agents", "check", f"{booking}:agent", "--mermaid")
     assert [route["title"] for route in found["routes"]] == ["Book a flight"]
     assert found["mermaid"].startswith("flowchart TD")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.test_diagnostics import AGENT
-from tests.unit.cli.test_memory import people
+from tests.unit.cli.test_memory import add_people
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +31,13 @@ def test_every_line_of_the_page_can_be_typed(
     (tmp_path / "my_app" / "booking.py").write_text(AGENT.replace('"gpt-5"', SCRIPT))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("tellback.cli.maintenance.INTERPRETER_STARTS", 1)
-    people("Lena", "Helena")
+    add_people("Lena", "Helena")
     for line in TYPED:
         for kind, listing in (("conv_…", "conversations"), ("atom_…", "atoms")):
             if kind in line:
                 line = line.replace(kind, as_json(listing, "list", "--user", "maya")[0]["id"], 1)
         answer = "Hello!\n" if line.startswith("chat") else None
-        done = cli(*shlex.split(line), input=answer)
-        assert "Traceback" not in done.output, line
+        result = cli(*shlex.split(line), input=answer)
+        assert "Traceback" not in result.output, line
         sys.modules.pop("my_app.booking", None)
     assert len(TYPED) > 30

@@ -41,8 +41,8 @@ READING = (
 def test_a_store_that_is_not_there_is_not_made_by_looking(
     arguments: list[str], error_output: ErrorOutput, tmp_path: Path
 ) -> None:
-    shown = error_output(*arguments, "--url", "telback.db")
-    assert shown.startswith("There is no store at telback.db: name another with --url or TELLBACK_URL")
+    output = error_output(*arguments, "--url", "telback.db")
+    assert output.startswith("There is no store at telback.db: name another with --url or TELLBACK_URL")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,9 +74,9 @@ def test_a_damaged_store_is_told_as_such(error_output: ErrorOutput, as_json: Cal
     content = bytearray(Path("tellback.db").read_bytes())
     content[4096:] = b"\x5a" * (len(content) - 4096)
     Path("tellback.db").write_bytes(content)
-    shown = error_output("chat", "Hi")
-    assert shown.startswith("tellback.db is not a sound SQLite database")
-    assert "Restore it from a backup" in shown
+    output = error_output("chat", "Hi")
+    assert output.startswith("tellback.db is not a sound SQLite database")
+    assert "Restore it from a backup" in output
     [store] = [each for each in as_json("doctor", code=1)["checks"] if each["what"] == "store"]
     assert store["status"] == "fail"
 
@@ -118,18 +118,18 @@ def test_a_place_where_nothing_can_be_made_is_told(error_output: ErrorOutput) ->
     ],
 )
 def test_wrong_names_are_told(arguments: list[str], words: str, error_output: ErrorOutput) -> None:
-    shown = error_output(*arguments)
-    assert words in shown.replace("│ ", "").replace(" │", "")
+    output = error_output(*arguments)
+    assert words in output.replace("│ ", "").replace(" │", "")
 
 
 async def test_a_wrong_key_is_told_without_the_key(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeHttpServer(lambda _: Anthropic().failure(401, "invalid x-api-key")) as wire:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
-        done = await asyncio.to_thread(cli, "chat", "Hi", code=2)
-    assert "refused the API key (401): check it, or choose another model with --model" in done.stderr
-    assert "sk-secret" not in done.output
-    assert len(done.stderr.splitlines()) == 1
+        result = await asyncio.to_thread(cli, "chat", "Hi", code=2)
+    assert "refused the API key (401): check it, or choose another model with --model" in result.stderr
+    assert "sk-secret" not in result.output
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_an_extra_that_is_missing_is_named(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +138,8 @@ def test_an_extra_that_is_missing_is_named(error_output: ErrorOutput, monkeypatc
     for name in [each for each in sys.modules if each.startswith("tellback.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    shown = error_output("atoms", "list", "--url", "postgresql://127.0.0.1:1/none")
-    assert shown == "The PostgreSQL store needs the package 'asyncpg': pip install 'tellback[postgres]'."
+    output = error_output("atoms", "list", "--url", "postgresql://127.0.0.1:1/none")
+    assert output == "The PostgreSQL store needs the package 'asyncpg': pip install 'tellback[postgres]'."
 
 
 def test_a_provider_whose_extra_is_missing_is_named(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +149,8 @@ def test_a_provider_whose_extra_is_missing_is_named(error_output: ErrorOutput, m
     for name in [each for each in sys.modules if each.startswith("tellback.chat.providers.anthropic")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "anthropic", None)
-    shown = error_output("chat", "Hi", "--model", "claude-sonnet-5")
-    assert "pip install 'tellback[anthropic]'" in shown
+    output = error_output("chat", "Hi", "--model", "claude-sonnet-5")
+    assert "pip install 'tellback[anthropic]'" in output
 
 
 def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,8 +164,8 @@ def test_a_terminal_that_cannot_show_a_character_is_shown_its_code(cli: Cli, mon
     narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     monkeypatch.setattr(sys, "stdout", narrow)
     monkeypatch.setattr(sys, "argv", ["tellback", "atoms", "list"])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exited:
         main()
-    assert ended.value.code == 0
+    assert exited.value.code == 0
     narrow.flush()
     assert b"S\xe3o Paulo \\u6771\\u4eac." in narrow.buffer.getvalue()

@@ -17,16 +17,16 @@ from tests.unit.cli.conftest import Cli
 PRINTS_NO_DATA = {"serve", "mcp", "worker", "demo"}
 
 
-def commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+def iter_commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by the words one types."""
     for name, each in getattr(command, "commands", {}).items():
         if hasattr(each, "commands"):
-            yield from commands(each, *path, name)
+            yield from iter_commands(each, *path, name)
         else:
             yield " ".join((*path, name)), each
 
 
-ALL = dict(commands(get_command(app)))
+ALL = dict(iter_commands(get_command(app)))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -63,15 +63,15 @@ def test_what_is_typed_in_examples_is_taken(cli: Cli) -> None:
 
 
 def test_help_groups_the_commands(cli: Cli) -> None:
-    shown = cli("--help").stdout
+    output = cli("--help").stdout
     for panel in ("Talk", "Memory", "What is kept", "Run", "Look and check"):
-        assert panel in shown
-    assert "tellback chat" in shown
+        assert panel in output
+    assert "tellback chat" in output
 
 
 def test_a_groups_help_lists_its_commands(cli: Cli) -> None:
-    shown = cli("atoms", "--help").stdout
-    assert all(name in shown for name in ("list", "show", "add", "supersede", "archive"))
+    output = cli("atoms", "--help").stdout
+    assert all(name in output for name in ("list", "show", "add", "supersede", "archive"))
 
 
 def test_the_version_is_told(cli: Cli) -> None:
@@ -85,11 +85,11 @@ def test_help_loads_no_server_no_arrays_and_no_sdk() -> None:
         f"sys.exit(', '.join(name for name in {heavy} if name in sys.modules) or 0)"
     )
     env = {**os.environ, "PYTHONWARNINGS": "error"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False, env=env
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert "tellback" in done.stdout
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    assert "tellback" in result.stdout
 
 
 def test_names_of_commands_do_not_clash() -> None:

@@ -37,22 +37,22 @@ def test_an_export_is_imported_once(export: Path) -> None:
     assert first.exit_code == 0, first.output
     assert first.stdout == ("3 chats with 3 messages imported.\nSkipped 1: nothing was said in it.\n3 memories made.\n")
     assert "kept word for word" in first.stderr
-    again = json.loads(run("export.zip", "--user", "maya", "--json").stdout)
-    assert (again["chats"], again["already_there"], again["format"]) == (0, 3, "chatgpt")
+    repeated = json.loads(run("export.zip", "--user", "maya", "--json").stdout)
+    assert (repeated["chats"], repeated["already_there"], repeated["format"]) == (0, 3, "chatgpt")
 
 
 def test_a_dry_run_makes_no_file(export: Path) -> None:
-    done = run("export.zip", "--dry-run", "--since", "2024", "--limit", "2")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("2 chats with 2 messages would be imported.\n")
-    assert "Skipped 1: the limit was reached." in done.stdout
+    result = run("export.zip", "--dry-run", "--since", "2024", "--limit", "2")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("2 chats with 2 messages would be imported.\n")
+    assert "Skipped 1: the limit was reached." in result.stdout
     assert not Path("tellback.db").exists()
 
 
 def test_without_memories_no_model_is_looked_for(export: Path) -> None:
-    done = run("export.zip", "--no-extract", "--model", "no-such-model", "--json")
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["memories"] == 0
+    result = run("export.zip", "--no-extract", "--model", "no-such-model", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["memories"] == 0
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_without_memories_no_model_is_looked_for(export: Path) -> None:
     ],
 )
 def test_mistakes_are_told_in_a_sentence(export: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    done = run(*arguments)
-    assert done.exit_code == 2
-    assert sentence in " ".join(done.output.replace("│", " ").split())
-    assert "Traceback" not in done.output
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.output.replace("│", " ").split())
+    assert "Traceback" not in result.output
 
 
 def test_ctrl_c_says_how_to_go_on(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def interrupted(*arguments: Any, **more: Any) -> None:
+    async def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(importers, "import_chats", interrupted)
-    done = run("export.zip")
-    assert done.exit_code == 130
-    assert done.stderr.endswith("What was imported is kept; the same command goes on where this one ended.\n")
+    result = run("export.zip")
+    assert result.exit_code == 130
+    assert result.stderr.endswith("What was imported is kept; the same command goes on where this one ended.\n")

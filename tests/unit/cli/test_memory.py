@@ -17,12 +17,12 @@ Json = Callable[..., Any]
 ErrorOutput = Callable[..., str]
 
 
-def remember(as_json: Json, text: str, *more: str) -> dict[str, Any]:
-    found: dict[str, Any] = as_json("atoms", "add", text, "--user", "maya", *more)
+def remember(as_json: Json, text: str, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = as_json("atoms", "add", text, "--user", "maya", *options)
     return found
 
 
-def people(*names: str) -> list[str]:
+def add_people(*names: str) -> list[str]:
     """Make entities, and a memory of each; gives their ids."""
 
     async def created() -> list[str]:
@@ -43,16 +43,16 @@ def test_what_is_added_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> 
     created = remember(as_json, "Maya is vegetarian.", "--category", "preference", "--importance", "5")
     assert created["category"] == {"name": "preference", "kind": "PREFERENCE"}
     remember(as_json, "Maya lives in Lisbon.", "--from", "2026-03")
-    listed = as_json("atoms", "list", "--user", "maya")
-    assert [each["text"] for each in listed] == ["Maya lives in Lisbon.", "Maya is vegetarian."]
-    assert listed[0]["valid_from"] == "2026-03-01T00:00:00+00:00"
+    rows = as_json("atoms", "list", "--user", "maya")
+    assert [each["text"] for each in rows] == ["Maya lives in Lisbon.", "Maya is vegetarian."]
+    assert rows[0]["valid_from"] == "2026-03-01T00:00:00+00:00"
     assert [each["text"] for each in as_json("atoms", "list", "--user", "maya", "-c", "preference")] == [
         created["text"]
     ]
 
-    shown = cli("atoms", "show", created["id"], "--user", "maya").stdout
-    assert "Maya is vegetarian." in shown
-    assert "importance" in shown
+    output = cli("atoms", "show", created["id"], "--user", "maya").stdout
+    assert "Maya is vegetarian." in output
+    assert "importance" in output
     found = as_json("recall", "what does she eat? vegetarian", "--user", "maya", "-n", "1")
     assert found["mode"] == "BY_TOPIC"
     [hit] = found["hits"]
@@ -74,8 +74,8 @@ def test_what_was_superseded_is_history(cli: Cli, as_json: Json) -> None:
     old = remember(as_json, "Maya lives in Lisbon.", "--from", "2026-03")
     new = as_json("atoms", "supersede", old["id"], "Maya lives in Porto.", "--from", "2026-09", "--user", "maya")
     assert new["supersedes"] == old["id"]
-    shown = as_json("atoms", "show", new["id"], "--user", "maya")
-    assert [each["text"] for each in shown["history"]] == ["Maya lives in Lisbon.", "Maya lives in Porto."]
+    atom = as_json("atoms", "show", new["id"], "--user", "maya")
+    assert [each["text"] for each in atom["history"]] == ["Maya lives in Lisbon.", "Maya lives in Porto."]
     assert "2026-03-01 to 2026-09-01: Maya lives in Lisbon." in cli("atoms", "show", old["id"], "-u", "maya").stdout
     assert [each["text"] for each in as_json("atoms", "list", "--user", "maya")] == ["Maya lives in Porto."]
     assert len(as_json("atoms", "list", "--user", "maya", "--all")) == 2
@@ -115,17 +115,17 @@ def test_spaces_are_made_once_and_chosen_by_name_or_id(cli: Cli, as_json: Json, 
 
 
 def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
-    lena, helen = people("Lena", "Helena")
+    lena, helen = add_people("Lena", "Helena")
     assert {each["id"] for each in as_json("entities", "list", "--user", "maya", "--type", "person")} == {lena, helen}
     assert as_json("entities", "list", "--user", "maya", "--type", "place") == []
     assert as_json("entities", "search", "helena", "--user", "maya")[0]["id"] == helen
-    shown = cli("entities", "show", "lena", "--user", "maya").stdout
-    assert "Lena plays the cello." in shown
+    output = cli("entities", "show", "lena", "--user", "maya").stdout
+    assert "Lena plays the cello." in output
     merged = as_json("entities", "merge", "Lena", helen, "--user", "maya")
     assert (merged["id"], merged["aliases"]) == (lena, ["Helena"])
     assert "Lena" in cli("entities", "list", "--user", "maya").stdout
-    about = as_json("recall", "--entity", "Helena", "--user", "maya")
-    assert {hit["atom"]["text"] for hit in about["hits"]} == {"Lena plays the cello.", "Helena plays the cello."}
+    recalled = as_json("recall", "--entity", "Helena", "--user", "maya")
+    assert {hit["atom"]["text"] for hit in recalled["hits"]} == {"Lena plays the cello.", "Helena plays the cello."}
     assert len(as_json("entities", "show", "Helena", "--user", "maya")["atoms"]) == 2
     assert "There is no entity 'Bob'" in error_output("entities", "show", "Bob", "--user", "maya")
 
@@ -133,9 +133,9 @@ def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, 
 def test_what_is_shown_from_the_store_gives_the_terminal_no_orders(cli: Cli, as_json: Json) -> None:
     created = remember(as_json, "[red]Wipe[/red] \x1b]0;owned\x07 now")
     for command in (("atoms", "list"), ("recall", "wipe"), ("timeline",), ("atoms", "show", created["id"])):
-        shown = cli(*command, "--user", "maya").stdout
-        assert "[red]Wipe[/red] \\x1b]0;owned\\x07 now" in shown
-        assert "\x1b" not in shown
+        output = cli(*command, "--user", "maya").stdout
+        assert "[red]Wipe[/red] \\x1b]0;owned\\x07 now" in output
+        assert "\x1b" not in output
         assert "\x1b" not in cli(*command, "--user", "maya", "--json").stdout
 
 
@@ -159,5 +159,5 @@ def test_mistakes_are_told_in_a_sentence(
     arguments: list[str], words: str, as_json: Json, error_output: ErrorOutput
 ) -> None:
     remember(as_json, "Maya is vegetarian.")
-    shown = error_output(*arguments, "--user", "maya")
-    assert words in shown.replace("│ ", "").replace(" │", "")
+    output = error_output(*arguments, "--user", "maya")
+    assert words in output.replace("│ ", "").replace(" │", "")

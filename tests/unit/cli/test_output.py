@@ -16,10 +16,10 @@ from tellback.types.access import Scope
 
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    shown = escape_controls(text)
-    assert not any((ord(each) < 32 and each not in "\n\t") or 127 <= ord(each) < 160 for each in shown)
-    assert not any(each in shown for each in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-    shown.encode()  # no half characters either
+    escaped = escape_controls(text)
+    assert not any((ord(each) < 32 and each not in "\n\t") or 127 <= ord(each) < 160 for each in escaped)
+    assert not any(each in escaped for each in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+    escaped.encode()  # no half characters either
 
 
 def test_ordinary_text_stays_as_it_is() -> None:
@@ -51,10 +51,10 @@ def test_a_line_is_cut_where_it_is_too_long() -> None:
 def test_brackets_are_no_markup_and_smileys_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("ID", "TEXT"), [("1", "[red]stop[/red] :smile: \x1b[31m")])
     print_pairs([("text", "[bold]x[/bold]"), ("left out", "")])
-    shown = capsys.readouterr().out
-    assert "[red]stop[/red] :smile: \\x1b[31m" in shown
-    assert "[bold]x[/bold]" in shown
-    assert "left out" not in shown
+    printed = capsys.readouterr().out
+    assert "[red]stop[/red] :smile: \\x1b[31m" in printed
+    assert "[bold]x[/bold]" in printed
+    assert "left out" not in printed
 
 
 def test_a_row_is_on_a_line_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:

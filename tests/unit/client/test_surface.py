@@ -83,7 +83,7 @@ NOT_REMOTE_ATTRIBUTES = {
 }
 
 
-def public(kind: type[Any]) -> dict[str, Any]:
+def public_methods(kind: type[Any]) -> dict[str, Any]:
     return {
         name: method
         for name, method in inspect.getmembers(kind, inspect.isfunction)
@@ -91,31 +91,31 @@ def public(kind: type[Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
-def test_every_method_is_there_with_the_same_arguments(ours: type[Any], remote: type[Any]) -> None:
-    there = public(remote)
-    for name, method in public(ours).items():
-        if f"{ours.__name__}.{name}" in NOT_REMOTE:
+@pytest.mark.parametrize(("local", "remote"), PAIRS, ids=lambda kind: kind.__name__)
+def test_every_method_is_there_with_the_same_arguments(local: type[Any], remote: type[Any]) -> None:
+    remote_methods = public_methods(remote)
+    for name, method in public_methods(local).items():
+        if f"{local.__name__}.{name}" in NOT_REMOTE:
             continue
-        assert name in there, f"{remote.__name__} has no {name}"
-        wanted = [each for each in inspect.signature(method).parameters.values() if each.name not in LOCAL_ARGUMENTS]
-        found = [*inspect.signature(there[name]).parameters.values()]
+        assert name in remote_methods, f"{remote.__name__} has no {name}"
+        expected = [each for each in inspect.signature(method).parameters.values() if each.name not in LOCAL_ARGUMENTS]
+        found = [*inspect.signature(remote_methods[name]).parameters.values()]
         assert [(each.name, each.kind, each.default) for each in found] == [
-            (each.name, each.kind, each.default) for each in wanted
+            (each.name, each.kind, each.default) for each in expected
         ], name
 
 
-@pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
-def test_what_is_awaited_here_is_awaited_there(ours: type[Any], remote: type[Any]) -> None:
-    there = public(remote)
-    for name, method in public(ours).items():
-        if name not in there:
+@pytest.mark.parametrize(("local", "remote"), PAIRS, ids=lambda kind: kind.__name__)
+def test_what_is_awaited_here_is_awaited_there(local: type[Any], remote: type[Any]) -> None:
+    remote_methods = public_methods(remote)
+    for name, method in public_methods(local).items():
+        if name not in remote_methods:
             continue
-        wanted = "awaited" if f"{ours.__name__}.{name}" in HERE_AT_ONCE else way_of(method)
-        assert (name, way_of(there[name])) == (name, wanted)
+        expected_style = "awaited" if f"{local.__name__}.{name}" in HERE_AT_ONCE else call_style(method)
+        assert (name, call_style(remote_methods[name])) == (name, expected_style)
 
 
-def way_of(method: Any) -> str:
+def call_style(method: Any) -> str:
     """Whether one awaits it, iterates over it, or has it at once."""
     if inspect.iscoroutinefunction(method):
         return "awaited"
@@ -126,16 +126,16 @@ def way_of(method: Any) -> str:
 async def test_attributes_are_there_too() -> None:
     rc, client = Tellback(":memory:"), TellbackClient("http://127.0.0.1")
     pairs: list[tuple[Any, Any]] = [(rc, client), (rc.user("maya"), client.user("maya"))]
-    for ours, remote in pairs:
-        found = {name for name in dir(ours) if not name.startswith("_")} - public(type(ours)).keys()
-        missing = {f"{type(ours).__name__}.{name}" for name in found if not hasattr(remote, name)}
-        assert missing == {name for name in NOT_REMOTE_ATTRIBUTES if name.startswith(f"{type(ours).__name__}.")}
+    for local, remote in pairs:
+        found = {name for name in dir(local) if not name.startswith("_")} - public_methods(type(local)).keys()
+        missing = {f"{type(local).__name__}.{name}" for name in found if not hasattr(remote, name)}
+        assert missing == {name for name in NOT_REMOTE_ATTRIBUTES if name.startswith(f"{type(local).__name__}.")}
     assert rc.user("maya").user_id == client.user("maya").user_id == "maya"
     assert client.user().user_id is None
     await client.close()
 
 
-@pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
-def test_what_is_there_besides_is_known(ours: type[Any], remote: type[Any]) -> None:
-    more = public(remote).keys() - public(ours).keys()
-    assert more <= WHERE_MORE.get(ours.__name__, set())
+@pytest.mark.parametrize(("local", "remote"), PAIRS, ids=lambda kind: kind.__name__)
+def test_what_is_there_besides_is_known(local: type[Any], remote: type[Any]) -> None:
+    added = public_methods(remote).keys() - public_methods(local).keys()
+    assert added <= WHERE_MORE.get(local.__name__, set())

@@ -26,7 +26,7 @@ FRAMES = strategies.builds(
 )
 
 
-def written(events: Iterable[ServerEvent], end: str) -> bytes:
+def encode_events(events: Iterable[ServerEvent], end: str) -> bytes:
     found = []
     for event in events:
         lines = [f"event: {event.event}", *(f"data: {line}" for line in event.data.split("\n"))]
@@ -34,12 +34,12 @@ def written(events: Iterable[ServerEvent], end: str) -> bytes:
     return "".join(end.join(lines) for lines in found).encode()
 
 
-async def read(*pieces: bytes) -> list[ServerEvent]:
-    async def given() -> AsyncIterator[bytes]:
+async def parse_chunks(*pieces: bytes) -> list[ServerEvent]:
+    async def chunk_stream() -> AsyncIterator[bytes]:
         for piece in pieces:
             yield piece
 
-    return [frame async for frame in parse_events(given())]
+    return [frame async for frame in parse_events(chunk_stream())]
 
 
 @given(
@@ -48,15 +48,15 @@ async def read(*pieces: bytes) -> list[ServerEvent]:
     strategies.lists(strategies.integers(0, 400), max_size=20),
 )
 async def test_any_split_gives_the_same_events(events: list[ServerEvent], end: str, cuts: list[int]) -> None:
-    whole = written(events, end)
-    places = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
-    assert await read(*(whole[a:b] for a, b in pairwise(places))) == events
-    assert await read(*(whole[at : at + 1] for at in range(len(whole)))) == events
+    encoded = encode_events(events, end)
+    places = [0, *sorted(min(cut, len(encoded)) for cut in cuts), len(encoded)]
+    assert await parse_chunks(*(encoded[a:b] for a, b in pairwise(places))) == events
+    assert await parse_chunks(*(encoded[start : start + 1] for start in range(len(encoded)))) == events
 
 
 async def test_an_event_that_is_not_whole_is_none() -> None:
-    assert await read(b"data: a\n\ndata: b\n") == [ServerEvent("message", "a")]
-    assert await read(b"data: a\r\n\r") == []
+    assert await parse_chunks(b"data: a\n\ndata: b\n") == [ServerEvent("message", "a")]
+    assert await parse_chunks(b"data: a\r\n\r") == []
 
 
 @pytest.mark.parametrize("size", [1, 7, 1_000])
@@ -66,10 +66,10 @@ async def test_an_event_that_is_too_large_is_refused_however_it_comes(
     monkeypatch.setattr(transport, "MAX_FRAME_BYTES", 50)
     small, large = b"data: " + b"x" * 44 + b"\n\n", b"data: " + b"x" * 45 + b"\n\n"
     many = small * 20
-    assert len(await read(*(many[at : at + size] for at in range(0, len(many), size)))) == 20
+    assert len(await parse_chunks(*(many[start : start + size] for start in range(0, len(many), size)))) == 20
     for wrong in (small + large, small + large[:-2]):
         with pytest.raises(RemoteError, match="more than 50 bytes"):
-            await read(*(wrong[at : at + size] for at in range(0, len(wrong), size)))
+            await parse_chunks(*(wrong[start : start + size] for start in range(0, len(wrong), size)))
 
 
 TEXTS = strategies.text(strategies.characters(exclude_categories=["Cs"]), max_size=20)
@@ -124,13 +124,13 @@ def test_an_id_that_nothing_can_have_is_unknown_without_asking(id: Any) -> None:
     assert not is_server_id(id)
 
 
-def refusing(request: httpx2.Request) -> httpx2.Response:
+def refuse_request(request: httpx2.Request) -> httpx2.Response:
     raise AssertionError(f"nothing should be sent, but {request.method} {request.url}")
 
 
 async def test_ids_that_cannot_be_are_not_found() -> None:
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
-    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse_request))
+    async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
         for id in ("a/b", "..", "open", ""):
             for get in (
@@ -150,8 +150,8 @@ async def test_ids_that_cannot_be_are_not_found() -> None:
 
 
 async def test_what_the_wire_cannot_hold_is_refused() -> None:
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
-    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse_request))
+    async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
         with pytest.raises(InvalidArgumentError, match="half a character"):
             await maya.conversations.append_user_message("conv_1", "half \ud83d")

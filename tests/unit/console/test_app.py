@@ -65,10 +65,10 @@ async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> Non
                 answer = await client.request(method, f"/console/_nicegui/{__version__}/{path}")
                 assert (answer.status_code, answer.json()["code"]) == (404, "unknown-path")
         key = await rc.keys.create("admin")
-        shown = await client.get(
+        response = await client.get(
             "/console/nowhere", headers={"Authorization": f"Bearer {key.secret}", "Accept": "text/html"}
         )
-        assert (shown.status_code, 'href="/console/"' in shown.text) == (404, True)
+        assert (response.status_code, 'href="/console/"' in response.text) == (404, True)
         assert len(Client.instances) == before
 
 

@@ -14,7 +14,7 @@ from tellback.console.chat_backends import (
     RouteChatBackend,
     SpecChatBackend,
     create_backend,
-    list_partners,
+    list_chat_agents,
 )
 from tellback.console.context import PageContext
 from tellback.console.explanation import format_cost
@@ -26,11 +26,11 @@ from tellback.server.tenant_agents import TenantAgents
 from tellback.testing import FlowModel
 from tellback.types import ChatUsage
 from tellback.types.access import ApiKeyRole
-from tests.support.travel_agents import FULL_REQUEST, TripDesk, make_flight_agent
+from tests.support.travel_agents import FULL_REQUEST, TripSetup, make_flight_agent
 
 
 def build_context(
-    rc: Tellback, role: ApiKeyRole = "admin", of: str | None = "maya", desk: Agent | None = None, **query: str
+    rc: Tellback, role: ApiKeyRole = "admin", user_id: str | None = "maya", agent: Agent | None = None, **query: str
 ) -> PageContext:
     async def holds(**_: Any) -> bool:
         return True
@@ -38,29 +38,29 @@ def build_context(
     async def count() -> None:
         return None
 
-    desk = desk or make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
-    principal = Principal("key_1", "acme", "default", role, of if role == "user" else None)
-    caller = Caller(ServerContext(rc, ServerSettings(), {desk.name: desk}), principal, of)
+    agent = agent or make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
+    principal = Principal("key_1", "acme", "default", role, user_id if role == "user" else None)
+    caller = Caller(ServerContext(rc, ServerSettings(), {agent.name: agent}), principal, user_id)
     return PageContext(caller, query, holds, count, TenantAgents())
 
 
 def test_the_example_of_an_agent_is_one() -> None:
-    made: dict[str, Any] = {}
-    exec(AGENT_EXAMPLE, made)
-    assert isinstance(made["agent"], Agent)
-    assert "Ask where to" in made["agent"].to_mermaid()
+    namespace: dict[str, Any] = {}
+    exec(AGENT_EXAMPLE, namespace)
+    assert isinstance(namespace["agent"], Agent)
+    assert "Ask where to" in namespace["agent"].to_mermaid()
 
 
 def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:
     rc = Tellback(":memory:")
-    chosen = build_context(rc, "app", None, user="noor & co")
-    assert (chosen.user_id, chosen.user.scope.tenant_id) == ("noor & co", "acme")
-    assert chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
+    context_of_chosen = build_context(rc, "app", None, user="noor & co")
+    assert (context_of_chosen.user_id, context_of_chosen.user.scope.tenant_id) == ("noor & co", "acme")
+    assert context_of_chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
     assert build_context(rc, "app", None).user_id is None
-    own = build_context(rc, "user", "maya", user="noor")
-    assert (own.user_id, own.can_choose_user) == ("maya", False)
+    context = build_context(rc, "user", "maya", user="noor")
+    assert (context.user_id, context.can_choose_user) == ("maya", False)
     with pytest.raises(NotAllowedError, match="role 'admin'"):
-        own.require_admin()
+        context.require_admin()
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
 ) -> None:
     rc = Tellback(":memory:")
     assert build_context(rc).error_text(error).startswith(admins) or admins in build_context(rc).error_text(error)
-    told = build_context(rc, "user").error_text(error)
-    assert others in told
-    assert "secret" not in told
-    assert "sk-1" not in told
+    message = build_context(rc, "user").error_text(error)
+    assert others in message
+    assert "secret" not in message
+    assert "sk-1" not in message
 
 
 def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
@@ -91,63 +91,63 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
         {"name": "spared", "systemPrompt": "$tone", "arguments": {"tone": {"type": "string", "default": "Be kind."}}}
     )
     rc.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
-    chair = build_context(rc)
-    assert list(list_partners(chair)) == ["Wanda", "plain", "renamed", "spared"]
-    assert isinstance(create_backend(chair, None), MemoryChatBackend)
-    assert isinstance(create_backend(chair, "Wanda"), RouteChatBackend)
-    assert isinstance(create_backend(chair, "renamed"), SpecChatBackend)
+    context = build_context(rc)
+    assert list(list_chat_agents(context)) == ["Wanda", "plain", "renamed", "spared"]
+    assert isinstance(create_backend(context, None), MemoryChatBackend)
+    assert isinstance(create_backend(context, "Wanda"), RouteChatBackend)
+    assert isinstance(create_backend(context, "renamed"), SpecChatBackend)
     for name in ("toned", "nobody"):
         with pytest.raises(NotFoundError):
-            create_backend(chair, name)
+            create_backend(context, name)
 
 
 async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        chair = build_context(rc)
-        left = await chair.user.conversations.create(CHAT_NAMESPACE, close_after=0.001)
-        await chair.user.conversations.append_user_message(left.id, "Hello?")
+        context = build_context(rc)
+        expired = await context.user.conversations.create(CHAT_NAMESPACE, close_after=0.001)
+        await context.user.conversations.append_user_message(expired.id, "Hello?")
         now = rc.clock()
         rc.clock = lambda: now.replace(year=now.year + 1)
-        earlier = await MemoryChatBackend(chair).load_history()
+        earlier = await MemoryChatBackend(context).load_history()
     assert (earlier.conversation, earlier.messages) == (None, ())
     assert earlier.expired is not None
-    assert earlier.expired.id == left.id
+    assert earlier.expired.id == expired.id
 
 
 async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         conversation = create_backend(build_context(rc), "Wanda")
-        said = [item async for item in conversation.send("I want to book a flight to Rome")]
-        again = await create_backend(build_context(rc), "Wanda").load_history()
-        assert again.session is not None
-        assert again.session.extracted == {"destination": "Rome"}
-        assert [message.role for message in again.messages] == ["user", "assistant"]
+        events = [item async for item in conversation.send("I want to book a flight to Rome")]
+        history = await create_backend(build_context(rc), "Wanda").load_history()
+        assert history.session is not None
+        assert history.session.extracted == {"destination": "Rome"}
+        assert [message.role for message in history.messages] == ["user", "assistant"]
         assert await conversation.close()
         assert not await conversation.close()
-        ended = await create_backend(build_context(rc), "Wanda").load_history()
-    assert said
-    assert (ended.session, ended.messages) == (None, ())
+        history_after_end = await create_backend(build_context(rc), "Wanda").load_history()
+    assert events
+    assert (history_after_end.session, history_after_end.messages) == (None, ())
 
 
 async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_once() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        desk = TripDesk(None, approval=True)
-        chair = build_context(rc, desk=desk.agent)
-        desk.script(desk.understands_trip(destination="Rome", passengers=2), "Shall I look?")
-        asked = [item async for item in create_backend(chair, "Wanda").send(FULL_REQUEST)][-1]
-        assert isinstance(asked, PageReply)
-        assert [call.name for call in asked.pending] == ["search"]
-        assert desk.searched == []
+        setup = TripSetup(None, approval=True)
+        context = build_context(rc, agent=setup.agent)
+        setup.script(setup.understands_trip(destination="Rome", passengers=2), "Shall I look?")
+        request_event = [item async for item in create_backend(context, "Wanda").send(FULL_REQUEST)][-1]
+        assert isinstance(request_event, PageReply)
+        assert [call.name for call in request_event.pending] == ["search"]
+        assert setup.searched == []
 
-        again = create_backend(chair, "Wanda")
-        earlier = await again.load_history()
-        assert [call.id for call in earlier.pending] == [asked.pending[0].id]
-        desk.script("The night train?")
-        done = [item async for item in again.approve({asked.pending[0].id: True})][-1]
-        assert isinstance(done, PageReply)
-        assert (done.text, desk.searched) == ("The night train?", [("Rome", 2)])
-        assert [tool.content for tool in done.tools] == ['["the night train to Rome"]']
-        assert (await create_backend(chair, "Wanda").load_history()).pending == ()
+        backend = create_backend(context, "Wanda")
+        earlier = await backend.load_history()
+        assert [call.id for call in earlier.pending] == [request_event.pending[0].id]
+        setup.script("The night train?")
+        result_event = [item async for item in backend.approve({request_event.pending[0].id: True})][-1]
+        assert isinstance(result_event, PageReply)
+        assert (result_event.text, setup.searched) == ("The night train?", [("Rome", 2)])
+        assert [tool.content for tool in result_event.tools] == ['["the night train to Rome"]']
+        assert (await create_backend(context, "Wanda").load_history()).pending == ()
 
 
 def test_what_an_answer_took_is_told_in_a_line() -> None:

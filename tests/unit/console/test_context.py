@@ -23,7 +23,7 @@ class FakeBrowser:
     is_valid: bool = True
     is_down: bool = False
     valid_checks: list[bool] = field(default_factory=list)
-    counted: int = 0
+    counted_uses: int = 0
     limit: int = 100
     notifications: list[str] = field(default_factory=list)
     visited: list[str] = field(default_factory=list)
@@ -35,8 +35,8 @@ class FakeBrowser:
         return self.is_valid
 
     async def count(self) -> None:
-        self.counted += 1
-        if self.counted > self.limit:
+        self.counted_uses += 1
+        if self.counted_uses > self.limit:
             raise RateLimitedError("Too many.", 1.0)
 
 
@@ -54,22 +54,22 @@ def build_context(fake_browser: FakeBrowser) -> PageContext:
 
 
 async def test_a_handler_is_given_as_much_as_it_takes_and_counts_once(fake_browser: FakeBrowser) -> None:
-    done: list[Any] = []
+    calls: list[Any] = []
 
     async def later(one: int) -> None:
-        done.append(one)
+        calls.append(one)
 
     await build_context(fake_browser).guard(later)(1, 2, 3)
-    await build_context(fake_browser).guard(lambda: done.append("none"))("event")
-    assert done == [1, "none"]
-    assert (fake_browser.counted, fake_browser.valid_checks) == (2, [True, True])
+    await build_context(fake_browser).guard(lambda: calls.append("none"))("event")
+    assert calls == [1, "none"]
+    assert (fake_browser.counted_uses, fake_browser.valid_checks) == (2, [True, True])
 
 
 async def test_nothing_is_done_once_the_credential_has_ended(fake_browser: FakeBrowser) -> None:
     fake_browser.is_valid = False
-    done: list[int] = []
-    await build_context(fake_browser).guard(lambda: done.append(1))()
-    assert (done, fake_browser.visited, fake_browser.counted) == ([], ["./?user=maya"], 0)
+    calls: list[int] = []
+    await build_context(fake_browser).guard(lambda: calls.append(1))()
+    assert (calls, fake_browser.visited, fake_browser.counted_uses) == ([], ["./?user=maya"], 0)
 
 
 async def test_errors_of_ours_are_told_and_others_are_told_of_and_raised(fake_browser: FakeBrowser) -> None:
@@ -87,17 +87,17 @@ async def test_errors_of_ours_are_told_and_others_are_told_of_and_raised(fake_br
 
 async def test_who_does_too_much_is_told_and_it_is_not_done(fake_browser: FakeBrowser) -> None:
     fake_browser.limit = 1
-    done: list[int] = []
-    act = build_context(fake_browser).guard(lambda: done.append(1))
+    calls: list[int] = []
+    act = build_context(fake_browser).guard(lambda: calls.append(1))
     await act()
     await act()
-    assert (done, fake_browser.notifications) == ([1], ["Too many."])
+    assert (calls, fake_browser.notifications) == ([1], ["Too many."])
 
 
 async def test_what_a_page_does_by_itself_is_no_use_and_no_request(fake_browser: FakeBrowser) -> None:
     await build_context(fake_browser).guard(lambda: None, is_background=True)()
     await build_context(fake_browser).check_credential()
-    assert (fake_browser.valid_checks, fake_browser.counted, fake_browser.visited) == ([False, False], 0, [])
+    assert (fake_browser.valid_checks, fake_browser.counted_uses, fake_browser.visited) == ([False, False], 0, [])
     fake_browser.is_valid = False
     await build_context(fake_browser).check_credential()
     assert fake_browser.visited == ["./?user=maya"]
@@ -107,8 +107,8 @@ async def test_while_the_store_is_away_nothing_is_done_that_is_told_and_the_page
     fake_browser: FakeBrowser,
 ) -> None:
     fake_browser.is_down = True
-    done: list[int] = []
-    await build_context(fake_browser).guard(lambda: done.append(1))()
-    await build_context(fake_browser).guard(lambda: done.append(2), is_background=True)()
+    calls: list[int] = []
+    await build_context(fake_browser).guard(lambda: calls.append(1))()
+    await build_context(fake_browser).guard(lambda: calls.append(2), is_background=True)()
     await build_context(fake_browser).check_credential()
-    assert (done, fake_browser.notifications, fake_browser.visited) == ([], ["The database is away."], [])
+    assert (calls, fake_browser.notifications, fake_browser.visited) == ([], ["The database is away."], [])

@@ -67,13 +67,13 @@ def test_links_lead_to_the_web_and_the_end_of_a_sentence_is_no_part_of_them() ->
 
 @given(st.text(alphabet=st.sampled_from("ab1 \n`*#[]()-|~.:/h<>&\"'\u05d0"), max_size=200))
 def test_nothing_is_lost_but_marks(text: str) -> None:
-    shown = "".join(span.text + span.target for block in parse_blocks(text) for span in block.spans)
+    rendered = "".join(span.text + span.target for block in parse_blocks(text) for span in block.spans)
     expected = [letter for letter in text if letter not in MARKS]
-    left = iter(shown)
+    remaining = iter(rendered)
     for fence in ("```", "~~~"):
         if fence in text:
             return  # the language of a fence is left out
-    assert all(letter in left for letter in expected)
+    assert all(letter in remaining for letter in expected)
 
 
 def test_too_much_is_shown_as_it_is() -> None:

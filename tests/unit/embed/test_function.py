@@ -20,7 +20,7 @@ def lengths(texts: list[str]) -> list[list[float]]:
     return [[len(text), 1.0] for text in texts]
 
 
-def unit(row: Any) -> Any:
+def normalise(row: Any) -> Any:
     return np.asarray(row) / np.linalg.norm(row)
 
 
@@ -34,7 +34,7 @@ async def test_a_plain_and_an_async_function_give_the_same() -> None:
             return np.array(lengths(texts))
 
     texts = ["abc", "", "de", " "]
-    expected = [unit([3, 1]), [0, 0], unit([2, 1]), [0, 0]]
+    expected = [normalise([3, 1]), [0, 0], normalise([2, 1]), [0, 0]]
     for fn in (lengths, later, Called(), lambda texts: later(texts)):
         embedder = FunctionEmbedder("lengths-2", fn)
         assert isinstance(embedder, Embedder)
@@ -46,13 +46,13 @@ async def test_a_plain_and_an_async_function_give_the_same() -> None:
 
 
 async def test_a_plain_function_runs_outside_the_event_loop_one_call_at_a_time() -> None:
-    running = most = 0
+    running = peak = 0
     threads = set()
 
     def slow(texts: list[str]) -> list[list[float]]:
-        nonlocal running, most
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         threads.add(threading.get_ident())
         threading.Event().wait(0.01)
         running -= 1
@@ -60,21 +60,21 @@ async def test_a_plain_function_runs_outside_the_event_loop_one_call_at_a_time()
 
     embedder = FunctionEmbedder("slow", slow)
     await asyncio.gather(*(embedder.embed([f"text {n}"]) for n in range(10)))
-    assert most == 1
+    assert peak == 1
     assert threading.get_ident() not in threads
 
 
 async def test_it_gets_the_texts_in_batches_of_the_size_it_wants() -> None:
     batches: list[list[str]] = []
 
-    def noted(texts: list[str]) -> list[list[float]]:
+    def record_batch(texts: list[str]) -> list[list[float]]:
         batches.append(texts)
         return lengths(texts)
 
     texts = ["a", "", "bb", "ccc", "dddd"]
-    rows = await FunctionEmbedder("noted", noted, batch_size=3).embed(texts)
+    rows = await FunctionEmbedder("noted", record_batch, batch_size=3).embed(texts)
     assert batches == [["a", "bb", "ccc"], ["dddd"]]
-    np.testing.assert_allclose(rows, await FunctionEmbedder("noted", noted).embed(texts))
+    np.testing.assert_allclose(rows, await FunctionEmbedder("noted", record_batch).embed(texts))
     assert batches[2:] == [["a", "bb", "ccc", "dddd"]]
 
 
@@ -84,7 +84,7 @@ async def test_it_is_told_of_questions_if_it_asks_to_be() -> None:
 
     embedder = FunctionEmbedder("asymmetric", asymmetric)
     np.testing.assert_allclose(await embedder.embed(["a"]), [[1, 0]])
-    np.testing.assert_allclose(await embedder.embed(["a"], query=True), [unit([1, 1])], atol=1e-6)
+    np.testing.assert_allclose(await embedder.embed(["a"], query=True), [normalise([1, 1])], atol=1e-6)
     assert (await FunctionEmbedder("plain", lengths).embed(["a"], query=True)).shape == (1, 2)
 
 
@@ -95,13 +95,13 @@ async def test_blank_texts_are_zeros_of_the_right_length_even_at_first() -> None
 
 
 async def test_what_it_gives_is_copied_before_it_is_changed() -> None:
-    own = np.array([[3.0, 4.0]])
-    await FunctionEmbedder("own", lambda texts: own).embed(["a"])
-    assert own.tolist() == [[3.0, 4.0]]
+    vectors = np.array([[3.0, 4.0]])
+    await FunctionEmbedder("own", lambda texts: vectors).embed(["a"])
+    assert vectors.tolist() == [[3.0, 4.0]]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "rows",
     [
         None,
         7,
@@ -121,9 +121,9 @@ async def test_what_it_gives_is_copied_before_it_is_changed() -> None:
         np.array(3.0),
     ],
 )
-async def test_what_is_not_one_vector_for_each_text_is_refused(given: Any) -> None:
+async def test_what_is_not_one_vector_for_each_text_is_refused(rows: Any) -> None:
     with pytest.raises(EmbeddingError, match="odd"):
-        await FunctionEmbedder("odd", lambda texts: given).embed(["a", "b"])
+        await FunctionEmbedder("odd", lambda texts: rows).embed(["a", "b"])
 
 
 @settings(deadline=None)

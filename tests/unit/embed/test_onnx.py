@@ -34,7 +34,7 @@ def embedder(folder: Path) -> OnnxEmbedder:
     return OnnxEmbedder(path=folder, threads=1)
 
 
-def expected(text: str) -> Any:
+def expected_vector(text: str) -> Any:
     """The mean over a text's tokens, [CLS] and [SEP] among them; pieces of a long one weigh by their tokens."""
     words = [WORDS.index(word) if word in WORDS else 1 for word in text.split()]
     room = onnx._MAX_TOKENS - 2
@@ -56,7 +56,7 @@ async def test_the_vector_is_the_mean_over_the_tokens_and_nothing_of_the_padding
     for text, row in zip(texts, rows, strict=True):
         if "-" in text:
             continue  # cut at the dash, into three
-        np.testing.assert_allclose(row, expected(text) if text.strip() else np.zeros(SIZE), atol=1e-5)
+        np.testing.assert_allclose(row, expected_vector(text) if text.strip() else np.zeros(SIZE), atol=1e-5)
 
 
 @needs_runtime
@@ -67,14 +67,14 @@ def test_a_text_is_embedded_alike_in_any_company(embedder: OnnxEmbedder, texts: 
     rows = embedder.vectors(joined)
     assert rows.shape == (len(joined), SIZE)
     for text, row in zip(joined, rows, strict=True):
-        np.testing.assert_allclose(row, expected(text) if text else np.zeros(SIZE), atol=1e-5)
+        np.testing.assert_allclose(row, expected_vector(text) if text else np.zeros(SIZE), atol=1e-5)
 
 
 @needs_runtime
 @pytest.mark.parametrize("count", [253, 254, 255, 600, 5000])
 def test_a_long_text_is_embedded_in_pieces_up_to_a_bound(embedder: OnnxEmbedder, count: int) -> None:
     text = " ".join(["bees", "roof", "ferry"][n % 3] for n in range(count))
-    np.testing.assert_allclose(embedder.vectors([text, "bees"])[0], expected(text), atol=1e-4)
+    np.testing.assert_allclose(embedder.vectors([text, "bees"])[0], expected_vector(text), atol=1e-4)
 
 
 @needs_runtime
@@ -84,12 +84,12 @@ def test_batches_hold_texts_of_like_length_and_are_bounded(
     shapes: list[list[int]] = []
     run = onnx._OnnxModel._run
 
-    def noted(self: Any, pieces: Any) -> Any:
+    def record_run(self: Any, pieces: Any) -> Any:
         shapes.append([len(piece.ids) for piece in pieces])
         return run(self, pieces)
 
     embedder.vectors(["bees"])
-    monkeypatch.setattr(onnx._OnnxModel, "_run", noted)
+    monkeypatch.setattr(onnx._OnnxModel, "_run", record_run)
     texts = [" ".join(["bees"] * (n * 7 % 250 + 1)) for n in range(400)]
     rows = embedder.vectors(texts)
     lengths = [length for shape in shapes for length in shape]
@@ -99,7 +99,7 @@ def test_batches_hold_texts_of_like_length_and_are_bounded(
         assert len(shape) <= onnx._BATCH_TEXTS
         assert len(shape) * max(shape) <= onnx._BATCH_TOKENS
     for index in (0, 17, 399):
-        np.testing.assert_allclose(rows[index], expected(texts[index]), atol=1e-5)
+        np.testing.assert_allclose(rows[index], expected_vector(texts[index]), atol=1e-5)
 
 
 @needs_runtime
@@ -113,10 +113,10 @@ def test_a_model_that_pools_by_itself_is_taken_at_its_word(tmp_path: Path) -> No
 def test_models_differ_in_their_inputs_and_in_where_they_lie(tmp_path: Path) -> None:
     for number, options in enumerate([{"inputs": ["input_ids"]}, {"kind": INT32}, {"shown_size": False}]):
         folder = write_model(tmp_path / str(number), **options)  # type: ignore[arg-type]
-        np.testing.assert_allclose(OnnxEmbedder(path=folder).vectors(["bees"])[0], expected("bees"), atol=1e-5)
+        np.testing.assert_allclose(OnnxEmbedder(path=folder).vectors(["bees"])[0], expected_vector("bees"), atol=1e-5)
     (folder / "onnx").mkdir()
     (folder / "model.onnx").rename(folder / "onnx" / "model.onnx")
-    np.testing.assert_allclose(OnnxEmbedder(path=str(folder)).vectors(["bees"])[0], expected("bees"), atol=1e-5)
+    np.testing.assert_allclose(OnnxEmbedder(path=str(folder)).vectors(["bees"])[0], expected_vector("bees"), atol=1e-5)
 
 
 @needs_runtime
@@ -143,14 +143,14 @@ async def test_it_works_in_a_thread_and_from_many_tasks_at_once(embedder: OnnxEm
     threads: set[int] = set()
     vectors = embedder.vectors
 
-    def noted(texts: Any) -> Any:
+    def record_texts(texts: Any) -> Any:
         threads.add(threading.get_ident())
         return vectors(texts)
 
-    embedder.vectors = noted  # type: ignore[method-assign]
+    embedder.vectors = record_texts  # type: ignore[method-assign]
     texts = ["bees roof", "north"]
     for rows in await asyncio.gather(*(embedder.embed(texts, query=n % 2 == 0) for n in range(30))):
-        np.testing.assert_allclose(rows, [expected(text) for text in texts], atol=1e-5)
+        np.testing.assert_allclose(rows, [expected_vector(text) for text in texts], atol=1e-5)
     assert threading.get_ident() not in threads
 
 
@@ -159,11 +159,11 @@ def test_threads_at_first_use_load_the_model_once(embedder: OnnxEmbedder, monkey
     loads: list[int] = []
     load = onnx._OnnxModel.__init__
 
-    def counted(self: Any, *args: Any) -> None:
+    def count_loads(self: Any, *args: Any) -> None:
         loads.append(1)
         load(self, *args)
 
-    monkeypatch.setattr(onnx._OnnxModel, "__init__", counted)
+    monkeypatch.setattr(onnx._OnnxModel, "__init__", count_loads)
     barrier = threading.Barrier(20)
 
     def work(_: int) -> Any:
@@ -172,7 +172,7 @@ def test_threads_at_first_use_load_the_model_once(embedder: OnnxEmbedder, monkey
 
     with ThreadPoolExecutor(20) as pool:
         for row in pool.map(work, range(20)):
-            np.testing.assert_allclose(row, expected("bees"), atol=1e-5)
+            np.testing.assert_allclose(row, expected_vector("bees"), atol=1e-5)
     assert len(loads) == 1
 
 
@@ -181,7 +181,7 @@ async def test_after_closing_it_can_be_used_again(embedder: OnnxEmbedder) -> Non
     await embedder.embed(["bees"])
     await embedder.close()
     await embedder.close()
-    np.testing.assert_allclose((await embedder.embed(["bees"]))[0], expected("bees"), atol=1e-5)
+    np.testing.assert_allclose((await embedder.embed(["bees"]))[0], expected_vector("bees"), atol=1e-5)
 
 
 FORKS = """
@@ -252,9 +252,9 @@ def test_a_model_known_by_name_is_taken_from_the_hub(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", SIZE)
-    np.testing.assert_allclose(OnnxEmbedder().vectors(["bees"])[0], expected("bees"), atol=1e-5)
-    wanted = {"allow_patterns": ["onnx/model.onnx", "tokenizer.json"]}
-    assert downloads == [("sentence-transformers/all-MiniLM-L6-v2", wanted)]
+    np.testing.assert_allclose(OnnxEmbedder().vectors(["bees"])[0], expected_vector("bees"), atol=1e-5)
+    expected_options = {"allow_patterns": ["onnx/model.onnx", "tokenizer.json"]}
+    assert downloads == [("sentence-transformers/all-MiniLM-L6-v2", expected_options)]
     monkeypatch.setitem(onnx.MODEL_DIMENSIONS, "all-MiniLM-L6-v2", 384)
     with pytest.raises(ConfigurationError, match="is not all-MiniLM-L6-v2"):
         OnnxEmbedder().vectors(["bees"])
@@ -268,11 +268,11 @@ def test_without_a_network_it_says_what_to_do() -> None:
         "except EmbeddingError as error: print(error.retryable, error)\n"
     )
     environment = {"PATH": os.environ["PATH"], "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": os.devnull}
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment, timeout=50
     )
-    assert ran.stdout.startswith("True all-MiniLM-L6-v2 could not be fetched")
-    assert "OnnxEmbedder(path=...)" in ran.stdout
+    assert process.stdout.startswith("True all-MiniLM-L6-v2 could not be fetched")
+    assert "OnnxEmbedder(path=...)" in process.stdout
 
 
 def test_without_the_runtime_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ ACME = ProviderRegistration("acme", prefix_detector("acme-"), "Acme", embed_fn=a
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("value", "name"),
     [
         ("static", "static/wordllama-l2-supercat-256"),
         ("Static", "static/wordllama-l2-supercat-256"),
@@ -51,8 +51,8 @@ ACME = ProviderRegistration("acme", prefix_detector("acme-"), "Acme", embed_fn=a
         ("openai/text-embedding-3-small", "openrouter/openai/text-embedding-3-small-1536"),
     ],
 )
-def test_a_name_stands_for_one_embedder(given: str, name: str) -> None:
-    assert resolve(given).name == name
+def test_a_name_stands_for_one_embedder(value: str, name: str) -> None:
+    assert resolve(value).name == name
 
 
 def test_none_stays_none() -> None:
@@ -65,13 +65,13 @@ def test_an_embedder_stays_itself() -> None:
 
 
 async def test_an_object_with_a_name_and_embed_will_do() -> None:
-    class Mine:
+    class CustomEmbedder:
         name = "mine-2"
 
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Any:
             return [[3.0, 4.0]] * len(texts)
 
-    embedder = resolve(Mine())
+    embedder = resolve(CustomEmbedder())
     assert embedder.name == "mine-2"
     np.testing.assert_allclose(await embedder.embed(["a", ""]), [[0.6, 0.8], [0.0, 0.0]], atol=1e-6)
     await embedder.close()
@@ -89,12 +89,12 @@ async def test_a_registration_embeds_the_models_it_recognises() -> None:
 async def test_a_registration_is_asked_for_no_more_at_once_than_it_takes() -> None:
     batch_sizes: list[int] = []
 
-    async def counted(model: str, texts: Sequence[str]) -> list[list[float]]:
+    async def count_batch(model: str, texts: Sequence[str]) -> list[list[float]]:
         batch_sizes.append(len(texts))
         return [[1.0]] * len(texts)
 
     entry = ProviderRegistration(
-        "acme", prefix_detector("acme-"), "Acme", embed_fn=counted, meta={"embed_batch_size": 8}
+        "acme", prefix_detector("acme-"), "Acme", embed_fn=count_batch, meta={"embed_batch_size": 8}
     )
     await resolve("acme-embed", [entry]).embed([f"text {n}" for n in range(20)])
     assert batch_sizes == [8, 8, 4]
@@ -137,7 +137,7 @@ def test_the_models_of_registrations_are_among_what_is_known() -> None:
         resolve_embedder("nonsense", with_providers([ACME]))
 
 
-@pytest.mark.parametrize("given", [3, object(), lambda texts: texts, StaticEmbedder, ["static"]])
-def test_what_is_no_embedder_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [3, object(), lambda texts: texts, StaticEmbedder, ["static"]])
+def test_what_is_no_embedder_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="FunctionEmbedder"):
-        resolve_embedder(given)
+        resolve_embedder(value)

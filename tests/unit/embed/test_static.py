@@ -69,9 +69,9 @@ def expected_ids(text: str) -> list[int]:
 
 
 def test_its_vectors_are_those_of_wordllama(static: StaticEmbedder, wordllama: Any) -> None:
-    theirs = wordllama.embed(TURNS, norm=True)
-    np.testing.assert_allclose(static.vectors(TURNS), theirs, atol=1e-4)
-    for text, row in zip(TURNS, theirs, strict=True):
+    expected = wordllama.embed(TURNS, norm=True)
+    np.testing.assert_allclose(static.vectors(TURNS), expected, atol=1e-4)
+    for text, row in zip(TURNS, expected, strict=True):
         np.testing.assert_allclose(static.vectors([text])[0], row, atol=1e-4)
 
 
@@ -141,19 +141,19 @@ def test_a_megabyte_without_a_space_is_embedded(static: StaticEmbedder) -> None:
 
 def test_a_long_text_is_the_mean_of_its_tokens_in_any_company(static: StaticEmbedder, wordllama: Any) -> None:
     long = "The ferry leaves at nine, unless the wind is from the north. " * 4000
-    alone = static.vectors([long])[0]
+    vector = static.vectors([long])[0]
     among = static.vectors(["short", long, "and another"])[1]
-    np.testing.assert_allclose(alone, wordllama.embed([long], norm=True)[0], atol=1e-3)
-    np.testing.assert_allclose(alone, among, atol=1e-5)
+    np.testing.assert_allclose(vector, wordllama.embed([long], norm=True)[0], atol=1e-3)
+    np.testing.assert_allclose(vector, among, atol=1e-5)
 
 
 def test_many_texts_are_added_up_in_parts_without_mixing_them(
     static: StaticEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [f"Message {n} about {'cats' if n % 2 else 'tax returns'}" for n in range(300)] + ["", "end"]
-    whole = static.vectors(texts)
+    expected = static.vectors(texts)
     monkeypatch.setattr(weights, "_BATCH_TOKENS", 20)
-    np.testing.assert_allclose(static.vectors(texts), whole, atol=1e-6)
+    np.testing.assert_allclose(static.vectors(texts), expected, atol=1e-6)
 
 
 def test_words_are_what_the_tokenizer_gives_less_the_common_part(static: StaticEmbedder) -> None:
@@ -207,29 +207,29 @@ def test_a_given_vector_belongs_to_the_one_who_asked(static: StaticEmbedder) -> 
 
 def test_a_hundred_threads_at_first_use_load_once_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
-    read = weights._load_files
+    load_files = weights._load_files
 
-    def counted() -> weights.StaticWeights:
+    def count_load() -> weights.StaticWeights:
         reads.append(1)
-        return read()
+        return load_files()
 
     monkeypatch.setattr(weights, "_weights", None)
-    monkeypatch.setattr(weights, "_load_files", counted)
+    monkeypatch.setattr(weights, "_load_files", count_load)
     barrier = threading.Barrier(100)
 
     def work(n: int) -> tuple[Any, Any]:
         barrier.wait()
         static = StaticEmbedder()
-        mine = [f"thread{n}", "shared", f"word{n % 7}"]
-        return static.words(mine), static.vectors([" ".join(mine)] * 3)
+        words = [f"thread{n}", "shared", f"word{n % 7}"]
+        return static.words(words), static.vectors([" ".join(words)] * 3)
 
     with ThreadPoolExecutor(100) as pool:
         results = list(pool.map(work, range(100)))
     assert len(reads) == 1
     for n, (words, vectors) in enumerate(results):
-        mine = [f"thread{n}", "shared", f"word{n % 7}"]
-        np.testing.assert_allclose(words, weights.load_weights()._word_vectors(mine), atol=1e-6)
-        np.testing.assert_allclose(vectors, StaticEmbedder().vectors([" ".join(mine)] * 3), atol=1e-6)
+        thread_words = [f"thread{n}", "shared", f"word{n % 7}"]
+        np.testing.assert_allclose(words, weights.load_weights()._word_vectors(thread_words), atol=1e-6)
+        np.testing.assert_allclose(vectors, StaticEmbedder().vectors([" ".join(thread_words)] * 3), atol=1e-6)
 
 
 def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +241,9 @@ def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monk
     expected = dict(zip(names, loaded._word_vectors(names), strict=True))
 
     def work(seed: int) -> None:
-        chosen = np.random.default_rng(seed)
+        generator = np.random.default_rng(seed)
         for _ in range(60):
-            requested = [names[n] for n in chosen.integers(0, 300, 15)]
+            requested = [names[n] for n in generator.integers(0, 300, 15)]
             np.testing.assert_allclose(
                 StaticEmbedder().words(requested), np.stack([expected[word] for word in requested]), atol=1e-6
             )
@@ -277,20 +277,20 @@ for held in (False, True):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_embeds_without_a_warning_even_if_the_lock_was_held() -> None:
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", "-c", FORKS],
         capture_output=True,
         text=True,
         timeout=50,
         check=False,
     )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
 def test_importing_the_package_loads_neither_numpy_nor_wordllama() -> None:
     script = "import tellback.embed, sys; print({'numpy', 'tokenizers', 'wordllama'} & set(sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "set()"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"
 
 
 def test_using_it_loads_no_network_library() -> None:
@@ -298,8 +298,8 @@ def test_using_it_loads_no_network_library() -> None:
         "from tellback.embed import StaticEmbedder; StaticEmbedder().vectors(['x']); import sys;"
         "print({'wordllama', 'requests', 'huggingface_hub', 'safetensors', 'httpx', 'openai'} & set(sys.modules))"
     )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "set()"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"
 
 
 async def test_embed_gives_the_same_as_vectors_few_or_many(static: StaticEmbedder) -> None:
@@ -317,11 +317,11 @@ async def test_long_work_and_the_first_use_leave_the_event_loop_free(
     threads: list[int] = []
     compute = weights.StaticWeights.vectors
 
-    def noted(self: weights.StaticWeights, texts: list[str]) -> Any:
+    def record_texts(self: weights.StaticWeights, texts: list[str]) -> Any:
         threads.append(threading.get_ident())
         return compute(self, texts)
 
-    monkeypatch.setattr(weights.StaticWeights, "vectors", noted)
+    monkeypatch.setattr(weights.StaticWeights, "vectors", record_texts)
     weights.load_weights()
     await static.embed(["short"])
     assert threads.pop() == threading.get_ident()

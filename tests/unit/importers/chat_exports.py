@@ -11,13 +11,13 @@ MARCH = 1_709_287_200.0
 """2024-03-01T10:00:00Z"""
 
 
-def gpt_message(role: str, text: Any, at: float | None = MARCH, **more: Any) -> dict[str, Any]:
+def gpt_message(role: str, text: Any, at: float | None = MARCH, **fields: Any) -> dict[str, Any]:
     """A message of ChatGPT's."""
     content = text if isinstance(text, dict) else {"content_type": "text", "parts": [text]}
-    return {"author": {"role": role}, "create_time": at, "content": content, "recipient": "all", **more}
+    return {"author": {"role": role}, "create_time": at, "content": content, "recipient": "all", **fields}
 
 
-def gpt_chat(id: str, *messages: dict[str, Any], at: float | None = MARCH, **more: Any) -> dict[str, Any]:
+def gpt_chat(id: str, *messages: dict[str, Any], at: float | None = MARCH, **fields: Any) -> dict[str, Any]:
     """A chat of ChatGPT's, with one branch."""
     mapping: dict[str, Any] = {"root": {"id": "root", "message": None, "parent": None, "children": []}}
     last = "root"
@@ -27,20 +27,22 @@ def gpt_chat(id: str, *messages: dict[str, Any], at: float | None = MARCH, **mor
         mapping[node] = {"id": node, "message": {"id": node, **message}, "parent": last, "children": []}
         last = node
     chat = {"title": f"Chat {id}", "create_time": at, "mapping": mapping, "current_node": last, "conversation_id": id}
-    return {**chat, **more}
+    return {**chat, **fields}
 
 
-def claude_message(uuid: str, sender: str, text: str, at: str = "2024-03-01T10:00:00Z", **more: Any) -> dict[str, Any]:
+def claude_message(
+    uuid: str, sender: str, text: str, at: str = "2024-03-01T10:00:00Z", **fields: Any
+) -> dict[str, Any]:
     """A message of Claude's."""
     content = [{"type": "text", "text": text}] if text else []
     message = {"uuid": uuid, "sender": sender, "text": text, "content": content, "created_at": at}
-    return {**message, "attachments": [], "files": [], **more}
+    return {**message, "attachments": [], "files": [], **fields}
 
 
-def claude_chat(uuid: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+def claude_chat(uuid: str, *messages: dict[str, Any], **options: Any) -> dict[str, Any]:
     """A chat of Claude's."""
     fields = {"uuid": uuid, "name": f"Chat {uuid}", "created_at": "2024-03-01T09:59:00Z", "account": {"uuid": "me"}}
-    return {**fields, "chat_messages": list(messages), **more}
+    return {**fields, "chat_messages": list(messages), **options}
 
 
 def write_json(path: Path, value: Any) -> Path:

@@ -73,10 +73,16 @@ def test_tools_thoughts_and_what_is_empty_are_left_out_and_counted() -> None:
 
 
 def test_what_the_person_did_not_see_is_internal() -> None:
-    about = {"content_type": "user_editable_context", "user_profile": "I am a nurse.", "user_instructions": "Be brief."}
+    profile = {
+        "content_type": "user_editable_context",
+        "user_profile": "I am a nurse.",
+        "user_instructions": "Be brief.",
+    }
     hidden = gpt_message("user", "Follow the file.", metadata={"is_visually_hidden_from_conversation": True})
     chat = parse_chat(
-        gpt_chat("c1", gpt_message("user", about), gpt_message("system", "Be kind."), hidden, gpt_message("user", "Hi"))
+        gpt_chat(
+            "c1", gpt_message("user", profile), gpt_message("system", "Be kind."), hidden, gpt_message("user", "Hi")
+        )
     )
     parsed = [(message.role, message.text, message.visibility) for message in chat.messages]
     assert parsed == [
@@ -95,14 +101,14 @@ def test_pictures_sounds_and_files_leave_their_place() -> None:
         None,
         7,
     ]
-    looked = gpt_message("user", {"content_type": "multimodal_text", "parts": parts})
+    message = gpt_message("user", {"content_type": "multimodal_text", "parts": parts})
     audio_parts: list[Any] = [
         {"content_type": "audio_transcription", "text": "Hello there."},
         {"content_type": "real_time_user_audio_video_asset_pointer"},
     ]
     voice_message = gpt_message("user", {"content_type": "multimodal_text", "parts": audio_parts})
     sent = gpt_message("user", "Read it", metadata={"attachments": [{"name": "tax\n2024.pdf"}, None]})
-    chat = parse_chat(gpt_chat("c1", looked, voice_message, sent))
+    chat = parse_chat(gpt_chat("c1", message, voice_message, sent))
     assert [message.text for message in chat.messages] == [
         "[image]\n\n[audio]\n\nWhat is this?",
         "Hello there.",
@@ -117,7 +123,7 @@ def test_marks_of_citations_are_taken_out_and_names_stay() -> None:
 
 def test_a_time_that_is_none_is_that_of_the_message_before() -> None:
     times: list[Any] = [MARCH, float("nan"), None, 9e300, -1.0, True]
-    chat = parse_chat(gpt_chat("c1", *(gpt_message("user", f"{number}", at) for number, at in enumerate(times))))
+    chat = parse_chat(gpt_chat("c1", *(gpt_message("user", f"{number}", time) for number, time in enumerate(times))))
     assert {message.created_at for message in chat.messages} == {chat.messages[0].created_at}
 
 

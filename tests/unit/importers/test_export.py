@@ -35,12 +35,12 @@ GPT = [
 CLAUDE = [claude_chat("c1", claude_message("m1", "human", "Olá, José"))]
 
 
-def titles(source: Path) -> list[str | None]:
+def read_titles(source: Path) -> list[str | None]:
     return [chat.title for chat in read_chats(source)]
 
 
 def test_chats_come_with_the_oldest_first(tmp_path: Path) -> None:
-    assert titles(write_json(tmp_path / "conversations.json", GPT)) == ["Chat early", "Chat late"]
+    assert read_titles(write_json(tmp_path / "conversations.json", GPT)) == ["Chat early", "Chat late"]
 
 
 def test_the_format_is_detected(tmp_path: Path) -> None:
@@ -61,24 +61,24 @@ def test_an_export_of_several_files_is_one(tmp_path: Path) -> None:
     write_json(tmp_path / "conversations-000.json", GPT[:1])
     write_json(tmp_path / "conversations-001.json", GPT[1:])
     write_json(tmp_path / "user.json", {"id": "me"})
-    assert titles(tmp_path) == ["Chat early", "Chat late"]
+    assert read_titles(tmp_path) == ["Chat early", "Chat late"]
     packed = write_zip(
         tmp_path / "export.zip", **{"conversations-000_json": GPT[:1], "conversations-001_json": GPT[1:]}
     )
-    assert titles(packed) == ["Chat early", "Chat late"]
+    assert read_titles(packed) == ["Chat early", "Chat late"]
 
 
 def test_a_zip_in_a_zip_is_opened(tmp_path: Path) -> None:
     inner = write_zip(tmp_path / "inner.zip", conversations_json=CLAUDE).read_bytes()
     outer = write_zip(tmp_path / "outer.zip", Activity__Conversations_zip=inner, report_html=b"<html>")
-    assert titles(outer) == ["Chat c1"]
+    assert read_titles(outer) == ["Chat c1"]
 
 
 def test_names_in_a_zip_are_never_written_to(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
         archive.writestr("../../conversations.json", json.dumps(CLAUDE))
     before = sorted(tmp_path.parent.rglob("*"))
-    assert titles(tmp_path / "evil.zip") == ["Chat c1"]
+    assert read_titles(tmp_path / "evil.zip") == ["Chat c1"]
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
@@ -90,8 +90,8 @@ def test_a_zip_that_would_fill_the_disk_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_damaged_zip_is_said_to_be(tmp_path: Path) -> None:
-    whole = write_zip(tmp_path / "export.zip", conversations_json=GPT).read_bytes()
-    broken = bytearray(whole)
+    data = write_zip(tmp_path / "export.zip", conversations_json=GPT).read_bytes()
+    broken = bytearray(data)
     broken[60:120] = os.urandom(60)
     (tmp_path / "export.zip").write_bytes(broken)
     with pytest.raises(ImportFormatError, match="damaged"):
@@ -137,7 +137,7 @@ def test_a_place_without_chats_is_told_with_what_is_there(tmp_path: Path) -> Non
 
 
 def test_an_export_without_chats_is_none_to_complain_of(tmp_path: Path) -> None:
-    assert titles(write_json(tmp_path / "conversations.json", [])) == []
+    assert read_titles(write_json(tmp_path / "conversations.json", [])) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -189,7 +189,7 @@ def test_bad_lines_are_counted_and_the_others_read(tmp_path: Path) -> None:
 
 def test_one_chat_may_be_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(GPT[0], indent=2))
-    assert titles(tmp_path / "one.json") == ["Chat late"]
+    assert read_titles(tmp_path / "one.json") == ["Chat late"]
 
 
 def test_chats_that_are_not_imported_are_counted(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
     text = json.dumps(values, indent=indent, ensure_ascii=False)
     file.write_bytes(text.encode("utf-8", "replace"))
     expected = json.loads(file.read_text())
-    with file.open("rb") as opened, pytest.MonkeyPatch.context() as patch:
+    with file.open("rb") as stream, pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "CHUNK_BYTES", chunk)
-        chats = export.ChatFile("v.json", opened)
+        chats = export.ChatFile("v.json", stream)
         found = list(export.iter_json_values(chats))
         assert repr([each.value for each in found if isinstance(each, export.JsonValue)]) == repr(expected)
         for each in found:
@@ -234,16 +234,16 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
 
 
 def test_keys_tell_equal_messages_apart() -> None:
-    said = [ImportedMessage("user", text, id=id) for text, id in (("a", "x"), ("b", "x"), ("c", "x#2"), ("d", "x"))]
-    said += [
+    messages = [ImportedMessage("user", text, id=id) for text, id in (("a", "x"), ("b", "x"), ("c", "x#2"), ("d", "x"))]
+    messages += [
         ImportedMessage("user", "Hi"),
         ImportedMessage("user", "Hi"),
         ImportedMessage("user", "x" * 900, id="y" * 900),
     ]
-    for count in range(1, len(said) + 1):
-        keys = ImportedChat("jsonl", "c", None, tuple(said[:count])).keys
+    for count in range(1, len(messages) + 1):
+        keys = ImportedChat("jsonl", "c", None, tuple(messages[:count])).keys
         assert len(set(keys)) == count
-        assert keys == ImportedChat("jsonl", "c", None, tuple(said)).keys[:count]
+        assert keys == ImportedChat("jsonl", "c", None, tuple(messages)).keys[:count]
         assert max(map(len, keys)) < 500
 
 

@@ -22,7 +22,7 @@ from tellback.types.jobs import Job, JobStatus
 from tests.unit.importers.chat_exports import write_json
 
 
-def job(id: str, due_in: timedelta, attempts: int = 0, space: str = "ms_1") -> Job:
+def make_job(id: str, due_in: timedelta, attempts: int = 0, space: str = "ms_1") -> Job:
     now = utc_now()
     return Job(
         id=id,
@@ -70,15 +70,15 @@ async def wait_for_counts(memory: Any) -> ExtractionCounts:
 
 
 async def test_jobs_behind_one_that_waits_long_are_not_waited_for() -> None:
-    memory = FakeMemory(job("first", 2 * MAX_RETRY_WAIT, attempts=4), job("second", timedelta(0)))
+    memory = FakeMemory(make_job("first", 2 * MAX_RETRY_WAIT, attempts=4), make_job("second", timedelta(0)))
     assert await wait_for_counts(memory) == ExtractionCounts(memories=0, failed=0, waiting=2)
 
 
 @pytest.mark.parametrize(
-    "first", [job("first", MAX_RETRY_WAIT / 2, attempts=2), job("first", 2 * MAX_RETRY_WAIT, 4, "ms_other")]
+    "first", [make_job("first", MAX_RETRY_WAIT / 2, attempts=2), make_job("first", 2 * MAX_RETRY_WAIT, 4, "ms_other")]
 )
 async def test_others_are_waited_for(first: Job) -> None:
-    memory = FakeMemory(first, job("second", timedelta(0)), ends=3)
+    memory = FakeMemory(first, make_job("second", timedelta(0)), ends=3)
     assert (await wait_for_counts(memory)).memories == 2
     assert memory.looks == 3
 
@@ -101,13 +101,13 @@ def test_importing_twice_or_a_part_first_is_importing_once(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("twice")
-    whole, part = write_json(folder / "whole.jsonl", lines), write_json(folder / "part.jsonl", lines[: max(cut, 1)])
-    asyncio.run(compare(whole, part))
+    complete, part = write_json(folder / "whole.jsonl", lines), write_json(folder / "part.jsonl", lines[: max(cut, 1)])
+    asyncio.run(compare(complete, part))
 
 
-async def compare(whole: Path, part: Path) -> None:
+async def compare(complete: Path, part: Path) -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        for user, files in {"once": [whole], "twice": [whole, whole], "in parts": [part, whole]}.items():
+        for user, files in {"once": [complete], "twice": [complete, complete], "in parts": [part, complete]}.items():
             for file in files:
                 await import_chats(rc.user(user), file, extract=False)
         once, twice, in_parts = [await stored_texts(rc, user) for user in ("once", "twice", "in parts")]

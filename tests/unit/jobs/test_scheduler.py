@@ -18,16 +18,16 @@ async def test_it_ends_when_it_is_cancelled_just_as_it_is_hurried() -> None:
             yield
             await asyncio.sleep(0.01)
 
-    async def nothing(*_: Any, **__: Any) -> Any:
+    async def do_nothing(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(has_more=False)
 
     urgent = asyncio.Event()
-    jobs = SimpleNamespace(has_pending_events=nothing, dispatch=nothing)
+    jobs = SimpleNamespace(has_pending_events=do_nothing, dispatch=do_nothing)
     store: Any = SimpleNamespace(events=SimpleNamespace(changes=changes), jobs=jobs)
-    running = asyncio.create_task(Dispatcher(store, DEFAULT_OPTIONS, utc_now, nothing, urgent).run())
+    task = asyncio.create_task(Dispatcher(store, DEFAULT_OPTIONS, utc_now, do_nothing, urgent).run())
     await asyncio.sleep(0.05)  # it waits for `urgent` now
     urgent.set()
     await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait({running}, timeout=5)
-    assert running.cancelled()
+    task.cancel()
+    await asyncio.wait({task}, timeout=5)
+    assert task.cancelled()

@@ -59,16 +59,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 async def test_wrong_arguments_are_named(mode: str) -> None:
     async with open_app() as rc, connect(rc.user("maya"), mode) as client:
         await rc.user("maya").memory.create_space()
-        for tool, arguments, why in WRONG:
-            assert why in await call_refused(client, tool, **arguments), (tool, arguments)
+        for tool, arguments, reason in WRONG:
+            assert reason in await call_refused(client, tool, **arguments), (tool, arguments)
         assert all(space.atom_count == 0 for space in await rc.user("maya").memory.list_spaces())
 
 
 async def test_many_mistakes_are_not_all_told() -> None:
     async with open_app() as rc, connect(rc.user("maya")) as client:
-        why = await call_refused(client, "recall", **{f"x{number}" * 100: 1 for number in range(1_000)})
-        assert len(why) < 1_000
-        assert why.endswith("and 996 more")
+        error_text = await call_refused(client, "recall", **{f"x{number}" * 100: 1 for number in range(1_000)})
+        assert len(error_text) < 1_000
+        assert error_text.endswith("and 996 more")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -78,7 +78,7 @@ async def test_an_unknown_tool_is_an_error_that_names_the_known_ones(mode: str) 
             await client.call_tool("erase", {})
 
 
-async def _fails(error: Exception, caplog: pytest.LogCaptureFixture, mode: str = "legacy") -> str:
+async def _call_with_error(error: Exception, caplog: pytest.LogCaptureFixture, mode: str = "legacy") -> str:
     def user_of(scope: object) -> User:
         raise error
 
@@ -89,19 +89,19 @@ async def _fails(error: Exception, caplog: pytest.LogCaptureFixture, mode: str =
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("db.internal:5432 is gone"), ZeroDivisionError("secret")])
 async def test_failures_of_the_machine_go_to_the_log_alone(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    why = await _fails(error, caplog)
-    assert why == "The memory could not do this now. It is not about your arguments: try again in a moment."
+    error_text = await _call_with_error(error, caplog)
+    assert error_text == "The memory could not do this now. It is not about your arguments: try again in a moment."
     assert str(error) in caplog.text
 
 
 async def test_whoever_may_not_call_is_told_why(caplog: pytest.LogCaptureFixture) -> None:
     error = InvalidArgumentError("Name the user in X-Tellback-User.")
-    assert await _fails(error, caplog) == "Name the user in X-Tellback-User."
+    assert await _call_with_error(error, caplog) == "Name the user in X-Tellback-User."
     assert not caplog.records
 
 
 async def test_a_sentence_that_quotes_broken_text_can_be_sent(caplog: pytest.LogCaptureFixture) -> None:
-    assert await _fails(InvalidArgumentError("not \ud800"), caplog, "auto") == "not ?"
+    assert await _call_with_error(InvalidArgumentError("not \ud800"), caplog, "auto") == "not ?"
 
 
 async def test_a_call_that_takes_too_long_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +122,7 @@ async def test_a_call_that_takes_too_long_is_stopped(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_cancelled_call_stops_and_the_next_one_works(mode: str) -> None:
     async with open_app() as rc:
-        started, ended = asyncio.Event(), asyncio.Event()
+        started, finished = asyncio.Event(), asyncio.Event()
 
         async def user_of(scope: object) -> User:
             if not started.is_set():
@@ -130,7 +130,7 @@ async def test_a_cancelled_call_stops_and_the_next_one_works(mode: str) -> None:
                 try:
                     await asyncio.sleep(60)
                 finally:
-                    ended.set()
+                    finished.set()
             return rc.user("maya")
 
         async with Client(build_server(user_of), mode=mode) as client, asyncio.timeout(20):
@@ -139,7 +139,7 @@ async def test_a_cancelled_call_stops_and_the_next_one_works(mode: str) -> None:
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            await ended.wait()
+            await finished.wait()
             assert not (await client.call_tool("recall", {"query": "food"})).is_error
 
 
@@ -164,9 +164,9 @@ def test_any_arguments_are_read_or_refused_in_a_short_sentence(tool: Any, argume
 @given(st.lists(st.text(max_size=400), max_size=30), st.integers(min_value=0, max_value=3_000))
 def test_what_fits_is_a_beginning_that_is_not_too_long(texts: list[str], max_characters: int) -> None:
     parts = [MessageItem(id="m", seq=1, role="user", text=text, created_at="") for text in texts]
-    taken = take_fitting(parts, max_characters)
-    assert taken == parts[: len(taken)]
-    assert bool(taken) is bool(parts)
+    fitting = take_fitting(parts, max_characters)
+    assert fitting == parts[: len(fitting)]
+    assert bool(fitting) is bool(parts)
     sizes = [len(part.model_dump_json(by_alias=True)) for part in parts]
-    assert len(taken) <= 1 or sum(sizes[: len(taken)]) <= max_characters
-    assert len(taken) == len(parts) or sum(sizes[: len(taken) + 1]) > max_characters
+    assert len(fitting) <= 1 or sum(sizes[: len(fitting)]) <= max_characters
+    assert len(fitting) == len(parts) or sum(sizes[: len(fitting) + 1]) > max_characters

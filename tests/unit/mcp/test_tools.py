@@ -59,7 +59,7 @@ async def test_a_read_only_server_has_no_tools_that_write() -> None:
 
 async def test_what_is_remembered_is_recalled_with_its_date() -> None:
     async with open_app() as rc, connect(rc.user("maya")) as client:
-        remembered = await call_ok(
+        created = await call_ok(
             client,
             "remember",
             text="Maya is vegetarian.",
@@ -67,8 +67,8 @@ async def test_what_is_remembered_is_recalled_with_its_date() -> None:
             importance=4,
             valid_from="2026-03-01",
         )
-        assert remembered["status"] == "remembered"
-        memory = remembered["memory"]
+        assert created["status"] == "remembered"
+        memory = created["memory"]
         assert memory["category"] == {"name": "preference", "kind": "PREFERENCE"}
         assert memory["importance"] == 4
         assert memory["validFrom"] == "2026-03-01T00:00:00Z"
@@ -93,8 +93,8 @@ async def test_a_memory_cites_the_conversation_and_the_messages() -> None:
             assert memory["sourceConversationId"] == conversation.id
             assert memory["sourceMessageIds"] == [message.id]
             assert f"said in {conversation.id}, {message.id}" in result_text(result)
-            read = await call_ok(client, "conversations", conversation_id=memory["sourceConversationId"])
-            assert [message["text"] for message in read["messages"]] == ["I moved to Lisbon."]
+            transcript = await call_ok(client, "conversations", conversation_id=memory["sourceConversationId"])
+            assert [message["text"] for message in transcript["messages"]] == ["I moved to Lisbon."]
 
 
 async def test_reading_makes_no_space() -> None:
@@ -106,8 +106,8 @@ async def test_reading_makes_no_space() -> None:
 
 async def test_remembering_makes_the_space_and_a_wrong_name_is_told() -> None:
     async with open_app() as rc, connect(rc.user("maya")) as client:
-        remembered = await call_ok(client, "remember", text="The kick-off is on Monday.", space="work")
-        assert remembered["space"] == "work"
+        created = await call_ok(client, "remember", text="The kick-off is on Monday.", space="work")
+        assert created["space"] == "work"
         assert [space.name for space in await rc.user("maya").memory.list_spaces()] == ["work"]
         assert (await call_ok(client, "recall", query="kick-off", space="work"))["memories"]
         assert await call_refused(client, "recall", query="kick-off", space="wrok") == (
@@ -117,9 +117,9 @@ async def test_remembering_makes_the_space_and_a_wrong_name_is_told() -> None:
 
 async def test_the_same_words_are_remembered_once_even_at_the_same_time() -> None:
     async with open_app() as rc, connect(rc.user("maya")) as client:
-        remembered = await asyncio.gather(*(call_ok(client, "remember", text="Maya is vegetarian.") for _ in range(5)))
-        assert sorted(each["status"] for each in remembered) == [*["known already"] * 4, "remembered"]
-        assert len({each["memory"]["id"] for each in remembered}) == 1
+        created = await asyncio.gather(*(call_ok(client, "remember", text="Maya is vegetarian.") for _ in range(5)))
+        assert sorted(each["status"] for each in created) == [*["known already"] * 4, "remembered"]
+        assert len({each["memory"]["id"] for each in created}) == 1
 
 
 async def test_an_episode_of_another_day_is_another_memory() -> None:
@@ -129,8 +129,8 @@ async def test_an_episode_of_another_day_is_another_memory() -> None:
             ("2026-03-02", "remembered"),
             ("2026-03-02", "known already"),
         ):
-            remembered = await call_ok(client, "remember", text="Maya ran 10 km.", category="EPISODE", valid_from=day)
-            assert remembered["status"] == status
+            created = await call_ok(client, "remember", text="Maya ran 10 km.", category="EPISODE", valid_from=day)
+            assert created["status"] == status
 
 
 async def test_a_correction_takes_the_place_of_what_it_corrects() -> None:
@@ -150,8 +150,8 @@ async def test_a_correction_takes_the_place_of_what_it_corrects() -> None:
             ("Maya lives in Lisbon.", "current"),
         ]
         assert history["memories"][0]["supersededBy"] == new["memory"]["id"]
-        why = await call_refused(client, "remember", text="Maya lives in Faro.", replaces=old["id"])
-        assert new["memory"]["id"] in why
+        error_text = await call_refused(client, "remember", text="Maya lives in Faro.", replaces=old["id"])
+        assert new["memory"]["id"] in error_text
 
 
 async def test_a_timeline_keeps_to_its_period_and_to_its_entity() -> None:
@@ -167,8 +167,8 @@ async def test_a_timeline_keeps_to_its_period_and_to_its_entity() -> None:
             found = await call_ok(client, "timeline", **{"from": "2026-01-01", "to": "2026-01-31"})
             assert [each["text"] for each in found["memories"]] == ["Anna visited."]
             assert found["memories"][0]["standing"] == "over"
-            about = await call_ok(client, "timeline", entity=tom.id)
-            assert [each["text"] for each in about["memories"]] == ["Tom called."]
+            timeline = await call_ok(client, "timeline", entity=tom.id)
+            assert [each["text"] for each in timeline["memories"]] == ["Tom called."]
             assert "ent_nobody" in await call_refused(client, "timeline", entity="ent_nobody")
             wrong = await call_refused(client, "timeline", **{"from": "2026-02-01", "to": "2026-01-01"})
             assert "is after" in wrong
@@ -190,9 +190,9 @@ async def test_entities_are_found_by_name_and_type() -> None:
 
 async def test_forgetting_is_answered_clearly_and_twice_is_harmless() -> None:
     async with open_app() as rc, connect(rc.user("maya")) as client:
-        remembered = (await call_ok(client, "remember", text="Maya is vegetarian."))["memory"]
-        assert (await call_ok(client, "forget", atom_id=remembered["id"]))["status"] == "forgotten"
-        assert (await call_ok(client, "forget", atom_id=remembered["id"]))["status"] == "forgotten already"
+        created = (await call_ok(client, "remember", text="Maya is vegetarian."))["memory"]
+        assert (await call_ok(client, "forget", atom_id=created["id"]))["status"] == "forgotten"
+        assert (await call_ok(client, "forget", atom_id=created["id"]))["status"] == "forgotten already"
         assert (await call_ok(client, "recall", query="vegetarian"))["memories"] == []
         assert "There is no atom 'atom_0' for this user." in await call_refused(client, "forget", atom_id="atom_0")
 
@@ -245,7 +245,7 @@ async def test_pages_of_messages_lead_only_to_where_there_are_some() -> None:
         for number in range(2, 6):
             await maya.conversations.append_user_message(conversation.id, f"Message {number}")
         await maya.conversations.append_system_message(conversation.id, "Nor this.")
-        ways: dict[str, tuple[dict[str, int], list[int], int | None, int | None]] = {
+        cases: dict[str, tuple[dict[str, int], list[int], int | None, int | None]] = {
             "all": ({}, [2, 3, 4, 5], None, None),
             "the last": ({"limit": 3}, [3, 4, 5], 3, None),
             "those before": ({"limit": 3, "before_seq": 3}, [2], None, 2),
@@ -254,7 +254,7 @@ async def test_pages_of_messages_lead_only_to_where_there_are_some() -> None:
             "some between": ({"limit": 1, "after_seq": 2, "before_seq": 5}, [4], 4, 4),
         }
         async with connect(maya) as client:
-            for name, (arguments, seqs, earlier, later) in ways.items():
+            for name, (arguments, seqs, earlier, later) in cases.items():
                 page = await call_ok(client, "conversations", conversation_id=conversation.id, **arguments)
                 assert [each["seq"] for each in page["messages"]] == seqs, name
                 assert (page.get("earlierSeq"), page.get("laterSeq")) == (earlier, later), name
@@ -266,8 +266,8 @@ async def test_half_a_character_does_not_keep_a_conversation_from_being_read() -
         conversation = await maya.conversations.create("chat")
         await maya.conversations.append_user_message(conversation.id, "Half \ud83d of it")
         async with connect(maya, "legacy") as client:
-            read = await call_ok(client, "conversations", conversation_id=conversation.id)
-            assert [each["text"] for each in read["messages"]] == ["Half ? of it"]
+            transcript = await call_ok(client, "conversations", conversation_id=conversation.id)
+            assert [each["text"] for each in transcript["messages"]] == ["Half ? of it"]
 
 
 async def test_an_answer_is_bounded_and_says_what_was_left_out() -> None:
@@ -281,10 +281,10 @@ async def test_an_answer_is_bounded_and_says_what_was_left_out() -> None:
         async with connect(maya) as client:
             found = await client.call_tool("timeline", {"limit": 50})
             assert len(result_text(found)) < 40_000
-            remembered, left_out = found.structured_content["memories"], found.structured_content["leftOut"]
-            assert len(remembered) + left_out == 50
+            memories, left_out = found.structured_content["memories"], found.structured_content["leftOut"]
+            assert len(memories) + left_out == 50
             assert f"{left_out} more were left out" in result_text(found)
-            assert all(each["text"].endswith(" […]") for each in remembered)
+            assert all(each["text"].endswith(" […]") for each in memories)
             seqs: list[int] = []
             before = None
             while True:
@@ -309,17 +309,19 @@ async def test_a_memory_with_line_breaks_does_not_look_like_two() -> None:
 async def test_two_users_do_not_see_each_other() -> None:
     async with open_app() as rc:
         maya, tom = rc.user("maya"), rc.user("tom")
-        async with connect(maya) as hers, connect(tom) as his:
-            secret = (await call_ok(hers, "remember", text="Maya hides the key under the mat."))["memory"]
+        async with connect(maya) as maya_client, connect(tom) as tom_client:
+            secret = (await call_ok(maya_client, "remember", text="Maya hides the key under the mat."))["memory"]
             conversation = await maya.conversations.create("chat", "The key")
             await maya.memory.create_space("diary")
-            assert (await call_ok(his, "recall", query="key"))["memories"] == []
-            assert (await call_ok(his, "conversations"))["conversations"] == []
-            assert "key" not in await call_refused(his, "conversations", conversation_id=conversation.id)
-            assert secret["text"] not in await call_refused(his, "forget", atom_id=secret["id"])
-            assert secret["text"] not in await call_refused(his, "remember", text="Mine now.", replaces=secret["id"])
-            assert "There are: none yet." in await call_refused(his, "recall", query="key", space="diary")
-            assert (await call_ok(hers, "recall", query="key"))["memories"]
+            assert (await call_ok(tom_client, "recall", query="key"))["memories"] == []
+            assert (await call_ok(tom_client, "conversations"))["conversations"] == []
+            assert "key" not in await call_refused(tom_client, "conversations", conversation_id=conversation.id)
+            assert secret["text"] not in await call_refused(tom_client, "forget", atom_id=secret["id"])
+            assert secret["text"] not in await call_refused(
+                tom_client, "remember", text="Mine now.", replaces=secret["id"]
+            )
+            assert "There are: none yet." in await call_refused(tom_client, "recall", query="key", space="diary")
+            assert (await call_ok(maya_client, "recall", query="key"))["memories"]
 
 
 async def test_the_user_may_be_looked_up_for_each_call() -> None:
@@ -341,5 +343,5 @@ async def test_dates_go_by_the_clock_of_tellback() -> None:
     async with open_app() as rc:
         rc.clock = lambda: datetime(2030, 5, 1, tzinfo=UTC)
         async with connect(rc.user("maya")) as client:
-            remembered = await call_ok(client, "remember", text="Maya is vegetarian.")
-            assert remembered["memory"]["validFrom"].startswith("2030-05-01")
+            created = await call_ok(client, "remember", text="Maya is vegetarian.")
+            assert created["memory"]["validFrom"].startswith("2030-05-01")

@@ -43,18 +43,18 @@ def make_window(*days: float, conversation_id: str = "conv_1") -> Window:
 
 
 def make_fact(
-    text: str, said: float | Sequence[float] = 0, conversation_id: str = "conv_1", **fields: Any
+    text: str, stated_day: float | Sequence[float] = 0, conversation_id: str = "conv_1", **fields: Any
 ) -> ExtractedFact:
     """A fact that cites what was said on these days."""
-    days = said if isinstance(said, Sequence) else [said]
+    days = stated_day if isinstance(stated_day, Sequence) else [stated_day]
     ids = tuple(f"{conversation_id}:m{number:g}" for number in days)
     return ExtractedFact(**{"text": text, "category": PROFILE, "message_ids": ids, **fields})
 
 
-def home_fact(city: str, said: float = 0, **fields: Any) -> ExtractedFact:
+def home_fact(city: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
     """A fact of which there is one at a time."""
-    about = {"subject": "user", "attribute": "home city", "value": city, "single": True}
-    return make_fact(fields.pop("text", f"User lives in {city}."), said, **{**about, **fields})
+    slot_fields = {"subject": "user", "attribute": "home city", "value": city, "single": True}
+    return make_fact(fields.pop("text", f"User lives in {city}."), stated_day, **{**slot_fields, **fields})
 
 
 class Space:
@@ -78,7 +78,7 @@ class Space:
 
     async def plan(
         self,
-        of: Window,
+        window: Window,
         *facts: ExtractedFact,
         entities: Sequence[ExtractedEntity] = (),
         candidates: Mapping[int, Sequence[Atom]] | None = None,
@@ -91,29 +91,29 @@ class Space:
             found |= {each.id: each for each in await self._memories.find_entities(MAYA, self.id, name)}
         resolved = resolve_entities(extraction.entities, list(found.values()))
         known = await self._memories.known_atoms(
-            MAYA, self.id, slots=slots_to_load(extraction, resolved), conversation_id=of.conversation.id
+            MAYA, self.id, slots=slots_to_load(extraction, resolved), conversation_id=window.conversation.id
         )
         known = [replace(each, message_dates=_message_dates(each.atom)) for each in known]
         if candidates is None:
-            every = await self.atoms()
-            candidates = dict.fromkeys(range(len(facts)), every)
+            all_atoms = await self.atoms()
+            candidates = dict.fromkeys(range(len(facts)), all_atoms)
         return plan_reconciliation(
-            extraction, of, known=known, candidates=candidates, entities=resolved, decisions=decisions
+            extraction, window, known=known, candidates=candidates, entities=resolved, decisions=decisions
         )
 
-    async def plan_and_apply(self, of: Window, *facts: ExtractedFact, **more: Any) -> ReconciliationPlan:
+    async def plan_and_apply(self, window: Window, *facts: ExtractedFact, **options: Any) -> ReconciliationPlan:
         """Plan it and do it."""
-        planned = await self.plan(of, *facts, **more)
-        await self.apply(planned.reconciliation)
-        return planned
+        plan = await self.plan(window, *facts, **options)
+        await self.apply(plan.reconciliation)
+        return plan
 
     async def learn_facts(
         self, *facts: ExtractedFact, days: Sequence[float] = (), conversation_id: str = "conv_1"
     ) -> ReconciliationPlan:
         """Learn facts from a window with all the messages they cite."""
-        cited = {float(id.rpartition(":m")[2]) for each in facts for id in each.message_ids}
+        cited_days = {float(id.rpartition(":m")[2]) for each in facts for id in each.message_ids}
         return await self.plan_and_apply(
-            make_window(*sorted(cited.union(days)), conversation_id=conversation_id), *facts
+            make_window(*sorted(cited_days.union(days)), conversation_id=conversation_id), *facts
         )
 
     async def add(self, text: str, **fields: Any) -> Atom:
@@ -130,12 +130,12 @@ class Space:
     async def atoms(self, status: AtomStatus = AtomStatus.ACTIVE) -> list[Atom]:
         """All there are, the oldest first, whether they are over or not."""
         atom_filter = AtomFilter(status, datetime(1, 1, 2, tzinfo=UTC))
-        listed = await self._memories.atoms(MAYA, self.id, atom_filter)
+        atoms = await self._memories.atoms(MAYA, self.id, atom_filter)
         known = await self._memories.changes(MAYA, self.id, after=-1, embedder="")
         ids = [row[0] for row in known.atoms]
-        never = [await self._memories.atom(MAYA, id) for id in ids if id not in {atom.id for atom in listed}]
-        every = [*listed, *(atom for atom in never if atom is not None and atom.status is status)]
-        return sorted(every, key=lambda atom: ids.index(atom.id))
+        never = [await self._memories.atom(MAYA, id) for id in ids if id not in {atom.id for atom in atoms}]
+        all_atoms = [*atoms, *(atom for atom in never if atom is not None and atom.status is status)]
+        return sorted(all_atoms, key=lambda atom: ids.index(atom.id))
 
     async def atom(self, id: str) -> Atom:
         """One of them."""

@@ -20,10 +20,10 @@ async def test_a_job_that_begins_between_two_looks_is_not_overlooked(monkeypatch
         memory = maya.memory
         looks = 0
 
-        async def listed(*_: Any, status: str, **__: Any) -> list[Job]:
+        async def list_jobs(*_: Any, status: str, **__: Any) -> list[Job]:
             nonlocal looks
             looks += 1
             return [job] if status == ("queued" if looks == 1 else "running") else []
 
-        monkeypatch.setattr(memory, "list_jobs", listed)
+        monkeypatch.setattr(memory, "list_jobs", list_jobs)
         assert not await memory.wait_for_extraction(0.2)

@@ -25,7 +25,7 @@ MONDAYS = [1, 8, 15, 22, 29, 36]
 WORDS = ["run", "swim", "park", "lake", "Anna", "Ben", "rome", "Rome", "tea", "dinner", "not"]
 
 
-async def happen(space: Space, text: str, days: Sequence[float], **fields: Any) -> list[Atom]:
+async def add_episodes(space: Space, text: str, days: Sequence[float], **fields: Any) -> list[Atom]:
     """Episodes, each said on its day."""
     return [
         await space.add(
@@ -42,13 +42,13 @@ async def happen(space: Space, text: str, days: Sequence[float], **fields: Any) 
     ]
 
 
-async def mined(space: Space, **options: Any) -> PatternChanges:
+async def find_changes(space: Space, **options: Any) -> PatternChanges:
     """What mining would change."""
-    every = [atom for status in AtomStatus for atom in await space.atoms(status)]
-    return find_patterns(every, every, **options)
+    all_atoms = [atom for status in AtomStatus for atom in await space.atoms(status)]
+    return find_patterns(all_atoms, all_atoms, **options)
 
 
-async def apply(space: Space, found: PatternChanges) -> None:
+async def apply_changes(space: Space, found: PatternChanges) -> None:
     """Change a space as mining asks for it."""
     await space.apply(found.reconciliation)
     for id in found.archived:
@@ -57,16 +57,16 @@ async def apply(space: Space, found: PatternChanges) -> None:
         await space.set_status(await space.atom(id), AtomStatus.ACTIVE)
 
 
-async def patterns(space: Space) -> list[Atom]:
+async def list_patterns(space: Space) -> list[Atom]:
     """Mine, and give what patterns hold then."""
-    await apply(space, await mined(space))
+    await apply_changes(space, await find_changes(space))
     found = [atom for atom in await space.atoms() if atom.category.kind is CategoryKind.PATTERN]
     return [atom for atom in found if atom.superseded_by is None]
 
 
 async def test_what_happens_on_three_days_is_a_pattern_that_cites_them(space: Space) -> None:
-    await happen(space, "User went running in the park.", [3, 1, 2, 2.1], importance=4)
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User went running in the park.", [3, 1, 2, 2.1], importance=4)
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs: User went running in the park."
     assert pattern.category == Category("pattern", CategoryKind.PATTERN)
     assert (pattern.valid_from, pattern.importance, pattern.confidence) == (day(1), 4, 0.75)
@@ -74,24 +74,24 @@ async def test_what_happens_on_three_days_is_a_pattern_that_cites_them(space: Sp
 
 
 async def test_what_happens_twice_or_on_one_day_is_none(space: Space) -> None:
-    await happen(space, "User went running in the park.", [1, 2])
-    await happen(space, "User called Anna.", [1, 1.1, 1.2, 1.3])
-    assert await patterns(space) == []
-    assert len((await mined(space, at_least=2)).reconciliation.changes) == 1
+    await add_episodes(space, "User went running in the park.", [1, 2])
+    await add_episodes(space, "User called Anna.", [1, 1.1, 1.2, 1.3])
+    assert await list_patterns(space) == []
+    assert len((await find_changes(space, at_least=2)).reconciliation.changes) == 1
 
 
 async def test_a_plain_rule_is_told(space: Space) -> None:
-    await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs on Mondays: User had dinner with Anna."
 
 
 async def test_what_is_told_in_other_words_and_with_dates_is_the_same(space: Space) -> None:
-    await happen(space, "User ran 5 km in the park on 2 March 2026.", [1])
-    await happen(space, "User ran in the park on Monday, 9 March 2026.", [8])
-    await happen(space, "User was running in the park for 30 minutes.", [15])
-    await happen(space, "On 2026-03-23, user ran in the park.", [22])
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User ran 5 km in the park on 2 March 2026.", [1])
+    await add_episodes(space, "User ran in the park on Monday, 9 March 2026.", [8])
+    await add_episodes(space, "User was running in the park for 30 minutes.", [15])
+    await add_episodes(space, "On 2026-03-23, user ran in the park.", [22])
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs on Mondays: User ran in the park."
 
 
@@ -105,17 +105,17 @@ NEAR_MISSES = [
 
 @pytest.mark.parametrize(("one", "other"), NEAR_MISSES)
 async def test_what_only_sounds_alike_is_not_put_together(space: Space, one: str, other: str) -> None:
-    await happen(space, one, [1, 3])
-    await happen(space, other, [4, 6])
-    assert await patterns(space) == []
+    await add_episodes(space, one, [1, 3])
+    await add_episodes(space, other, [4, 6])
+    assert await list_patterns(space) == []
 
 
 async def test_other_people_are_another_matter(space: Space) -> None:
     for number, name in enumerate(("Anna", "Bob", "Carl", "Dora"), 1):
-        await happen(space, f"User met {name} for coffee at Blue Bottle.", [number])
-    assert await patterns(space) == []
-    await happen(space, "user met bob for coffee at blue bottle", [5, 7])
-    [pattern] = await patterns(space)
+        await add_episodes(space, f"User met {name} for coffee at Blue Bottle.", [number])
+    assert await list_patterns(space) == []
+    await add_episodes(space, "user met bob for coffee at blue bottle", [5, 7])
+    [pattern] = await list_patterns(space)
     assert pattern.text.casefold().startswith("recurs: user met bob for coffee at blue bottle")
 
 
@@ -124,168 +124,168 @@ async def test_people_of_one_name_are_told_apart(space: Space) -> None:
     assert stored is not None
     one, other = [await make_entity(space.store, stored, name) for name in ("Anna Chen", "Anna Diaz")]
     nowhere = {"source_conversation_id": None, "source_message_ids": ()}
-    await happen(space, "User met Anna.", [1, 3], entity_ids=(one.id,))
-    await happen(space, "User met Anna.", [2, 4], entity_ids=(other.id,))
-    assert await patterns(space) == []
-    await happen(space, "User met Anna.", MONDAYS, entity_ids=(one.id,), **nowhere)
-    await happen(space, "User met Anna.", [16, 18, 24], entity_ids=(other.id,), **nowhere)
-    found = await patterns(space)
+    await add_episodes(space, "User met Anna.", [1, 3], entity_ids=(one.id,))
+    await add_episodes(space, "User met Anna.", [2, 4], entity_ids=(other.id,))
+    assert await list_patterns(space) == []
+    await add_episodes(space, "User met Anna.", MONDAYS, entity_ids=(one.id,), **nowhere)
+    await add_episodes(space, "User met Anna.", [16, 18, 24], entity_ids=(other.id,), **nowhere)
+    found = await list_patterns(space)
     assert {pattern.entity_ids for pattern in found} == {(one.id,), (other.id,)}
-    assert (await mined(space)).is_empty
+    assert (await find_changes(space)).is_empty
 
 
 async def test_only_episodes_that_count_do(space: Space) -> None:
-    await happen(space, "User: I am tired.", [1, 2, 3], category=TURN_CATEGORY)
-    await happen(space, "User took pills.", [1, 2, 3], category=Category("health", CategoryKind.EPISODE))
-    await happen(space, "User likes tea.", [1, 2, 3], category=Category("taste", CategoryKind.FACT))
-    for atom in (await happen(space, "User saw a doctor.", [1, 2, 3]))[:1]:
+    await add_episodes(space, "User: I am tired.", [1, 2, 3], category=TURN_CATEGORY)
+    await add_episodes(space, "User took pills.", [1, 2, 3], category=Category("health", CategoryKind.EPISODE))
+    await add_episodes(space, "User likes tea.", [1, 2, 3], category=Category("taste", CategoryKind.FACT))
+    for atom in (await add_episodes(space, "User saw a doctor.", [1, 2, 3]))[:1]:
         await space.set_status(atom, AtomStatus.DELETED)
-    assert (await mined(space, exclude=["HEALTH"])).is_empty
-    [pattern] = await patterns(space)
+    assert (await find_changes(space, exclude=["HEALTH"])).is_empty
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs: User took pills."
 
 
 async def test_more_of_the_same_is_cited(space: Space) -> None:
-    await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
-    await happen(space, "User had a nice dinner with Anna.", MONDAYS[3:4])
-    changes = (await mined(space)).reconciliation.changes
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
+    await add_episodes(space, "User had a nice dinner with Anna.", MONDAYS[3:4])
+    changes = (await find_changes(space)).reconciliation.changes
     assert changes == (AddedCitation(pattern.id, Citation("conv_22", ("m22",))),)
-    [again] = await patterns(space)
-    assert (again.id, again.text) == (pattern.id, pattern.text)
+    [found] = await list_patterns(space)
+    assert (found.id, found.text) == (pattern.id, pattern.text)
 
 
 async def test_a_pattern_whose_rule_changed_is_replaced(space: Space) -> None:
-    await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
-    await happen(space, "User had dinner with Anna.", [16, 18, 24])
-    [change] = (await mined(space)).reconciliation.changes
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
+    await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
+    [change] = (await find_changes(space)).reconciliation.changes
     assert isinstance(change, Replacement)
-    [again] = await patterns(space)
-    assert (again.text, again.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
-    assert len(again.citations) == 6
+    [found] = await list_patterns(space)
+    assert (found.text, found.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
+    assert len(found.citations) == 6
 
 
 async def test_a_pattern_no_longer_says_what_was_deleted(space: Space) -> None:
-    secret = await happen(space, "User ran by the secret lake.", [1, 2])
-    await happen(space, "User ran by the lake.", [4])
-    [pattern] = await patterns(space)
+    secret = await add_episodes(space, "User ran by the secret lake.", [1, 2])
+    await add_episodes(space, "User ran by the lake.", [4])
+    [pattern] = await list_patterns(space)
     assert pattern.text == "Recurs: User ran by the secret lake."
     for atom in secret:
         await space.set_status(atom, AtomStatus.DELETED)
-    await happen(space, "User ran by the lake.", [5, 7])
-    [again] = await patterns(space)
-    assert (again.text, again.supersedes) == ("Recurs: User ran by the lake.", pattern.id)
-    assert [each.conversation_id for each in again.citations] == ["conv_4", "conv_5", "conv_7"]
+    await add_episodes(space, "User ran by the lake.", [5, 7])
+    [found] = await list_patterns(space)
+    assert (found.text, found.supersedes) == ("Recurs: User ran by the lake.", pattern.id)
+    assert [each.conversation_id for each in found.citations] == ["conv_4", "conv_5", "conv_7"]
 
 
 async def test_a_deleted_pattern_does_not_come_back_from_what_was_known(space: Space) -> None:
-    await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
     await space.set_status(pattern, AtomStatus.DELETED)
-    assert (await mined(space)).is_empty
+    assert (await find_changes(space)).is_empty
     space.now += timedelta(hours=1)
-    await happen(space, "User had dinner with Anna.", MONDAYS[3:5])
-    assert (await mined(space)).is_empty
-    await happen(space, "User had dinner with Anna.", MONDAYS[5:])
-    [again] = await patterns(space)
-    assert [each.conversation_id for each in again.citations] == ["conv_22", "conv_29", "conv_36"]
-    assert (await mined(space)).is_empty
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[3:5])
+    assert (await find_changes(space)).is_empty
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[5:])
+    [found] = await list_patterns(space)
+    assert [each.conversation_id for each in found.citations] == ["conv_22", "conv_29", "conv_36"]
+    assert (await find_changes(space)).is_empty
 
 
 async def test_an_archived_pattern_is_cited_and_stays_so(space: Space) -> None:
-    await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
     await space.set_status(pattern, AtomStatus.ARCHIVED)
-    await happen(space, "User had dinner with Anna.", [16, 18, 24])
-    assert all(isinstance(change, AddedCitation) for change in (await mined(space)).reconciliation.changes)
-    assert await patterns(space) == []
-    assert (await mined(space)).is_empty
+    await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
+    assert all(isinstance(change, AddedCitation) for change in (await find_changes(space)).reconciliation.changes)
+    assert await list_patterns(space) == []
+    assert (await find_changes(space)).is_empty
 
 
 async def test_a_pattern_without_its_episodes_is_archived_and_restored_with_them(space: Space) -> None:
-    episodes = await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    episodes = await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
     await space.set_status(episodes[0], AtomStatus.ARCHIVED)
-    assert (await mined(space)).archived == (pattern.id,)
-    assert await patterns(space) == []
-    assert (await mined(space)).is_empty
+    assert (await find_changes(space)).archived == (pattern.id,)
+    assert await list_patterns(space) == []
+    assert (await find_changes(space)).is_empty
     space.now += timedelta(hours=1)
     await space.set_status(episodes[0], AtomStatus.ACTIVE)
-    [again] = await patterns(space)
-    assert again.id == pattern.id
-    assert (await mined(space)).is_empty
+    [found] = await list_patterns(space)
+    assert found.id == pattern.id
+    assert (await find_changes(space)).is_empty
 
 
 async def test_a_pattern_that_returns_by_another_rule_is_replaced(space: Space) -> None:
-    episodes = await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    episodes = await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
     await space.set_status(episodes[0], AtomStatus.DELETED)
-    assert await patterns(space) == []
+    assert await list_patterns(space) == []
     space.now += timedelta(hours=1)
-    await happen(space, "User had dinner with Anna.", [18])
-    [again] = await patterns(space)
-    assert (again.text, again.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
-    assert (await mined(space)).is_empty
+    await add_episodes(space, "User had dinner with Anna.", [18])
+    [found] = await list_patterns(space)
+    assert (found.text, found.supersedes) == ("Recurs: User had dinner with Anna.", pattern.id)
+    assert (await find_changes(space)).is_empty
 
 
 async def test_a_pattern_of_the_same_messages_does_not_keep_another_alive(space: Space) -> None:
-    await happen(space, "User went running in the park.", [1, 2, 4])
-    woods = await happen(space, "User went running in the woods.", [1, 2, 4])
-    park, _ = await patterns(space)
+    await add_episodes(space, "User went running in the park.", [1, 2, 4])
+    woods = await add_episodes(space, "User went running in the woods.", [1, 2, 4])
+    park, _ = await list_patterns(space)
     for atom in woods:
         await space.set_status(atom, AtomStatus.DELETED)
-    assert [each.id for each in await patterns(space)] == [park.id]
+    assert [each.id for each in await list_patterns(space)] == [park.id]
 
 
 async def test_what_a_deleted_pattern_had_replaced_goes_with_it(space: Space) -> None:
-    await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [first] = await patterns(space)
-    await happen(space, "User had dinner with Anna.", [16, 18, 24])
-    [second] = await patterns(space)
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [first] = await list_patterns(space)
+    await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
+    [second] = await list_patterns(space)
     assert second.supersedes == first.id
     await space.set_status(second, AtomStatus.DELETED)
-    assert await patterns(space) == []
-    assert (await mined(space)).is_empty
+    assert await list_patterns(space) == []
+    assert (await find_changes(space)).is_empty
 
 
 async def test_what_a_user_put_in_a_patterns_place_stands_for_it(space: Space) -> None:
-    await happen(space, "User had dinner with Anna.", MONDAYS[:3])
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User had dinner with Anna.", MONDAYS[:3])
+    [pattern] = await list_patterns(space)
     await space.supersede(pattern, "User is married to Anna.", day(30))
-    assert (await mined(space)).is_empty
-    await happen(space, "User had dinner with Anna.", [16, 18, 24])
-    assert (await mined(space)).is_empty
+    assert (await find_changes(space)).is_empty
+    await add_episodes(space, "User had dinner with Anna.", [16, 18, 24])
+    assert (await find_changes(space)).is_empty
 
 
 async def test_two_patterns_of_the_same_messages_are_not_mistaken_for_each_other(space: Space) -> None:
-    await happen(space, "User went running in the park.", [1, 2, 4])
-    await happen(space, "User drank coffee.", [1, 2, 4])
-    running, coffee = await patterns(space)
-    assert (await mined(space)).is_empty
+    await add_episodes(space, "User went running in the park.", [1, 2, 4])
+    await add_episodes(space, "User drank coffee.", [1, 2, 4])
+    running, coffee = await list_patterns(space)
+    assert (await find_changes(space)).is_empty
     await space.set_status(coffee, AtomStatus.DELETED)
-    await happen(space, "User went running in the park.", [6])
-    [again] = await patterns(space)
-    assert again.id == running.id
-    assert len(again.citations) == 4
+    await add_episodes(space, "User went running in the park.", [6])
+    [found] = await list_patterns(space)
+    assert found.id == running.id
+    assert len(found.citations) == 4
 
 
 async def test_what_was_written_without_sources_recurs_too(space: Space) -> None:
     nowhere = {"source_conversation_id": None, "source_message_ids": ()}
-    await happen(space, "User called Anna.", [1, 2, 4], **nowhere)
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User called Anna.", [1, 2, 4], **nowhere)
+    [pattern] = await list_patterns(space)
     assert pattern.citations == ()
-    await happen(space, "User called Anna.", [5], **nowhere)
-    assert (await mined(space)).is_empty
+    await add_episodes(space, "User called Anna.", [5], **nowhere)
+    assert (await find_changes(space)).is_empty
 
 
 async def test_a_pattern_is_about_what_most_of_its_episodes_are(space: Space) -> None:
     stored = await space.store.memories.space(MAYA, space.id)
     assert stored is not None
     anna, ben = [await make_entity(space.store, stored, name) for name in ("Anna", "Ben")]
-    await happen(space, "User met Anna.", [1, 2], entity_ids=(anna.id,))
-    await happen(space, "User met Anna.", [4], entity_ids=(ben.id, anna.id))
-    [pattern] = await patterns(space)
+    await add_episodes(space, "User met Anna.", [1, 2], entity_ids=(anna.id,))
+    await add_episodes(space, "User met Anna.", [4], entity_ids=(ben.id, anna.id))
+    [pattern] = await list_patterns(space)
     assert pattern.entity_ids == (anna.id,)
 
 
@@ -322,7 +322,7 @@ def test_a_sentence_loses_its_date(text: str, sentence: str) -> None:
     assert remove_dates(text, to_micros(NOON)) == sentence
 
 
-def episode(number: int, text: str) -> Atom:
+def make_episode(number: int, text: str) -> Atom:
     return Atom(f"atom_{number:06}", "ms_1", MAYA, text, EVENT, day(number / 10), NOON, NOON)
 
 
@@ -332,45 +332,47 @@ def test_ten_thousand_episodes_are_put_together_by_what_they_say() -> None:
         for number in range(5_000)
         for kind in ("old", "new")
     ]
-    found = cluster_episodes(episode(number, text) for number, text in enumerate(texts))
+    found = cluster_episodes(make_episode(number, text) for number, text in enumerate(texts))
     assert [len(each.episodes) for each in found] == [2] * 5_000
     assert all(len({atom.text for atom in each.episodes}) == 1 for each in found)
 
 
 words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4)
-unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
+no_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(unhurried, max_examples=25)
+@settings(no_deadline, max_examples=25)
 @given(
-    happened=st.lists(st.tuples(words, st.integers(0, 30), st.integers(0, 12)), max_size=25),
-    again=st.lists(st.tuples(words, st.integers(0, 60), st.integers(13, 20)), max_size=8),
+    episodes=st.lists(st.tuples(words, st.integers(0, 30), st.integers(0, 12)), max_size=25),
+    later_episodes=st.lists(st.tuples(words, st.integers(0, 60), st.integers(13, 20)), max_size=8),
     forgotten=st.sets(st.integers(0, 3)),
-    gone=st.sets(st.integers(0, 24)),
+    deleted=st.sets(st.integers(0, 24)),
 )
 def test_mining_again_changes_nothing(
-    happened: list[tuple[list[str], int, int]],
-    again: list[tuple[list[str], int, int]],
+    episodes: list[tuple[list[str], int, int]],
+    later_episodes: list[tuple[list[str], int, int]],
     forgotten: set[int],
-    gone: set[int],
+    deleted: set[int],
 ) -> None:
     async def run() -> None:
         async with open_space() as space:
-            for round in (happened, again):
-                for said, number, message in round:
-                    cited = {"source_conversation_id": "conv_1", "source_message_ids": (f"m{message}",)}
-                    await happen(space, f"User {' '.join(said)}", [number], **(cited if message % 5 else {}))
-                found = await patterns(space)
-                assert (await mined(space)).is_empty
+            for round in (episodes, later_episodes):
+                for episode_words, number, message in round:
+                    source = {"source_conversation_id": "conv_1", "source_message_ids": (f"m{message}",)}
+                    await add_episodes(
+                        space, f"User {' '.join(episode_words)}", [number], **(source if message % 5 else {})
+                    )
+                found = await list_patterns(space)
+                assert (await find_changes(space)).is_empty
                 for place, pattern in enumerate(found):
                     if place in forgotten:
                         await space.set_status(pattern, AtomStatus.DELETED if place % 2 else AtomStatus.ARCHIVED)
                 for place, atom in enumerate(each for each in await space.atoms() if each.category == EVENT):
-                    if place in gone:
+                    if place in deleted:
                         await space.set_status(atom, AtomStatus.DELETED if place % 2 else AtomStatus.ARCHIVED)
-                await patterns(space)
-                assert (await mined(space)).is_empty
+                await list_patterns(space)
+                assert (await find_changes(space)).is_empty
                 space.now += timedelta(hours=1)
-            assert (await mined(space)).is_empty
+            assert (await find_changes(space)).is_empty
 
     asyncio.run(run())

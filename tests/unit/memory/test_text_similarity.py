@@ -92,7 +92,7 @@ def test_a_text_tells_that_something_is_not_so(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "attribute", "named"),
+    ("subject", "attribute", "expected"),
     [
         ("User", "Home City", "user: home city"),
         ("the user", "home city", "user: home city"),
@@ -104,5 +104,5 @@ def test_a_text_tells_that_something_is_not_so(text: str) -> None:
         ("user", None, None),
     ],
 )
-def test_a_slot_is_named_the_same_however_it_is_written(subject: str, attribute: str, named: str | None) -> None:
-    assert slot_name(subject, attribute) == named
+def test_a_slot_is_named_the_same_however_it_is_written(subject: str, attribute: str, expected: str | None) -> None:
+    assert slot_name(subject, attribute) == expected

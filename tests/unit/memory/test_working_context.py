@@ -70,9 +70,9 @@ async def test_the_summary_can_be_left_out() -> None:
 
 
 async def test_a_memory_that_is_always_on_is_not_repeated_among_the_recalled() -> None:
-    both = [make_atom(f"Fact {n}", "identity" if n < 3 else "fact", n) for n in range(12)]
+    atoms = [make_atom(f"Fact {n}", "identity" if n < 3 else "fact", n) for n in range(12)]
     context = await build_context(
-        FakeConversations(), FakeMemory(*both), recall_query="q", always_on_category_names=("identity",)
+        FakeConversations(), FakeMemory(*atoms), recall_query="q", always_on_category_names=("identity",)
     )
     assert context.context_block.count("Fact 0") == 1
     assert [hit.atom.text for hit in context.hits] == [f"Fact {n}" for n in range(3, 11)]
@@ -104,11 +104,11 @@ async def test_always_on_memories_stand_in_the_same_order_whatever_order_they_co
 
 
 async def test_what_a_recalled_memory_cites_need_not_be_told_twice_and_the_next_one_takes_its_place() -> None:
-    here = [make_atom(f"Said here {n}", number=n, source_message_ids=("msg_1", "msg_2")) for n in range(5)]
+    cited_here = [make_atom(f"Said here {n}", number=n, source_message_ids=("msg_1", "msg_2")) for n in range(5)]
     partly = make_atom("Said here and elsewhere", number=10, source_message_ids=("msg_1", "msg_elsewhere"))
     others = [make_atom(f"From elsewhere {n}", number=20 + n) for n in range(5)]
     context = await build_context(
-        FakeConversations(make_turns("Hi")), FakeMemory(*here, partly, *others), recall_limit=3
+        FakeConversations(make_turns("Hi")), FakeMemory(*cited_here, partly, *others), recall_limit=3
     )
     assert [hit.atom.text for hit in context.hits] == [partly.text, "From elsewhere 0", "From elsewhere 1"]
 
@@ -311,11 +311,11 @@ async def test_arguments_are_cut_by_name_and_without_the_state_that_holds_them_w
     arguments = {"path": "a.txt", "text": "y" * 9_000, "tags": ["z" * 50] * 90, "deep": {"n": 1}}
     context = await build_context(tool_turn(arguments=arguments))
     call = context.messages[2]
-    shown = call.tool_calls[0].input
-    assert (shown["path"], shown["deep"]) == ("a.txt", {"n": 1})
-    assert shown["text"] == "y" * 500 + "… (8500 more characters)"
-    assert shown["tags"].startswith('["zzz')
-    assert len(shown["tags"]) < 600
+    input_values = call.tool_calls[0].input
+    assert (input_values["path"], input_values["deep"]) == ("a.txt", {"n": 1})
+    assert input_values["text"] == "y" * 500 + "… (8500 more characters)"
+    assert input_values["tags"].startswith('["zzz')
+    assert len(input_values["tags"]) < 600
     assert call.meta is None
     assert call.content == "Wait."
 
@@ -408,10 +408,14 @@ async def test_a_budget_that_is_just_enough_is_enough() -> None:
         FakeConversations(make_turns("One", "Two"), summary="The summary."),
         FakeMemory(make_atom("Likes tea.")),
     )
-    whole = await build_context(fake_conversations, memory, count_tokens=len)
-    exact = await build_context(fake_conversations, memory, count_tokens=len, token_budget=whole.tokens_estimated)
-    less = await build_context(fake_conversations, memory, count_tokens=len, token_budget=whole.tokens_estimated - 1)
-    assert exact == whole
+    full_context = await build_context(fake_conversations, memory, count_tokens=len)
+    exact = await build_context(
+        fake_conversations, memory, count_tokens=len, token_budget=full_context.tokens_estimated
+    )
+    less = await build_context(
+        fake_conversations, memory, count_tokens=len, token_budget=full_context.tokens_estimated - 1
+    )
+    assert exact == full_context
     assert less.turns_dropped == 1
 
 
@@ -446,8 +450,8 @@ async def test_a_messages_template_is_counted_by_its_messages() -> None:
     )
     context = await build_context(fake_conversations, template_id="messages")
     assert context.tokens_estimated == count_tokens_heuristic(context.messages)
-    own = await build_context(fake_conversations, template_id="messages", count_tokens=len)
-    assert own.tokens_estimated > 1_000, "an image costs more than its placeholder"
+    messages_only = await build_context(fake_conversations, template_id="messages", count_tokens=len)
+    assert messages_only.tokens_estimated > 1_000, "an image costs more than its placeholder"
     assert (await build_context(fake_conversations, template_id="messages", token_budget=500)).turns_used == 0
 
 
@@ -573,8 +577,8 @@ async def test_the_budget_holds_for_the_messages_too(
         return
     media = 1_100 * sum(part.kind == "image" for m in context.messages for part in m.parts or ())
     words = [message_text(m) + "".join(f"{c.name}{dump_json(c.input)}" for c in m.tool_calls) for m in context.messages]
-    counted = count_tokens_heuristic(context.messages) if counter is None else counter("".join(words)) + media
-    assert counted <= budget
+    token_count = count_tokens_heuristic(context.messages) if counter is None else counter("".join(words)) + media
+    assert token_count <= budget
     assert not context.over_budget
 
 
@@ -584,10 +588,10 @@ async def test_no_turn_goes_that_would_have_fitted(lengths: list[int], budget: i
     fake_conversations = FakeConversations(make_turns(*("x" * length for length in lengths)))
     context = await build_context(fake_conversations, token_budget=budget, count_tokens=len)
     if context.turns_dropped:
-        more = await build_context(
+        larger = await build_context(
             fake_conversations, recent_turns=context.turns_used + 1, token_budget=10**9, count_tokens=len
         )
-        assert more.tokens_estimated > budget
+        assert larger.tokens_estimated > budget
 
 
 async def test_unknown_ids_are_not_found() -> None:
@@ -595,8 +599,13 @@ async def test_unknown_ids_are_not_found() -> None:
     for id in ("conv_2", "\x00"):
         with pytest.raises(NotFoundError, match="conversation"):
             await builder.build(id)
-    more: list[dict[str, Any]] = [{}, {"recall_query": ""}, {"recall_limit": 0}, {"always_on_category_names": ["a"]}]
-    for arguments in more:
+    option_sets: list[dict[str, Any]] = [
+        {},
+        {"recall_query": ""},
+        {"recall_limit": 0},
+        {"always_on_category_names": ["a"]},
+    ]
+    for arguments in option_sets:
         for space_id in ("ms_2", "\x00"):
             with pytest.raises(NotFoundError, match="space"):
                 await builder.build("conv_1", space_id, **arguments)

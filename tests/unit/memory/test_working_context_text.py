@@ -55,10 +55,10 @@ async def hostile_context(text: str, template: str) -> WorkingContext:
         [make_message(1, 1, "user", text), make_message(2, 1, "assistant", f"Well, {text}")], summary=text
     )
     always = make_atom(text, "identity", 1)
-    named = replace(make_atom(text, number=2), category=Category(text, "FACT"))  # type: ignore[arg-type]
+    hostile_atom = replace(make_atom(text, number=2), category=Category(text, "FACT"))  # type: ignore[arg-type]
     return await build_context(
         conversations,
-        FakeMemory(always, named),
+        FakeMemory(always, hostile_atom),
         recall_query="q",
         always_on_category_names=["identity"],
         template_id=template,

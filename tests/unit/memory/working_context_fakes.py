@@ -60,14 +60,14 @@ class FakeMemory:
             raise NotFoundError("space", space_id)
 
 
-def make_atom(text: str, category: str = "fact", number: int | None = None, **more: Any) -> Atom:
+def make_atom(text: str, category: str = "fact", number: int | None = None, **fields: Any) -> Atom:
     id = f"atom_{number if number is not None else abs(hash((text, category)))}"
-    at = more.pop("valid_from", datetime(2026, 3, 1, tzinfo=UTC))
-    return Atom(id, "ms_1", SCOPE, text, Category(category, "FACT"), at, NOW, NOW, **more)  # type: ignore[arg-type]
+    valid_from = fields.pop("valid_from", datetime(2026, 3, 1, tzinfo=UTC))
+    return Atom(id, "ms_1", SCOPE, text, Category(category, "FACT"), valid_from, NOW, NOW, **fields)  # type: ignore[arg-type]
 
 
-def make_message(seq: int, turn: int, role: str, content: Any, **more: Any) -> StoredMessage:
-    return StoredMessage(f"msg_{seq}", "conv_1", seq, f"turn_{turn}", role, as_blocks(content), NOW, **more)
+def make_message(seq: int, turn: int, role: str, content: Any, **fields: Any) -> StoredMessage:
+    return StoredMessage(f"msg_{seq}", "conv_1", seq, f"turn_{turn}", role, as_blocks(content), NOW, **fields)
 
 
 def make_turns(*texts: str) -> list[StoredMessage]:
@@ -83,12 +83,14 @@ def make_turns(*texts: str) -> list[StoredMessage]:
 
 
 def make_builder(
-    conversations: FakeConversations, memory: FakeMemory | None = None, **more: Any
+    conversations: FakeConversations, memory: FakeMemory | None = None, **options: Any
 ) -> WorkingContextBuilder:
-    return WorkingContextBuilder(conversations, memory or FakeMemory(), clock=lambda: NOW, **more)
+    return WorkingContextBuilder(conversations, memory or FakeMemory(), clock=lambda: NOW, **options)
 
 
 async def build_context(
-    conversations: FakeConversations, memory: FakeMemory | None = None, /, **more: Any
+    conversations: FakeConversations, memory: FakeMemory | None = None, /, **options: Any
 ) -> WorkingContext:
-    return await make_builder(conversations, memory).build("conv_1", memory_space_id="ms_1" if memory else None, **more)
+    return await make_builder(conversations, memory).build(
+        "conv_1", memory_space_id="ms_1" if memory else None, **options
+    )

@@ -30,12 +30,12 @@ from tests.support.tokens import claims, jwk, jwks, private_key, settings, signe
 TOKENS = JwtVerifier(settings())
 
 
-async def refused(given: str, checker: JwtVerifier = TOKENS) -> str:
-    with pytest.raises(NotAuthenticatedError) as told:
-        await checker.verify(given)
-    assert given not in str(told.value)
-    assert given.partition(".")[2][:40] not in str(told.value) or len(given) < 40
-    return str(told.value)
+async def verify_error(encoded: str, checker: JwtVerifier = TOKENS) -> str:
+    with pytest.raises(NotAuthenticatedError) as raised:
+        await checker.verify(encoded)
+    assert encoded not in str(raised.value)
+    assert encoded.partition(".")[2][:40] not in str(raised.value) or len(encoded) < 40
+    return str(raised.value)
 
 
 async def test_a_token_stands_for_its_user() -> None:
@@ -55,21 +55,21 @@ async def test_keys_of_each_kind_are_used(algorithm: str) -> None:
 @pytest.mark.parametrize("moment", [10**400, -(10**400), 10**12, 1e300], ids=["huge", "tiny", "far", "farther"])
 @pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
 async def test_a_moment_beyond_all_reckoning_is_refused(name: str, moment: float) -> None:
-    given: dict[str, Any] = {name: moment}
-    assert await refused(token(**given))
+    claim_values: dict[str, Any] = {name: moment}
+    assert await verify_error(token(**claim_values))
 
 
 async def test_claims_have_the_names_that_settings_give() -> None:
     checker = JwtVerifier(
         settings(tenant_claim="https://example.com/tenant", user_claim="email", app_claim="azp", role_claim="r")
     )
-    given: dict[str, Any] = {
+    claim_values: dict[str, Any] = {
         "https://example.com/tenant": "umbrella",
         "email": "m@example.com",
         "azp": "shop",
         "r": "user",
     }
-    found = await checker.verify(token(**given))
+    found = await checker.verify(token(**claim_values))
     assert (found.tenant_id, found.app_id, found.user_id) == ("umbrella", "shop", "m@example.com")
 
 
@@ -93,7 +93,7 @@ async def test_several_audiences_may_be_meant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reason"),
     [
         ({"exp": int(time.time()) - 60}, "expired"),
         ({"exp": None}, "no exp"),
@@ -130,48 +130,48 @@ async def test_several_audiences_may_be_meant() -> None:
         ({"role": "app", "sub": None}, "no sub"),
     ],
 )
-async def test_a_token_with_wrong_claims_is_refused_with_the_reason(changed: dict[str, Any], told: str) -> None:
-    assert told in await refused(token(**changed))
+async def test_a_token_with_wrong_claims_is_refused_with_the_reason(changed: dict[str, Any], reason: str) -> None:
+    assert reason in await verify_error(token(**changed))
 
 
 async def test_an_unsigned_token_is_refused() -> None:
     for algorithm in ("none", "None", "NONE", "nOnE", ""):
-        assert "algorithm" in await refused(unsigned(claims(), {"alg": algorithm, "kid": "one"}))
-    assert "algorithm" in await refused(unsigned(claims(), {"kid": "one"}))
+        assert "algorithm" in await verify_error(unsigned(claims(), {"alg": algorithm, "kid": "one"}))
+    assert "algorithm" in await verify_error(unsigned(claims(), {"kid": "one"}))
 
 
 async def test_a_public_key_is_no_shared_secret() -> None:
     start = unsigned(claims(), {"alg": "HS256", "kid": "one"}).rpartition(".")[0]
     for secret in (tokens.public_pem(), tokens.public_pem().strip(), b""):
-        forged = hmac.new(secret, start.encode(), hashlib.sha256).digest()
-        assert "algorithm" in await refused(f"{start}.{jwt.utils.base64url_encode(forged).decode()}")
+        signature_bytes = hmac.new(secret, start.encode(), hashlib.sha256).digest()
+        assert "algorithm" in await verify_error(f"{start}.{jwt.utils.base64url_encode(signature_bytes).decode()}")
 
 
 async def test_a_key_is_used_for_its_own_kind_of_algorithm() -> None:
     checker = JwtVerifier(settings(jwks=jwks(jwk("one"), jwk("two", "ES256"))))
-    assert "algorithm" in await refused(signed(claims(), {"alg": "ES256", "kid": "one"}), checker)
+    assert "algorithm" in await verify_error(signed(claims(), {"alg": "ES256", "kid": "one"}), checker)
     narrow = JwtVerifier(settings(jwks=jwks(jwk("one", alg="RS512"))))
-    assert "algorithm" in await refused(token(), narrow)
+    assert "algorithm" in await verify_error(token(), narrow)
     only = JwtVerifier(settings(algorithms=("ES256",)))
-    assert "algorithm" in await refused(token(), only)
+    assert "algorithm" in await verify_error(token(), only)
 
 
 async def test_a_signature_of_another_key_is_refused() -> None:
-    assert "signature" in await refused(token(number=2))
+    assert "signature" in await verify_error(token(number=2))
     good = token()
     start, _, signature = good.rpartition(".")
-    assert "signature" in await refused(f"{start}.{'A' * len(signature)}")
+    assert "signature" in await verify_error(f"{start}.{'A' * len(signature)}")
     header, payload, _ = good.split(".")
     other = token(sub="noor").split(".")[1]
     assert payload != other
-    assert "signature" in await refused(f"{header}.{other}.{signature}")
+    assert "signature" in await verify_error(f"{header}.{other}.{signature}")
 
 
 async def test_a_token_names_its_key_unless_there_is_one_alone() -> None:
     assert (await TOKENS.verify(token(kid=None))).user_id == "maya"
     several = JwtVerifier(settings(jwks=jwks(jwk("one"), jwk("two", number=2))))
-    assert "kid" in await refused(token(kid=None), several)
-    assert "kid" in await refused(token(kid="three"), several)
+    assert "kid" in await verify_error(token(kid=None), several)
+    assert "kid" in await verify_error(token(kid="three"), several)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ async def test_a_token_names_its_key_unless_there_is_one_alone() -> None:
     ],
 )
 async def test_a_strange_header_is_refused(header: Any) -> None:
-    await refused(signed(claims(), header))
+    await verify_error(signed(claims(), header))
 
 
 async def test_a_payload_that_is_no_object_is_refused() -> None:
     for payload in (b"[]", b"7", b"null", b"{", b"\xff\xfe", b"[" * 5_000, b'{"exp": ' + b"9" * 5_000 + b"}"):
-        assert "cannot be read" in await refused(signed(payload, {"alg": "RS256", "kid": "one"}))
-    deep = b'{"alg":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
-    await refused(unsigned(claims(), deep))
+        assert "cannot be read" in await verify_error(signed(payload, {"alg": "RS256", "kid": "one"}))
+    nested = b'{"alg":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+    await verify_error(unsigned(claims(), nested))
 
 
 async def test_keys_in_a_token_s_own_header_are_not_used() -> None:
@@ -208,19 +208,19 @@ async def test_keys_in_a_token_s_own_header_are_not_used() -> None:
         "jku": "http://127.0.0.1:1/",
         "x5u": "http://x",
     }
-    assert "kid" in await refused(signed(claims(), header, number=2))
-    assert "signature" in await refused(signed(claims(), {**header, "kid": "one"}, number=2))
+    assert "kid" in await verify_error(signed(claims(), header, number=2))
+    assert "signature" in await verify_error(signed(claims(), {**header, "kid": "one"}, number=2))
 
 
 async def test_a_token_that_is_too_long_is_not_looked_at() -> None:
-    assert "limit" in await refused(token(more="x" * 20_000))
+    assert "limit" in await verify_error(token(more="x" * 20_000))
 
 
 @given(st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]{0,40}(\.[A-Za-z0-9_-]{0,40}){0,4}", fullmatch=True))
 @hypothesis_settings(max_examples=200)
-async def test_whatever_is_no_token_is_refused(given: str) -> None:
+async def test_whatever_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(NotAuthenticatedError):
-        await TOKENS.verify(given)
+        await TOKENS.verify(text)
 
 
 async def test_a_token_that_was_checked_is_good_until_it_ends_and_not_longer() -> None:
@@ -232,7 +232,7 @@ async def test_a_token_that_was_checked_is_good_until_it_ends_and_not_longer() -
     checker._keys = IssuerKeys(None)  # it is known without them
     assert (await checker.verify(short)).user_id == "maya"
     moment[0] = now + 2
-    await refused(short, checker)
+    await verify_error(short, checker)
 
 
 async def test_only_so_many_checked_tokens_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,20 +292,20 @@ class Issuer:
             raise OSError("no way there")
         return jwks(*(jwk(kid) for kid in self.kids))
 
-    async def has(self, kid: str | None) -> bool:
+    async def has_key(self, kid: str | None) -> bool:
         return await self.keys.find(kid, "RS256") is not None
 
 
 async def test_keys_are_fetched_once_and_used_many_times() -> None:
     issuer = Issuer("one")
-    assert all([await issuer.has("one") for _ in range(20)])
+    assert all([await issuer.has_key("one") for _ in range(20)])
     assert issuer.fetches == 1
 
 
 async def test_many_requests_wait_for_one_fetch() -> None:
     issuer = Issuer("one")
     issuer.may_answer.clear()
-    asking = [asyncio.create_task(issuer.has("one")) for _ in range(50)]
+    asking = [asyncio.create_task(issuer.has_key("one")) for _ in range(50)]
     await asyncio.sleep(0)
     asking[0].cancel()  # whoever gives up does not take the others along
     issuer.may_answer.set()
@@ -315,39 +315,39 @@ async def test_many_requests_wait_for_one_fetch() -> None:
 
 async def test_a_new_key_is_found_but_unknown_ones_do_not_drive_fetches() -> None:
     issuer = Issuer("one")
-    assert await issuer.has("one")
-    assert not any([await issuer.has(f"garbage {number}") for number in range(100)])
+    assert await issuer.has_key("one")
+    assert not any([await issuer.has_key(f"garbage {number}") for number in range(100)])
     assert issuer.fetches == 1
     issuer.kids = ("one", "two")
-    assert not await issuer.has("two")
+    assert not await issuer.has_key("two")
     issuer.now += module.MIN_FETCH_INTERVAL
-    assert await issuer.has("two")
-    assert not any([await issuer.has(f"garbage {number}") for number in range(100)])
+    assert await issuer.has_key("two")
+    assert not any([await issuer.has_key(f"garbage {number}") for number in range(100)])
     assert issuer.fetches == 2
 
 
 async def test_keys_stay_in_use_while_they_cannot_be_fetched(caplog: pytest.LogCaptureFixture) -> None:
     issuer = Issuer("one")
-    assert await issuer.has("one")
+    assert await issuer.has_key("one")
     issuer.fails = True
     for _ in range(5):
         issuer.now += 2 * module.STALE_SECONDS
-        assert await issuer.has("one")
+        assert await issuer.has_key("one")
     assert issuer.fetches == 6
     assert "stay in use" in caplog.text
 
 
 async def test_a_key_that_was_taken_back_is_not_used_for_long() -> None:
     issuer = Issuer("one")
-    assert await issuer.has("one")
+    assert await issuer.has_key("one")
     issuer.kids = ("two",)
     issuer.now += module.FRESH_SECONDS
-    assert await issuer.has("one")  # and they are fetched meanwhile
+    assert await issuer.has_key("one")  # and they are fetched meanwhile
     await asyncio.sleep(0.01)
-    assert not await issuer.has("one")
+    assert not await issuer.has_key("one")
     issuer.kids = ("three",)
     issuer.now += module.STALE_SECONDS
-    assert not await issuer.has("two")
+    assert not await issuer.has_key("two")
 
 
 async def test_without_any_keys_a_token_may_be_good_all_the_same() -> None:
@@ -355,26 +355,26 @@ async def test_without_any_keys_a_token_may_be_good_all_the_same() -> None:
     issuer.fails = True
     for _ in range(10):
         with pytest.raises(RemoteUnavailableError):
-            await issuer.has("one")
+            await issuer.has_key("one")
     assert issuer.fetches == 1
     issuer.fails = False
     issuer.now += module.FIRST_FETCH_INTERVAL
-    assert await issuer.has("one")
+    assert await issuer.has_key("one")
 
 
 async def test_a_set_without_any_key_changes_nothing() -> None:
     issuer = Issuer("one")
-    assert await issuer.has("one")
+    assert await issuer.has_key("one")
     issuer.kids = ()
     issuer.now += module.STALE_SECONDS
     issuer.keys._load = lambda: asyncio.sleep(0, {"keys": []})
-    assert await issuer.has("one")
+    assert await issuer.has_key("one")
 
 
 def test_only_keys_that_verify_are_read() -> None:
     weak = json.loads(RSAAlgorithm.to_jwk(rsa.generate_private_key(65537, 1024).public_key()))
     private = {**json.loads(RSAAlgorithm.to_jwk(private_key())), "kid": "private", "key_ops": ["verify"]}
-    given = [
+    raw_keys = [
         {"kty": "oct", "k": "c2VjcmV0", "kid": "secret"},
         jwk("encrypts", use="enc"),
         jwk("signs", key_ops=["sign"]),
@@ -391,16 +391,16 @@ def test_only_keys_that_verify_are_read() -> None:
         private,
         jwk("good", use="sig", key_ops=["verify"], alg="RS256"),
     ]
-    read = parse_jwks({"keys": given})
-    assert [each.kid for each in read] == ["good"]
-    assert read[0].algorithms == {"RS256"}
+    parsed = parse_jwks({"keys": raw_keys})
+    assert [each.kid for each in parsed] == ["good"]
+    assert parsed[0].algorithms == {"RS256"}
 
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 @pytest.fixture
-def at() -> Iterator[Callable[[Handler], str]]:
+def serve_handler() -> Iterator[Callable[[Handler], str]]:
     """Serves what a function writes; gives the address."""
     servers: list[http.server.ThreadingHTTPServer] = []
 
@@ -424,7 +424,7 @@ def at() -> Iterator[Callable[[Handler], str]]:
         server.server_close()
 
 
-def _gives(body: bytes, status: int = 200, **headers: str) -> Handler:
+def _respond_with(body: bytes, status: int = 200, **headers: str) -> Handler:
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(status)
         for name, value in headers.items():
@@ -435,50 +435,50 @@ def _gives(body: bytes, status: int = 200, **headers: str) -> Handler:
     return handle
 
 
-def test_keys_come_from_their_address(at: Callable[[Handler], str]) -> None:
-    assert parse_jwks(fetch_jwks(at(_gives(json.dumps(jwks()).encode()))))[0].kid == "one"
+def test_keys_come_from_their_address(serve_handler: Callable[[Handler], str]) -> None:
+    assert parse_jwks(fetch_jwks(serve_handler(_respond_with(json.dumps(jwks()).encode()))))[0].kid == "one"
 
 
-def test_an_address_that_leads_elsewhere_is_not_followed(at: Callable[[Handler], str]) -> None:
-    elsewhere = at(_gives(json.dumps(jwks()).encode()))
+def test_an_address_that_leads_elsewhere_is_not_followed(serve_handler: Callable[[Handler], str]) -> None:
+    other_url = serve_handler(_respond_with(json.dumps(jwks()).encode()))
     with pytest.raises(OSError, match="302"):
-        fetch_jwks(at(_gives(b"", 302, Location=elsewhere)))
+        fetch_jwks(serve_handler(_respond_with(b"", 302, Location=other_url)))
 
 
-def test_an_answer_without_an_end_is_given_up(at: Callable[[Handler], str]) -> None:
-    ended = threading.Event()
+def test_an_answer_without_an_end_is_given_up(serve_handler: Callable[[Handler], str]) -> None:
+    finished = threading.Event()
 
-    def drips(request: http.server.BaseHTTPRequestHandler) -> None:
+    def drip_bytes(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.end_headers()
-        while not ended.wait(0.05):
+        while not finished.wait(0.05):
             request.wfile.write(b" ")
 
-    def floods(request: http.server.BaseHTTPRequestHandler) -> None:
+    def flood_bytes(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.end_headers()
         try:
-            while not ended.is_set():
+            while not finished.is_set():
                 request.wfile.write(b" " * 10_000)
         except OSError:
             pass
 
     try:
         with pytest.raises(TimeoutError):
-            fetch_jwks(at(drips), seconds=0.3)
+            fetch_jwks(serve_handler(drip_bytes), seconds=0.3)
         with pytest.raises(ValueError, match="bytes"):
-            fetch_jwks(at(floods), max_bytes=50_000)
+            fetch_jwks(serve_handler(flood_bytes), max_bytes=50_000)
     finally:
-        ended.set()
+        finished.set()
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b"7", b"\xff", b"[" * 100_000, b'{"keys": [' + b"{" * 9_000])
-async def test_what_is_no_key_set_is_a_failed_fetch(at: Callable[[Handler], str], body: bytes) -> None:
-    url = at(_gives(body))
+async def test_what_is_no_key_set_is_a_failed_fetch(serve_handler: Callable[[Handler], str], body: bytes) -> None:
+    url = serve_handler(_respond_with(body))
     keys = IssuerKeys(lambda: asyncio.to_thread(fetch_jwks, url))
     with pytest.raises(RemoteUnavailableError):
         await keys.find("one", "RS256")
     for status in (404, 500):
-        refusing = at(_gives(json.dumps(jwks()).encode(), status))
+        refusing = serve_handler(_respond_with(json.dumps(jwks()).encode(), status))
         with pytest.raises(OSError, match=str(status)):
             fetch_jwks(refusing)

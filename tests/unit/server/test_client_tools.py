@@ -49,12 +49,12 @@ leaves = st.one_of(
 
 
 def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    named = st.dictionaries(st.sampled_from(["a", "type"]), inner, max_size=2)
+    keyed = st.dictionaries(st.sampled_from(["a", "type"]), inner, max_size=2)
     return st.builds(
         lambda *parts: {name: value for part in parts for name, value in part.items()},
         st.dictionaries(st.sampled_from(PLAIN), leaves, max_size=2),
         st.dictionaries(st.sampled_from(SCHEMA), inner, max_size=1),
-        st.dictionaries(st.sampled_from(MAPS), named | inner, max_size=1),
+        st.dictionaries(st.sampled_from(MAPS), keyed | inner, max_size=1),
         st.dictionaries(st.sampled_from(LISTS), st.lists(inner, max_size=2), max_size=1),
     )
 
@@ -78,15 +78,15 @@ def test_what_a_validator_takes_is_taken_and_nothing_else(schema: Any) -> None:
     assert (find_schema_error(schema) is None) is is_schema
 
 
-@given(read=st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2), inner)))
-def test_values_are_counted_to_the_last(read: Any) -> None:
-    found = [value for _, value in iter_values(read, 10**6)]
-    inside = sum(len(value) for value in found if isinstance(value, dict | list))
-    assert len(found) == inside + 1
-    assert len(list(iter_values(read, inside))) == len(found)
-    if inside:
+@given(value=st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2), inner)))
+def test_values_are_counted_to_the_last(value: Any) -> None:
+    found = [value for _, value in iter_values(value, 10**6)]
+    nested_count = sum(len(value) for value in found if isinstance(value, dict | list))
+    assert len(found) == nested_count + 1
+    assert len(list(iter_values(value, nested_count))) == len(found)
+    if nested_count:
         with pytest.raises(RequestTooLargeError):
-            list(iter_values(read, inside - 1))
+            list(iter_values(value, nested_count - 1))
 
 
 def tool(parameters: dict[str, Any], name: str = "lookup") -> ToolIn:
@@ -95,8 +95,8 @@ def tool(parameters: dict[str, Any], name: str = "lookup") -> ToolIn:
 
 def test_patterns_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
-    monkeypatch.setattr("re.compile", lambda *given: compiled.append(given))
-    monkeypatch.setattr("re._compile", lambda *given: compiled.append(given))
+    monkeypatch.setattr("re.compile", lambda *args: compiled.append(args))
+    monkeypatch.setattr("re._compile", lambda *args: compiled.append(args))
     validate_schemas(
         [("lookup", {"properties": {"x": {"pattern": COSTLY}}, "patternProperties": {COSTLY[:9_000]: {}}})]
     )
@@ -117,10 +117,10 @@ def test_schemas_are_bounded_over_all_tools() -> None:
 def test_a_schema_that_is_none_is_named() -> None:
     with pytest.raises(InvalidArgumentError, match=r"tool 'lookup' are no JSON schema: 'type' is array, boolean"):
         build_client_tools([tool({"type": [{"a": number} for number in range(900)]})])
-    deep: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for _ in range(900):
-        deep = {"not": deep}
-    assert find_schema_error(deep) is None
+        nested = {"not": nested}
+    assert find_schema_error(nested) is None
     with suppress(InvalidArgumentError):
         build_client_tools(
             [tool({"required": [number for pair in zip(range(900), "ab" * 450, strict=True) for number in pair]})]
@@ -132,8 +132,8 @@ async def test_a_request_with_large_schemas_is_refused_and_one_with_a_costly_pat
     def body(parameters: dict[str, Any]) -> dict[str, Any]:
         if path.startswith("/v1"):
             function = {"type": "function", "function": {"name": "lookup", "parameters": parameters}}
-            said = {"role": "user", "content": "Hi"}
-            return {"model": "tellback", "messages": [said], "tools": [function]}
+            message = {"role": "user", "content": "Hi"}
+            return {"model": "tellback", "messages": [message], "tools": [function]}
         return {"text": "Hi", "tools": [{"name": "lookup", "parameters": parameters}]}
 
     async with (

@@ -30,9 +30,9 @@ class Unit(configparser.RawConfigParser):
 
 
 def unit() -> Unit:
-    read = Unit(strict=False)
-    read.read_string(UNIT)
-    return read
+    parser = Unit(strict=False)
+    parser.read_string(UNIT)
+    return parser
 
 
 def variables() -> set[str]:
@@ -54,9 +54,9 @@ def test_every_option_can_be_given_in_the_environment() -> None:
 
 @pytest.mark.parametrize("text", [UNIT, CONTAINER, EXAMPLE], ids=["unit", "container", "example"])
 def test_settings_are_those_that_are_read(text: str) -> None:
-    named = set(re.findall(r"\bTELLBACK_[A-Z_]+", text))
-    assert named
-    assert named - {"TELLBACK_LOG_FORMAT"} <= variables()
+    names = set(re.findall(r"\bTELLBACK_[A-Z_]+", text))
+    assert names
+    assert names - {"TELLBACK_LOG_FORMAT"} <= variables()
     assert "TELLBACK_LOG_FORMAT" in variables()
 
 
@@ -78,9 +78,9 @@ def test_systemd_has_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
         pytest.skip("systemd is not installed here")
     copy = tmp_path / "tellback.service"
     copy.write_text(UNIT.replace("/opt/tellback/bin/tellback", "/bin/true"))
-    done = subprocess.run([program, "verify", str(copy)], capture_output=True, text=True, timeout=50, check=False)
-    said = [line for line in done.stderr.splitlines() if "tellback.service" in line]
-    assert said == []
+    process = subprocess.run([program, "verify", str(copy)], capture_output=True, text=True, timeout=50, check=False)
+    lines = [line for line in process.stderr.splitlines() if "tellback.service" in line]
+    assert lines == []
 
 
 def commands() -> list[tuple[str, str]]:
@@ -90,9 +90,9 @@ def commands() -> list[tuple[str, str]]:
 
 
 def test_the_container_is_made_of_what_there_is() -> None:
-    for name, rest in commands():
+    for name, arguments in commands():
         if name == "COPY":
-            for source in rest.split()[:-1]:
+            for source in arguments.split()[:-1]:
                 assert (ROOT / source).exists(), source
     [extras] = re.findall(r"'\.\[(.*?)\]'", CONTAINER)
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -101,13 +101,13 @@ def test_the_container_is_made_of_what_there_is() -> None:
 
 
 def test_the_container_runs_the_server_as_nobody_special() -> None:
-    read = dict(commands())
-    assert read["USER"] not in ("root", "0")
-    assert json.loads(read["ENTRYPOINT"]) == ["tellback"]
-    assert json.loads(read["CMD"]) == ["serve"]
+    instructions = dict(commands())
+    assert instructions["USER"] not in ("root", "0")
+    assert json.loads(instructions["ENTRYPOINT"]) == ["tellback"]
+    assert json.loads(instructions["CMD"]) == ["serve"]
     assert [name for name, _ in commands()].index("USER") > [name for name, _ in commands()].index("RUN")
-    assert read["EXPOSE"] == "8765"
-    assert read["FROM"] == "python:3.12-slim"
+    assert instructions["EXPOSE"] == "8765"
+    assert instructions["FROM"] == "python:3.12-slim"
 
 
 def test_the_containers_health_check_is_python_that_runs() -> None:

@@ -42,12 +42,12 @@ anything: st.SearchStrategy[Any] = st.recursive(
 JSON = {"Content-Type": "application/json"}
 
 
-def sent(body: Any) -> bytes:
+def encode_body(body: Any) -> bytes:
     """A body as JSON, which has numbers that nobody can hold."""
     return json.dumps(body).replace("Infinity", "1e999").encode()
 
 
-class Served:
+class RunningServer:
     """A server with something in it, and what its description says can be asked of it."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
@@ -57,15 +57,15 @@ class Served:
         app = create_app(self.rc, ServerSettings(open=True, rate_limit=None), opens=False)
         self.client = app_client(app, user="maya")
         self.described = app.openapi()
-        self.ids = runner.run(self._made())
-        self.asked = [
+        self.ids = runner.run(self._create_resources())
+        self.operations = [
             (method.upper(), path, operation)
             for path, methods in self.described["paths"].items()
             for method, operation in methods.items()
             if path.startswith(PARTS) and not path.endswith(SLOW)
         ]
 
-    async def _made(self) -> dict[str, str]:
+    async def _create_resources(self) -> dict[str, str]:
         maya = self.rc.user("maya")
         space = await maya.memory.create_space()
         entity = await maya.memory.create_entity(space.id, "PERSON", "Ana")
@@ -99,14 +99,14 @@ class Served:
         )
 
     def ask(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx2.Response:
-        options: dict[str, Any] = {} if body is None else {"content": sent(body), "headers": JSON}
+        options: dict[str, Any] = {} if body is None else {"content": encode_body(body), "headers": JSON}
         return self.runner.run(self.client.request(method, self.path(path), params=query, **options))
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def running_server() -> Iterator[RunningServer]:
     with asyncio.Runner() as runner:
-        created = Served(runner)
+        created = RunningServer(runner)
         yield created
         runner.run(created.client.aclose())
         runner.run(created.rc.close())
@@ -114,10 +114,10 @@ def served() -> Iterator[Served]:
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_no_body_and_no_query_makes_the_server_fail(served: Served, data: st.DataObject) -> None:
-    method, path, operation = data.draw(st.sampled_from(served.asked))
-    names = served.fields(operation)
-    real = st.sampled_from([*served.ids.values()])
+def test_no_body_and_no_query_makes_the_server_fail(running_server: RunningServer, data: st.DataObject) -> None:
+    method, path, operation = data.draw(st.sampled_from(running_server.operations))
+    names = running_server.fields(operation)
+    real = st.sampled_from([*running_server.ids.values()])
     values = anything | real | st.lists(real, max_size=3)
     body = data.draw(st.dictionaries(st.sampled_from(names), values, max_size=len(names))) if names else None
     queries = [each["name"] for each in operation.get("parameters", ()) if each.get("in") == "query"]
@@ -125,14 +125,14 @@ def test_no_body_and_no_query_makes_the_server_fail(served: Served, data: st.Dat
     query = data.draw(st.dictionaries(st.sampled_from(queries), texts, max_size=3)) if queries else {}
     if method == "DELETE":
         path = path.replace("{id}", "unknown").replace("{space_id}", "unknown")
-    answer = served.ask(method, path, query, body)
+    answer = running_server.ask(method, path, query, body)
     assert answer.status_code < 500, f"{method} {path} {query} {body!r:.500}: {answer.text[:500]}"
 
 
-def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(served: Served) -> None:
-    names = [operation["operationId"] for _, _, operation in served.asked]
+def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(running_server: RunningServer) -> None:
+    names = [operation["operationId"] for _, _, operation in running_server.operations]
     assert len(names) == len(set(names))
-    for method, path, operation in served.asked:
+    for method, path, operation in running_server.operations:
         assert operation.get("description"), f"{method} {path}"
         assert {"401", "422", "429"} <= set(operation["responses"]), f"{method} {path}"
         if "{" in path:
@@ -157,8 +157,8 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
                     400,
                 ),
             ):
-                where = "/v1/chat/completions" if path == "/v1" else f"/ai-conversations/{conversation}/{path}"
-                answer = await client.post(where, content=sent(body), headers=JSON)
+                url = "/v1/chat/completions" if path == "/v1" else f"/ai-conversations/{conversation}/{path}"
+                answer = await client.post(url, content=encode_body(body), headers=JSON)
                 assert (answer.status_code, "range of numbers" in answer.text) == (status, True), answer.text
 
 
@@ -167,13 +167,13 @@ async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
             conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
-            said = f"/ai-conversations/{conversation}/user-messages"
+            messages_path = f"/ai-conversations/{conversation}/user-messages"
             block = {"type": "text", "text": "x"}
             many: dict[str, Any] = {f"k{number}": 1 for number in range(40_000)}
             for path, body, status in (
-                (said, {"content": [block] * 20_000}, 413),
-                (said, {"content": [block] * 1_001}, 422),
-                (said, {"content": [block] * 1_000}, 201),
+                (messages_path, {"content": [block] * 20_000}, 413),
+                (messages_path, {"content": [block] * 1_001}, 422),
+                (messages_path, {"content": [block] * 1_000}, 201),
                 ("/ai-conversations", many, 413),
                 ("/ai-conversations", {"namespace": "chat", "metadata": {"a": [[0] * 200] * 200}}, 413),
                 ("/v1/chat/completions", {"model": "tellback", "messages": [{"role": "user"}] * 20_000}, 413),
@@ -191,7 +191,7 @@ async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
 
 async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_imported() -> None:
     usage = {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3, "costUsd": 0.1, "latencyMs": 4, "cachedTokens": 0}
-    more = {"cacheWriteTokens": 0, "reasoningTokens": 0, "provider": "anthropic", "model": "m"}
+    usage_fields = {"cacheWriteTokens": 0, "reasoningTokens": 0, "provider": "anthropic", "model": "m"}
     message = {
         "role": "assistant",
         "content": [{"type": "text", "text": "Hi"}],
@@ -200,7 +200,7 @@ async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_importe
         "stopReason": "end_turn",
         "model": "m",
         "provider": "anthropic",
-        "usage": {**usage, **more},
+        "usage": {**usage, **usage_fields},
         "traceId": "t",
         "idempotencyKey": None,
     }

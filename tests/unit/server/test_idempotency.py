@@ -40,24 +40,24 @@ async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def count(rc: Tellback, user: str = "maya") -> int:
+async def count_conversations(rc: Tellback, user: str = "maya") -> int:
     return len(await rc.user(user).conversations.list())
 
 
 async def test_a_request_that_comes_again_is_done_once(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
-    again = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
-    assert (again.status_code, again.content) == (first.status_code, first.content)
-    assert again.headers["content-type"] == first.headers["content-type"]
+    repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    assert (repeated.status_code, repeated.content) == (first.status_code, first.content)
+    assert repeated.headers["content-type"] == first.headers["content-type"]
     assert "idempotency-replayed" not in first.headers
-    assert again.headers["idempotency-replayed"] == "true"
-    assert await count(rc) == 1
+    assert repeated.headers["idempotency-replayed"] == "true"
+    assert await count_conversations(rc) == 1
 
 
 async def test_without_a_key_or_with_another_each_request_is_new(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     for headers in (None, None, KEY, {"Idempotency-Key": "k-2"}):
         assert (await maya.post("/ai-conversations", json=CHAT, headers=headers)).status_code == 201
-    assert await count(rc) == 4
+    assert await count_conversations(rc) == 4
 
 
 @pytest.mark.parametrize("change", ["body", "query", "path"])
@@ -68,12 +68,12 @@ async def test_a_key_is_for_one_request(rc: Tellback, maya: httpx2.AsyncClient, 
     answer = await maya.post(path, json=body, headers=KEY)
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-conflict")
     assert answer.json()["data"]["key"] == "k-1"
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
 
 
 async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     answers = await asyncio.gather(*(maya.post("/ai-conversations", json=CHAT, headers=KEY) for _ in range(8)))
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
     assert {each.status_code for each in answers} <= {201, 409}
     assert {each.json()["code"] for each in answers if each.status_code == 409} <= {"request-in-progress"}
     assert len({each.json()["id"] for each in answers if each.status_code == 201}) == 1
@@ -82,19 +82,19 @@ async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Tellback,
 async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
     rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, started, goes_on = rc.store.conversations.create, asyncio.Event(), asyncio.Event()
+    create, started, may_continue = rc.store.conversations.create, asyncio.Event(), asyncio.Event()
 
-    async def slowly(*given: Any) -> Any:
+    async def slowly(*args: Any) -> Any:
         started.set()
-        await goes_on.wait()
-        return await create(*given)
+        await may_continue.wait()
+        return await create(*args)
 
     monkeypatch.setattr(rc.store.conversations, "create", slowly)
     first = asyncio.create_task(maya.post("/ai-conversations", json=CHAT, headers=KEY))
     await started.wait()
     second = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     other = await maya.post("/ai-conversations", json={"namespace": "other"}, headers=KEY)
-    goes_on.set()
+    may_continue.set()
     assert (await first).status_code == 201
     assert (second.status_code, second.json()["code"]) == (409, "request-in-progress")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency-conflict")
@@ -107,13 +107,13 @@ async def test_a_problem_is_not_kept(rc: Tellback, maya: httpx2.AsyncClient) -> 
     assert (await maya.post("/ai-conversations", json={"nonsense": 1}, headers=KEY)).status_code == 422
     assert (await maya.post("/ai-conversations/conv_none/close", headers=KEY)).status_code == 404
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
-    assert await count(rc) == 1
+    assert await count_conversations(rc) == 1
 
 
 async def test_a_failure_of_the_server_is_not_kept(
     rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(*given: Any) -> Any:
+    async def fails(*args: Any) -> Any:
         raise StoreUnavailableError("away")
 
     with monkeypatch.context() as patched:
@@ -127,16 +127,16 @@ async def test_what_may_have_been_done_is_not_done_again_unseen(
 ) -> None:
     create = rc.store.conversations.create
 
-    async def breaks_off(*given: Any) -> Any:
-        await create(*given)
+    async def create_then_fail(*args: Any) -> Any:
+        await create(*args)
         raise StoreUnavailableError("away", in_doubt=True)
 
     with monkeypatch.context() as patched:
-        patched.setattr(rc.store.conversations, "create", breaks_off)
+        patched.setattr(rc.store.conversations, "create", create_then_fail)
         assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 503
-    again = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
-    assert (again.status_code, again.json()["code"]) == (409, "request-in-progress")
-    assert await count(rc) == 1
+    repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    assert (repeated.status_code, repeated.json()["code"]) == (409, "request-in-progress")
+    assert await count_conversations(rc) == 1
 
 
 @pytest.mark.parametrize("is_turn", [False, True])
@@ -154,9 +154,9 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
         conversation = await rc.user("local").conversations.create("chat")
         create = rc.store.conversations.create
 
-        async def creates(*given: Any) -> Any:
-            await create(*given)
-            return await hangs(given)
+        async def creates(*args: Any) -> Any:
+            await create(*args)
+            return await hangs(args)
 
         monkeypatch.setattr(rc.store.conversations, "create", creates)
         path, body = "/ai-conversations", dict(CHAT)
@@ -187,7 +187,7 @@ async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
         async with app_client(app, created.secret, user) as client:
             ids.add((await client.post("/ai-conversations", json=CHAT, headers=KEY)).json()["id"])
     assert len(ids) == 2
-    assert (await count(rc), await count(rc, "omar")) == (1, 1)
+    assert (await count_conversations(rc), await count_conversations(rc, "omar")) == (1, 1)
 
 
 async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, app: Any) -> None:
@@ -196,7 +196,7 @@ async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, ap
         async with app_client(app, created.secret, "maya") as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == (200 if role == "admin" else 403)
-    assert (await rc.user("maya").admin.export_user_data())["kept_answers"] == []
+    assert (await rc.user("maya").admin.export_user_data())["idempotent_responses"] == []
 
 
 async def test_what_admins_do_for_everyone_is_done_again(rc: Tellback, app: Any) -> None:
@@ -228,27 +228,29 @@ async def test_routes_with_a_way_of_their_own_keep_it(rc: Tellback, maya: httpx2
 async def test_erasing_a_user_forgets_what_they_were_answered(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     await rc.user("maya").admin.delete_user_data(confirm=True)
-    made = await rc.keys.create("user", user_id="maya")
-    maya.headers["Authorization"] = f"Bearer {made.secret}"
-    again = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
-    assert again.json()["id"] != first.json()["id"]
+    created = await rc.keys.create("user", user_id="maya")
+    maya.headers["Authorization"] = f"Bearer {created.secret}"
+    repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    assert repeated.json()["id"] != first.json()["id"]
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 501])
 async def test_a_key_that_cannot_be_one_is_refused(rc: Tellback, maya: httpx2.AsyncClient, key: str) -> None:
     answer = await maya.post("/ai-conversations", json=CHAT, headers={"Idempotency-Key": key})
     assert answer.status_code == 422
-    assert await count(rc) == 0
+    assert await count_conversations(rc) == 0
 
 
 def test_the_header_is_described_where_it_is_taken() -> None:
     paths = create_app(Tellback(":memory:"), ServerSettings()).openapi()["paths"]
     for path, methods in paths.items():
         for method, described in methods.items():
-            named = [each.get("name") or each["$ref"].rpartition("/")[2] for each in described.get("parameters", ())]
-            assert named.count("Idempotency-Key") <= 1, path
+            header_names = [
+                each.get("name") or each["$ref"].rpartition("/")[2] for each in described.get("parameters", ())
+            ]
+            assert header_names.count("Idempotency-Key") <= 1, path
             if method == "get":
-                assert "Idempotency-Key" not in named, path
+                assert "Idempotency-Key" not in header_names, path
     assert "Idempotency-Key" in str(paths["/ai-conversations"]["post"]["parameters"])
     assert "Idempotency-Key" not in str(paths["/ai-admin/keys"]["post"].get("parameters"))
 
@@ -267,8 +269,8 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
                     answer = await client.post(
                         "/ai-conversations", json={"namespace": namespace}, headers={"Idempotency-Key": key}
                     )
-                    meant = first.setdefault(key, namespace)
-                    assert answer.status_code == (201 if meant == namespace else 422)
+                    expected_namespace = first.setdefault(key, namespace)
+                    assert answer.status_code == (201 if expected_namespace == namespace else 422)
             created = [each.namespace for each in await rc.user("local").conversations.list()]
             assert sorted(created) == sorted(first.values())
 
@@ -286,13 +288,13 @@ async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Tellback, app
         async with app_client(app, created.secret, name) as admin:
             answer = await admin.post("/ai-admin/delete", json={"confirm": True}, headers=KEY)
         assert answer.status_code == 200
-        assert await count(rc, name) == 0
+        assert await count_conversations(rc, name) == 0
 
 
 async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: Any) -> None:
-    created, hers = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
+    created, user_key = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
     async with app_client(app, created.secret) as admin:
-        path = f"/ai-admin/keys/{hers.key.id}"
+        path = f"/ai-admin/keys/{user_key.key.id}"
         assert (await admin.delete(path, headers=KEY)).status_code == 200
         await rc.user("maya").admin.delete_user_data(confirm=True)
         assert (await admin.delete(path, headers=KEY)).status_code == 404
@@ -300,10 +302,10 @@ async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: A
 
 async def test_a_key_of_a_turn_is_for_its_conversation(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     rc._runtime.model = ScriptedModel([says("One."), says("Two.")])
-    for said in ("One.", "Two."):
+    for text in ("One.", "Two."):
         conversation = await rc.user("maya").conversations.create("chat")
         answer = await maya.post(f"/ai-conversations/{conversation.id}/run-turn", json={"userText": "Hi"}, headers=KEY)
-        assert answer.json()["text"] == said
+        assert answer.json()["text"] == text
 
 
 async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
@@ -313,8 +315,8 @@ async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Tellback, maya
     first = (await maya.post(path, json={**body, "userText": "Look!"}, headers=KEY)).json()
     results = [{"toolUseId": call["id"], "content": "seen"} for call in first["pending"]]
     assert (await maya.post(path, json={**body, "toolResults": results})).json()["text"] == "Done."
-    again = (await maya.post(path, json={**body, "userText": "Look!"}, headers=KEY)).json()
-    assert (again["text"], again["pending"]) == ("Done before.", [])
+    retried = (await maya.post(path, json={**body, "userText": "Look!"}, headers=KEY)).json()
+    assert (retried["text"], retried["pending"]) == ("Done before.", [])
 
 
 async def test_a_turn_of_ones_own_is_appended_once(rc: Tellback, maya: httpx2.AsyncClient) -> None:

@@ -37,7 +37,7 @@ def _ids(each: Any) -> str:
 each_operation = pytest.mark.parametrize("operation", operations(), ids=_ids)
 
 
-def resolved(value: dict[str, Any]) -> dict[str, Any]:
+def resolve_reference(value: dict[str, Any]) -> dict[str, Any]:
     """What a reference of the document leads to."""
     while "$ref" in value:
         found: Any = DOCUMENT
@@ -47,7 +47,7 @@ def resolved(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def validator(schema: dict[str, Any]) -> Draft202012Validator:
+def make_validator(schema: dict[str, Any]) -> Draft202012Validator:
     """A validator of a schema that refers to the document."""
     resource = Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
     registry: Registry[Any] = Registry().with_resource("urn:document", resource)
@@ -62,11 +62,11 @@ def _absolute(value: Any) -> Any:
     return [_absolute(each) for each in value] if isinstance(value, list) else value
 
 
-def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def iter_contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every body that goes in or out, by its media type."""
     yield from operation.get("requestBody", {}).get("content", {}).items()
     for answer in operation["responses"].values():
-        yield from resolved(answer).get("content", {}).items()
+        yield from resolve_reference(answer).get("content", {}).items()
 
 
 def test_operations_are_called_as_what_they_do() -> None:
@@ -89,12 +89,14 @@ def test_every_tag_is_described_and_used() -> None:
 
 def test_every_reference_leads_somewhere() -> None:
     for reference in set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT))):
-        assert resolved({"$ref": reference})
+        assert resolve_reference({"$ref": reference})
 
 
 def test_every_schema_is_used() -> None:
-    written = json.dumps(DOCUMENT)
-    assert [name for name in DOCUMENT["components"]["schemas"] if f'"#/components/schemas/{name}"' not in written] == []
+    document_text = json.dumps(DOCUMENT)
+    assert [
+        name for name in DOCUMENT["components"]["schemas"] if f'"#/components/schemas/{name}"' not in document_text
+    ] == []
 
 
 @each_operation
@@ -108,11 +110,11 @@ def test_an_operation_says_what_it_is_for(operation: Operation) -> None:
 @each_operation
 def test_an_operation_needs_a_credential_unless_it_is_public(operation: Operation) -> None:
     _, path, found = operation
-    wanted = found.get("security", DOCUMENT["security"])
+    security = found.get("security", DOCUMENT["security"])
     if path in PUBLIC_PATHS:
-        assert wanted == [] or {} in wanted
+        assert security == [] or {} in security
     else:
-        assert wanted == [{"credential": []}]
+        assert security == [{"credential": []}]
         assert {"401", "403", "429"} <= set(found["responses"])
     assert DOCUMENT["components"]["securitySchemes"]["credential"]["scheme"] == "bearer"
 
@@ -120,7 +122,7 @@ def test_an_operation_needs_a_credential_unless_it_is_public(operation: Operatio
 @each_operation
 def test_problems_are_described_with_their_media_type(operation: Operation) -> None:
     _, path, found = operation
-    problems = {status: resolved(each) for status, each in found["responses"].items() if int(status) >= 400}
+    problems = {status: resolve_reference(each) for status, each in found["responses"].items() if int(status) >= 400}
     media = "application/json" if path.startswith("/v1/") else "application/problem+json"
     for status, each in problems.items():
         assert list(each["content"]) == [media], status
@@ -132,23 +134,23 @@ def test_problems_are_described_with_their_media_type(operation: Operation) -> N
 @each_operation
 def test_an_operation_names_the_headers_it_takes_and_gives(operation: Operation) -> None:
     method, path, found = operation
-    taken = {resolved(each)["name"] for each in found["parameters"]}
-    assert "X-Request-Id" in taken
+    parameters = {resolve_reference(each)["name"] for each in found["parameters"]}
+    assert "X-Request-Id" in parameters
     if path not in PUBLIC_PATHS:
-        assert "X-Tellback-User" in taken
+        assert "X-Tellback-User" in parameters
     if method in WRITING:
-        assert ("Idempotency-Key" in taken) is (found.get("x-idempotency") != "none")
+        assert ("Idempotency-Key" in parameters) is (found.get("x-idempotency") != "none")
     for each in found["responses"].values():
-        assert "X-Request-Id" in resolved(each)["headers"]
+        assert "X-Request-Id" in resolve_reference(each)["headers"]
     for each in found["parameters"]:
-        if resolved(each)["in"] == "header":
-            assert resolved(each)["description"]
+        if resolve_reference(each)["in"] == "header":
+            assert resolve_reference(each)["description"]
 
 
 @each_operation
 def test_what_goes_in_and_out_has_a_schema(operation: Operation) -> None:
     _, _, found = operation
-    for media, body in contents(found):
+    for media, body in iter_contents(found):
         assert body.get("schema"), media
     success = next(each for status, each in found["responses"].items() if int(status) < 400)
     assert "content" in success or "204" in found["responses"]
@@ -157,20 +159,20 @@ def test_what_goes_in_and_out_has_a_schema(operation: Operation) -> None:
 @each_operation
 def test_examples_are_as_their_schemas_say(operation: Operation) -> None:
     _, _, found = operation
-    for media, body in contents(found):
+    for media, body in iter_contents(found):
         if media == "application/json" and body["schema"] != {"type": "object"} and "ErrorOut" not in str(body):
             assert "example" in body
-            validator(body["schema"]).validate(body["example"])
-    for each in map(resolved, found["parameters"]):
+            make_validator(body["schema"]).validate(body["example"])
+    for each in map(resolve_reference, found["parameters"]):
         for example in each["schema"].get("examples", ()):
-            validator(each["schema"]).validate(example)
+            make_validator(each["schema"]).validate(example)
 
 
 def test_examples_of_fields_are_as_the_fields_say() -> None:
     for name, schema in DOCUMENT["components"]["schemas"].items():
         for field, described in schema.get("properties", {}).items():
             for example in described.get("examples", ()):
-                problems = [error.message for error in validator(described).iter_errors(example)]
+                problems = [error.message for error in make_validator(described).iter_errors(example)]
                 assert problems == [], f"{name}.{field}"
 
 
@@ -188,10 +190,10 @@ def test_what_streams_is_declared_as_a_stream() -> None:
 def test_a_stream_shows_its_events_as_their_schemas_say(name: str) -> None:
     [operation] = [each for _, _, each in operations() if each["operationId"] == name]
     media = operation["responses"]["200"]["content"]["text/event-stream"]
-    shown = [parse_frame(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
-    assert [each.event for each in shown] == [event for event in media["x-events"] if event != "error"]
-    for each in shown:
-        validator(media["x-events"][each.event]).validate(each.data)
+    events = [parse_frame(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
+    assert [each.event for each in events] == [event for event in media["x-events"] if event != "error"]
+    for each in events:
+        make_validator(media["x-events"][each.event]).validate(each.data)
     assert media["x-events"]["error"] == {"$ref": "#/components/schemas/Problem"}
 
 

@@ -85,10 +85,10 @@ async def test_an_empty_key_is_no_key(rest: RestClient) -> None:
 
 async def test_a_decision_on_no_call_is_the_callers_mistake(rest: RestClient) -> None:
     conversation = expect_json(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
-    decided = {"approvals": {"call_1": True}}
+    decision = {"approvals": {"call_1": True}}
     path = f"/ai-agents/{SPEC_AGENT}/invoke"
     assert (
-        "call_1" in expect_json(await rest.post(path, json={**decided, "conversationId": conversation}), 422)["detail"]
+        "call_1" in expect_json(await rest.post(path, json={**decision, "conversationId": conversation}), 422)["detail"]
     )
-    assert "conversationId" in expect_json(await rest.post(path, json=decided), 422)["detail"]
-    assert expect_json(await rest.post(path, json={**decided, "conversationId": "conv_1"}), 404)
+    assert "conversationId" in expect_json(await rest.post(path, json=decision), 422)["detail"]
+    assert expect_json(await rest.post(path, json={**decision, "conversationId": "conv_1"}), 404)

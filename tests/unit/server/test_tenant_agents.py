@@ -15,7 +15,7 @@ from tellback.server import ServerSettings, create_app
 from tellback.testing import FunctionModel
 from tellback.types.access import ApiKeyRole
 from tests.support.http_server import app_client
-from tests.support.travel_agents import TripDesk
+from tests.support.travel_agents import TripSetup
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ async def client(
     *agents: Agent,
     tenant: str = "default",
     app: Any = None,
-    **more: Any,
+    **fields: Any,
 ) -> httpx2.AsyncClient:
     created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
-    served = app or create_app(rc, ServerSettings(rate_limit=None, **more), agents=agents, opens=False)
-    return app_client(served, created.secret, None if role == "user" else user)
+    server = app or create_app(rc, ServerSettings(rate_limit=None, **fields), agents=agents, opens=False)
+    return app_client(server, created.secret, None if role == "user" else user)
 
 
 def shared_by_all(kind: str, rc: Tellback) -> Any:
@@ -47,13 +47,13 @@ def shared_by_all(kind: str, rc: Tellback) -> Any:
 
 @pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
 async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Tellback, kind: str) -> None:
-    heard: list[str] = []
+    prompts: list[str] = []
 
-    async def hears(request: Any) -> str:
-        heard.append(" ".join(str(each.content) for each in request.messages))
+    async def record_prompt(request: Any) -> str:
+        prompts.append(" ".join(str(each.content) for each in request.messages))
         return "Noted."
 
-    agent = Agent("Plain", model=FunctionModel(hears), persistence=shared_by_all(kind, rc))
+    agent = Agent("Plain", model=FunctionModel(record_prompt), persistence=shared_by_all(kind, rc))
     app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
     body = {"sessionId": "web-42"}
     for tenant in ("acme", "globex", "default"):
@@ -62,11 +62,11 @@ async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Tellba
             assert answer.status_code == 200, answer.text
             assert answer.json()["session"]["version"] == 1
             assert answer.json()["session"]["id"] == "web-42"
-            again = await caller.post("/ai-agents/Plain/respond", json={**body, "message": "And?"})
-            assert again.json()["session"]["version"] == 2
+            second = await caller.post("/ai-agents/Plain/respond", json={**body, "message": "And?"})
+            assert second.json()["session"]["version"] == 2
     for number, tenant in ((1, "acme"), (3, "globex"), (5, "default")):
-        assert f"I am of {tenant}" in heard[number]
-        assert heard[number].count("I am of") == 1
+        assert f"I am of {tenant}" in prompts[number]
+        assert prompts[number].count("I am of") == 1
 
 
 @pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
@@ -117,7 +117,7 @@ async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Tellb
 
 async def test_without_a_user_nobody_responds(rc: Tellback) -> None:
     created = await rc.keys.create("app")
-    app = create_app(rc, ServerSettings(), agents=[TripDesk(None).agent], opens=False)
+    app = create_app(rc, ServerSettings(), agents=[TripSetup(None).agent], opens=False)
     async with app_client(app, created.secret) as caller:
         assert (await caller.get("/ai-agents")).status_code == 200
         assert (await caller.post("/ai-agents/Wanda/respond", json={"message": "Hi"})).status_code == 422

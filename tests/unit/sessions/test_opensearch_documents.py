@@ -43,11 +43,11 @@ MESSAGES = st.builds(
 )
 
 
-def layout(session_ttl: int | None = None, message_ttl: int | None = None, mappings: Any = None) -> DocumentLayout:
+def make_layout(session_ttl: int | None = None, message_ttl: int | None = None, mappings: Any = None) -> DocumentLayout:
     return DocumentLayout("sessions", "messages", *documents.resolve_field_names(mappings), session_ttl, message_ttl)
 
 
-def sent(document: Any) -> Any:
+def through_json(document: Any) -> Any:
     return json.loads(json.dumps(document, ensure_ascii=False).encode().decode())
 
 
@@ -55,16 +55,16 @@ def sent(document: Any) -> Any:
 def test_what_is_held_is_read_as_it_was_written(
     session: SessionData, messages: list[MessageData], ttl: int | None
 ) -> None:
-    renamed = layout(ttl, ttl, {"sessions": {"id": "key"}, "messages": {"position": "place"}})
-    held = renamed.store_turn(None, session.id, session, messages, 1_000)
-    found = renamed.entry_from_document(sent(renamed.session_document(held, 1_000)))
-    assert found == held
+    renamed = make_layout(ttl, ttl, {"sessions": {"id": "key"}, "messages": {"position": "place"}})
+    document = renamed.store_turn(None, session.id, session, messages, 1_000)
+    found = renamed.entry_from_document(through_json(renamed.session_document(document, 1_000)))
+    assert found == document
     assert repr(found.session) == repr(session)
-    read = [renamed.message_from_document(each) for each in found.pending]
-    assert repr([(each.content, each.tool_calls, each.event) for each in read]) == repr(
+    restored = [renamed.message_from_document(each) for each in found.pending]
+    assert repr([(each.content, each.tool_calls, each.event) for each in restored]) == repr(
         [(each.content, each.tool_calls, each.event) for each in messages]
     )
-    assert [each.position for each in read] == list(range(1, len(messages) + 1))
+    assert [each.position for each in restored] == list(range(1, len(messages) + 1))
 
 
 @given(
@@ -79,18 +79,18 @@ def test_no_message_with_time_left_is_outside_the_positions(
     steps: list[tuple[int, int | None, int | None, int]],
 ) -> None:
     """Turns of adapters with other times to live, some of them after the session is past its own."""
-    now, held = 1_000, None
-    ends: dict[int, int | None] = {}
-    for count, session_ttl, message_ttl, waited in steps:
-        now += waited
+    now, document = 1_000, None
+    expiries: dict[int, int | None] = {}
+    for count, session_ttl, message_ttl, seconds in steps:
+        now += seconds
         new = [MessageData(f"m{n}", "web-42", "user", "Hi") for n in range(count)]
-        held = layout(session_ttl, message_ttl).store_turn(held, "web-42", SessionData("web-42"), new, now)
-        placed = [layout().position_of(each) for each in held.pending]
-        assert not ends.keys() & set(placed)
-        ends |= dict.fromkeys(placed, None if message_ttl is None else now + message_ttl)
-        living = [position for position, end in ends.items() if end is None or end > now]
-        assert all(held.first <= position <= held.last for position in living)
-        assert (held.until > now) >= bool(living)
+        document = make_layout(session_ttl, message_ttl).store_turn(document, "web-42", SessionData("web-42"), new, now)
+        positions = [make_layout().position_of(each) for each in document.pending]
+        assert not expiries.keys() & set(positions)
+        expiries |= dict.fromkeys(positions, None if message_ttl is None else now + message_ttl)
+        living = [position for position, end in expiries.items() if end is None or end > now]
+        assert all(document.first <= position <= document.last for position in living)
+        assert (document.until > now) >= bool(living)
 
 
 @given(one=IDS, other=IDS)
@@ -108,9 +108,9 @@ def test_a_plain_id_is_never_that_of_another(id: str) -> None:
 
 
 def test_a_session_that_begins_anew_after_a_deletion_has_another_life() -> None:
-    held = layout().store_turn(None, "web-42", SessionData("web-42"), [], 1_000)
-    anew = layout().store_turn(
-        SessionEntry("web-42", deleted=True, life=held.life, last=7), "web-42", SessionData("web-42"), [], 1_000
+    document = make_layout().store_turn(None, "web-42", SessionData("web-42"), [], 1_000)
+    anew = make_layout().store_turn(
+        SessionEntry("web-42", deleted=True, life=document.life, last=7), "web-42", SessionData("web-42"), [], 1_000
     )
-    assert anew.life != held.life
+    assert anew.life != document.life
     assert anew.last == 0

@@ -39,22 +39,22 @@ async def test_parameters_are_filled_by_name() -> None:
 
 
 async def test_ctx_and_keywords_get_all_of_it() -> None:
-    def whole(ctx: dict[str, Any]) -> str:
+    def use_ctx(ctx: dict[str, Any]) -> str:
         ctx.clear()
         return "cleared"
 
-    async def rest(topic: str, *args: Any, **kwargs: Any) -> str:
+    async def use_kwargs(topic: str, *args: Any, **kwargs: Any) -> str:
         return f"{topic} {args} {sorted(kwargs)}"
 
     context = {"topic": "x", "b": 1, "a": 2}
-    assert await load_body(Skill("tone", "Our voice", body_fn=whole), context) == "cleared"
+    assert await load_body(Skill("tone", "Our voice", body_fn=use_ctx), context) == "cleared"
     assert len(context) == 3
-    assert await body_of(rest, **context) == "x () ['a', 'b']"
+    assert await body_of(use_kwargs, **context) == "x () ['a', 'b']"
 
 
 async def test_what_a_partial_has_bound_is_not_replaced() -> None:
-    def make(topic: str, tenant: str, **rest: Any) -> str:
-        return f"{topic} {tenant} {rest}"
+    def make(topic: str, tenant: str, **options: Any) -> str:
+        return f"{topic} {tenant} {options}"
 
     fixed = functools.partial(make, tenant="ours", note="ours")
     assert await body_of(fixed, topic="x", tenant="forged", note="forged", b=1) == "x ours {'note': 'ours', 'b': 1}"
@@ -121,9 +121,9 @@ async def test_a_huge_body_is_cut_with_a_note() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=[])))
-async def test_whatever_a_function_makes_every_store_can_hold(made: str) -> None:
+async def test_whatever_a_function_makes_every_store_can_hold(text: str) -> None:
     async def make() -> str:
-        return made
+        return text
 
     assert is_storable(await body_of(make))
 
@@ -156,6 +156,6 @@ async def main():
 
 asyncio.run(main())
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
-    assert ended.stdout == "given up\n"
-    assert ended.stderr == ""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert process.stdout == "given up\n"
+    assert process.stderr == ""

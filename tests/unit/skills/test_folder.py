@@ -21,15 +21,15 @@ SECRET = "the secret outside"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A skill's folder with good files and every kind of trap, and secrets around it."""
-    around = tmp_path_factory.mktemp("around")
-    root = around / "notes"
+    outer_folder = tmp_path_factory.mktemp("around")
+    root = outer_folder / "notes"
     (root / "refs" / "deep").mkdir(parents=True)
     (root / "SKILL.md").write_text("---\nname: notes\ndescription: d\n---\nText.\n")
     (root / "refs" / "a.md").write_text("inside a")
     (root / "refs" / "deep" / "b.md").write_text("inside b")
-    for place in (around / "secret.txt", around / "notes-too", root / ".env"):
+    for place in (outer_folder / "secret.txt", outer_folder / "notes-too", root / ".env"):
         place.write_text(SECRET)
-    (root / "out").symlink_to(around / "secret.txt")
+    (root / "out").symlink_to(outer_folder / "secret.txt")
     (root / "out-relative").symlink_to("../secret.txt")
     (root / "up").symlink_to("..")
     (root / "slash").symlink_to("/")
@@ -52,7 +52,7 @@ async def notes(folder: Path) -> list[Tool]:
     return tools
 
 
-async def read(notes: list[Tool], path: str, skill: str = "notes") -> ToolResult:
+async def read_file(notes: list[Tool], path: str, skill: str = "notes") -> ToolResult:
     return await dispatch(ToolCall("c1", "read_skill_file", {"skill": skill, "path": path}), notes)
 
 
@@ -68,7 +68,7 @@ def text_in(folder: Path, path: str) -> str:
     ],
 )
 async def test_files_inside_are_read(notes: list[Tool], path: str, text: str) -> None:
-    assert (await read(notes, path)).content == text
+    assert (await read_file(notes, path)).content == text
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_files_inside_are_read(notes: list[Tool], path: str, text: str) ->
     ],
 )
 async def test_everything_else_is_an_error(notes: list[Tool], path: str) -> None:
-    result = await read(notes, path)
+    result = await read_file(notes, path)
     assert result.is_error
     assert "SkillError" in result.content
     assert SECRET not in result.content
@@ -131,17 +131,17 @@ async def test_sockets_are_not_read(tmp_path: Path) -> None:
 
 async def test_an_unknown_skill_is_told_which_have_files(notes: list[Tool]) -> None:
     for name in ("other", "../notes", ""):
-        result = await read(notes, "refs/a.md", skill=name)
+        result = await read_file(notes, "refs/a.md", skill=name)
         assert result.is_error
         assert "with files: notes" in result.content
 
 
 async def test_files_are_read_only_of_skills_that_were_read(folder: Path) -> None:
     tools = builtins(load_skills(folder))
-    assert "not read yet" in (await read(tools, "refs/a.md")).content
+    assert "not read yet" in (await read_file(tools, "refs/a.md")).content
     await dispatch(ToolCall("c1", "apply_skill", {"name": "notes"}), tools)
-    assert (await read(tools, "refs/a.md")).content == "inside a"
-    assert "not read yet" in (await read(builtins(load_skills(folder)), "refs/a.md")).content
+    assert (await read_file(tools, "refs/a.md")).content == "inside a"
+    assert "not read yet" in (await read_file(builtins(load_skills(folder)), "refs/a.md")).content
 
 
 async def test_skills_that_the_agent_does_not_have_stay_closed(tmp_path: Path) -> None:
@@ -149,12 +149,12 @@ async def test_skills_that_the_agent_does_not_have_stay_closed(tmp_path: Path) -
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
         (tmp_path / name / "notes.md").write_text(f"notes of {name}")
-    ours, secret = load_skills(tmp_path)
-    tools = builtins([ours])
+    own_skill, secret = load_skills(tmp_path)
+    tools = builtins([own_skill])
     for name in ("ours", "secret"):
         await dispatch(ToolCall("c1", "read_skill", {"name": name}), tools)
-    assert (await read(tools, "notes.md", "ours")).content == "notes of ours"
-    assert "not read yet" in (await read(tools, "notes.md", "secret")).content
+    assert (await read_file(tools, "notes.md", "ours")).content == "notes of ours"
+    assert "not read yet" in (await read_file(tools, "notes.md", "secret")).content
     assert secret.files is not None
 
 
@@ -190,10 +190,10 @@ def test_a_folder_swapped_for_a_link_after_the_check_is_not_followed(
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a.md").write_text(SECRET)
-    looked = os.lstat
+    lstat = os.lstat
 
     def swap(path: str, **options: int) -> os.stat_result:
-        found = looked(path, **options)
+        found = lstat(path, **options)
         if path.endswith("a.md") and not (root / "refs").is_symlink():
             (root / "refs").rename(root / "before")
             (root / "refs").symlink_to(outside)

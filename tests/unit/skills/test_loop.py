@@ -9,13 +9,13 @@ from tellback.chat import ChatRequest
 from tellback.skills import Skill, searchable_resolver
 from tellback.testing import ScriptedModel, calls, says
 
-done: list[str] = []
+refunded: list[str] = []
 
 
 @tool(requires_approval=True)
 async def refund(order: str) -> str:
     """Give the money back."""
-    done.append(order)
+    refunded.append(order)
     return f"refunded {order}"
 
 
@@ -55,12 +55,12 @@ async def test_a_skills_tools_are_there_from_the_round_after_it_was_read() -> No
 
 async def test_a_call_that_waits_for_approval_is_run_by_another_run() -> None:
     first = ScriptedModel([calls("apply_skill", {"name": "refunds"}), calls("refund", order="A-8")])
-    stopped = await run_loop(ChatOptions(model=first, skills=[TONE, REFUNDS]), "Refund A-8!")
-    assert stopped.stop_reason == "approval"
+    paused = await run_loop(ChatOptions(model=first, skills=[TONE, REFUNDS]), "Refund A-8!")
+    assert paused.stop_reason == "approval"
     second = ChatOptions(model=ScriptedModel([says("Done.", expect=has_the_skills_tools)]), skills=[TONE, REFUNDS])
-    result = await run_loop_messages(second, stopped.messages, approvals={call.id: True for call in stopped.pending})
+    result = await run_loop_messages(second, paused.messages, approvals={call.id: True for call in paused.pending})
     assert result.text == "Done."
-    assert done[-1] == "A-8"
+    assert refunded[-1] == "A-8"
 
 
 async def test_a_skill_that_is_not_listed_is_searched_and_read() -> None:

@@ -62,15 +62,15 @@ async def test_the_resolver_is_asked_once_with_the_turn() -> None:
 
 
 async def test_the_index_tells_of_searching_only_where_that_is_possible() -> None:
-    nothing = SkillResolver(lambda ctx: [], lambda name: None)
-    assert (await SkillOffer.build(nothing)).index == ""
+    empty_resolver = SkillResolver(lambda ctx: [], lambda name: None)
+    assert (await SkillOffer.build(empty_resolver)).index == ""
     searchable = await SkillOffer.build(searchable_resolver([REFUNDS]))
     assert "search_skills" in searchable.index
     assert "Available" not in searchable.index
     assert searchable.tools.keys() == {*BUILTINS, "search_skills"}
-    both = await SkillOffer.build(searchable_resolver([REFUNDS], always_on=[REFUNDS]))
-    assert "- refunds" in both.index.splitlines()[1]
-    assert "search_skills" in both.index.splitlines()[2]
+    offer = await SkillOffer.build(searchable_resolver([REFUNDS], always_on=[REFUNDS]))
+    assert "- refunds" in offer.index.splitlines()[1]
+    assert "search_skills" in offer.index.splitlines()[2]
 
 
 async def test_nonsense_from_the_resolver_is_an_error_of_the_application() -> None:
@@ -126,9 +126,9 @@ async def test_tools_come_with_the_skill_that_brings_them(call: str) -> None:
 
 
 async def test_the_applications_own_tool_stays() -> None:
-    named = await offer_of(REFUNDS, taken=["refund"])
+    named_offer = await offer_of(REFUNDS, taken=["refund"])
     other = await offer_of(REFUNDS, taken={"refund": Tool.from_fn(rate, name="refund")})
-    for offer in (named, other):
+    for offer in (named_offer, other):
         result = await use(offer, "read_skill", name="refunds")
         assert result.is_error
         assert "the application has one" in result.content

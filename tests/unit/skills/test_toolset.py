@@ -43,8 +43,8 @@ def seen_by(ctx_of: Callable[[dict[str, Any]], Any]) -> Skill:
 async def test_the_three_tools_work_over_a_list() -> None:
     tools = builtins([TONE])
     assert [tool.name for tool in tools] == ["list_skills", "read_skill", "apply_skill"]
-    listed = await use(tools, "list_skills")
-    assert listed.value == [{"name": "tone", "description": "Our voice", "when": ["reply"]}]
+    result = await use(tools, "list_skills")
+    assert result.value == [{"name": "tone", "description": "Our voice", "when": ["reply"]}]
     assert (await use(tools, "read_skill", name="tone")).content == "Be warm."
     assert (await use(tools, "apply_skill", name="tone", ctx=None)).content == "Be warm."
     assert (await use(tools, "apply_skill", name="tone", ctx={"x": 1})).content == "Be warm."
@@ -70,10 +70,10 @@ async def test_each_tool_can_be_had_alone_over_skills_or_a_resolver() -> None:
 
 
 async def test_the_resolver_is_asked_at_every_call() -> None:
-    shown: list[Skill] = []
-    tools = builtins_with_resolver(SkillResolver(lambda ctx: list(shown), lambda name: None))
+    skills: list[Skill] = []
+    tools = builtins_with_resolver(SkillResolver(lambda ctx: list(skills), lambda name: None))
     assert (await use(tools, "list_skills")).value == []
-    shown.append(TONE)
+    skills.append(TONE)
     assert len((await use(tools, "list_skills")).value) == 1
 
 
@@ -89,9 +89,9 @@ async def test_an_unknown_name_is_an_error_that_says_how_to_find_one() -> None:
 
 async def test_reading_gives_the_harness_context_and_applying_both() -> None:
     tools = builtins([seen_by(dict)], {"attachments": ["receipt.pdf"]})
-    read = await use(tools, "read_skill", name="look")
+    result = await use(tools, "read_skill", name="look")
     applied = await use(tools, "apply_skill", name="look", ctx={"attachments": ["forged"], "topic": "expense"})
-    assert json.loads(read.content) == {"attachments": ["receipt.pdf"]}
+    assert json.loads(result.content) == {"attachments": ["receipt.pdf"]}
     assert json.loads(applied.content) == {"attachments": ["receipt.pdf"], "topic": "expense"}
 
 
@@ -102,14 +102,14 @@ contexts = st.dictionaries(st.sampled_from(["attachments", "sender", "ctx", "sel
 @given(contexts, contexts)
 async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness: Mapping[str, Any]) -> None:
     received: list[dict[str, Any]] = []
-    named: list[dict[str, Any]] = []
+    received_kwargs: list[dict[str, Any]] = []
 
     async def keep_whole(ctx: dict[str, Any]) -> str:
         received.append(ctx)
         return ""
 
-    async def keep_named(attachments: Any = "missing", *, sender: Any = "missing", **rest: Any) -> str:
-        named.append({"attachments": attachments, "sender": sender, **rest})
+    async def keep_named(attachments: Any = "missing", *, sender: Any = "missing", **options: Any) -> str:
+        received_kwargs.append({"attachments": attachments, "sender": sender, **options})
         return ""
 
     skills = [Skill("whole", "", body_fn=keep_whole), Skill("named", "", body_fn=keep_named)]
@@ -118,7 +118,7 @@ async def test_harness_keys_always_win(from_model: dict[str, Any], from_harness:
         assert not (await use(tools, "apply_skill", name=skill.name, ctx=from_model)).is_error
     expected = {**from_model, **from_harness}
     assert received == [expected]
-    assert named == [{"attachments": "missing", "sender": "missing", **expected}]
+    assert received_kwargs == [{"attachments": "missing", "sender": "missing", **expected}]
 
 
 async def test_a_body_function_cannot_change_the_harness_context() -> None:
@@ -146,8 +146,8 @@ async def test_required_skills_are_read_first_each_once_under_its_name() -> None
         Skill("money", "", body="M"),
     ]
     tools = builtins(skills, on_open=lambda skill: opened.append(skill.name))
-    read = await use(tools, "read_skill", name="trip")
-    assert read.content == "# Skill: money\n\nM\n\n# Skill: flight\n\nF\n\n# Skill: hotel\n\nH\n\n# Skill: trip\n\nT"
+    result = await use(tools, "read_skill", name="trip")
+    assert result.content == "# Skill: money\n\nM\n\n# Skill: flight\n\nF\n\n# Skill: hotel\n\nH\n\n# Skill: trip\n\nT"
     assert opened == ["money", "flight", "hotel", "trip"]
 
 
@@ -162,9 +162,9 @@ async def test_required_skills_are_read_first_each_once_under_its_name() -> None
 async def test_requirements_that_cannot_be_met_name_their_chain(requires: dict[str, list[str]], chain: str) -> None:
     opened: list[Skill] = []
     tools = builtins([Skill(name, "", requires=needs) for name, needs in requires.items()], on_open=opened.append)
-    read = await use(tools, "read_skill", name="a")
-    assert read.is_error
-    assert chain in read.content
+    result = await use(tools, "read_skill", name="a")
+    assert result.is_error
+    assert chain in result.content
     assert opened == []
 
 

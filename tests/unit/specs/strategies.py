@@ -23,11 +23,11 @@ JSON = st.recursive(
 
 
 PARAMETERS = PARAMETER_NAMES.map(lambda name: f"${name}")
-NONE: st.SearchStrategy[str] = st.nothing()
+NO_VALUES: st.SearchStrategy[str] = st.nothing()
 CONFIGS = st.sampled_from(["temperature", "stop", "reasoning", "thinking_config"])
 
 
-def tools(also: st.SearchStrategy[str] = NONE) -> st.SearchStrategy[dict[str, Any]]:
+def tools(also: st.SearchStrategy[str] = NO_VALUES) -> st.SearchStrategy[dict[str, Any]]:
     """One tool of any type; what can be read from the arguments may also be one of those texts."""
     common = {"name": TOOL_NAMES}
     may = {"description": LITERALS | also, "timeout": st.integers(1, 600) | st.floats(0.5, 600) | also}
@@ -54,7 +54,7 @@ def tools(also: st.SearchStrategy[str] = NONE) -> st.SearchStrategy[dict[str, An
 
 
 def specs(
-    also: st.SearchStrategy[str] = NONE, marked: st.SearchStrategy[str] = NONE
+    also: st.SearchStrategy[str] = NO_VALUES, marked: st.SearchStrategy[str] = NO_VALUES
 ) -> st.SearchStrategy[dict[str, Any]]:
     """A whole description; what can be read from the arguments may be one of `also`, what is a text one of `marked`."""
     return st.fixed_dictionaries(

@@ -129,14 +129,14 @@ async def test_the_model_and_the_namespace_can_be_described(rc: Tellback, maya: 
 async def test_a_turn_that_waits_for_approval_goes_on(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     [atom] = await maya.memory.list_atoms(arguments["space"])
     model = ScriptedModel([calls("drop", ids=[atom.id]), says("It is forgotten.")])
-    stopped = await agents.invoke("support", arguments, model=model)
-    assert stopped.status == "approval"
+    paused = await agents.invoke("support", arguments, model=model)
+    assert paused.status == "approval"
     del arguments["userMessage"]
-    approvals = {stopped.pending[0].id: True}
+    approvals = {paused.pending[0].id: True}
     with pytest.raises(InvalidArgumentError, match="conversation_id"):
         await agents.invoke("support", arguments, model=model, approvals=approvals)
     outcome = await agents.invoke(
-        "support", arguments, model=model, conversation_id=stopped.conversation_id, approvals=approvals
+        "support", arguments, model=model, conversation_id=paused.conversation_id, approvals=approvals
     )
     assert outcome.text == "It is forgotten."
     assert await maya.memory.list_atoms(arguments["space"]) == []
@@ -161,8 +161,8 @@ async def request_note(maya: User) -> tuple[Agents, dict[str, Any], dict[str, An
     space = await maya.memory.create_space("asked")
     values = {"space": space.id, "userMessage": "I have two cats."}
     model = ScriptedModel([calls("note", text="Maya has two cats.")])
-    stopped = await agents.invoke("noter", values, model=model)
-    resumed = {"conversation_id": stopped.conversation_id, "approvals": {stopped.pending[0].id: True}}
+    paused = await agents.invoke("noter", values, model=model)
+    resumed = {"conversation_id": paused.conversation_id, "approvals": {paused.pending[0].id: True}}
     return agents, {"space": space.id}, resumed
 
 
@@ -186,14 +186,14 @@ async def test_a_decision_holds_for_the_agent_that_asked(maya: User) -> None:
     assert await maya.memory.list_atoms(values["space"]) == []
     conversation = await maya.conversations.create("chat")
     model = ScriptedModel([calls("refund", order="A-7")])
-    stopped = await maya.conversations.run_turn(conversation.id, model, "Refund A-7.", tools=[refund])
+    paused = await maya.conversations.run_turn(conversation.id, model, "Refund A-7.", tools=[refund])
     with pytest.raises(InvalidArgumentError, match="a turn without an agent"):
         await agents.invoke(
             "noter",
             values,
             model=ScriptedModel([]),
             conversation_id=conversation.id,
-            approvals={stopped.pending[0].id: True},
+            approvals={paused.pending[0].id: True},
         )
 
 
@@ -208,7 +208,7 @@ def test_a_digest_is_of_the_values_alone(arguments: dict[str, Any]) -> None:
 # Isolation
 
 
-async def everything(user: User) -> list[Any]:
+async def read_everything(user: User) -> list[Any]:
     spaces = await user.memory.list_spaces()
     atoms = [atom for space in spaces for atom in await user.memory.list_atoms(space.id)]
     return [*await user.conversations.list(), *atoms]
@@ -217,7 +217,7 @@ async def everything(user: User) -> list[Any]:
 async def test_another_users_space_is_refused_before_anything_happens(
     rc: Tellback, registry: SpecRegistry, arguments: dict[str, Any]
 ) -> None:
-    before = await everything(rc.user("maya"))
+    before = await read_everything(rc.user("maya"))
     strangers = [rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
     for stranger in strangers:
         with ScriptedModel([]) as model:
@@ -225,8 +225,8 @@ async def test_another_users_space_is_refused_before_anything_happens(
                 await Agents(registry, stranger).invoke("support", arguments, model=model)
             with pytest.raises(NotFoundError, match=arguments["space"]):
                 await anext(Agents(registry, stranger).invoke_stream("support", arguments, model=model))
-        assert await everything(stranger) == []
-    assert await everything(rc.user("maya")) == before
+        assert await read_everything(stranger) == []
+    assert await read_everything(rc.user("maya")) == before
 
 
 async def test_a_literal_space_serves_its_owner_only(rc: Tellback, maya: User) -> None:
@@ -248,26 +248,26 @@ async def test_a_literal_space_serves_its_owner_only(rc: Tellback, maya: User) -
 async def test_one_space_of_many_that_is_not_the_users_is_enough(
     rc: Tellback, maya: User, arguments: dict[str, Any]
 ) -> None:
-    theirs = await rc.user("bob").memory.create_space("secrets")
+    other_space = await rc.user("bob").memory.create_space("secrets")
     registry = SpecRegistry()
     tools = [{"type": "FORGET", "name": f"f{n}", "memorySpaceId": f"$s{n}"} for n in range(3)]
     registry.register({"name": "cleaner", "tools": tools, "userMessage": "Clean up."})
-    values = {"s0": arguments["space"], "s1": theirs.id, "s2": arguments["space"]}
-    with pytest.raises(NotFoundError, match=theirs.id):
+    values = {"s0": arguments["space"], "s1": other_space.id, "s2": arguments["space"]}
+    with pytest.raises(NotFoundError, match=other_space.id):
         await Agents(registry, maya).invoke("cleaner", values, model=ScriptedModel([]))
     assert await maya.conversations.list() == []
 
 
 async def test_a_space_to_recall_from_must_be_the_users_too(rc: Tellback, agents: Agents, maya: User) -> None:
     agents._registry.register({"name": "plain"})
-    mine, theirs = await maya.memory.create_space("mine"), await rc.user("bob").memory.create_space("theirs")
-    await maya.memory.add_atom(mine.id, "Maya ordered a blue kettle.")
+    own_space, other_space = await maya.memory.create_space("mine"), await rc.user("bob").memory.create_space("theirs")
+    await maya.memory.add_atom(own_space.id, "Maya ordered a blue kettle.")
     question = {"userMessage": "What did I order?"}
     with ScriptedModel(["A kettle."]) as model:
-        await agents.invoke("plain", question, model=model, memory_space_id=mine.id)
+        await agents.invoke("plain", question, model=model, memory_space_id=own_space.id)
     assert "blue kettle" in str(model.requests[0].system)
-    with pytest.raises(NotFoundError, match=theirs.id):
-        await agents.invoke("plain", question, model=ScriptedModel([]), memory_space_id=theirs.id)
+    with pytest.raises(NotFoundError, match=other_space.id):
+        await agents.invoke("plain", question, model=ScriptedModel([]), memory_space_id=other_space.id)
     assert len(await maya.conversations.list()) == 1
 
 
@@ -278,10 +278,10 @@ async def test_a_deleted_space_is_unknown(agents: Agents, maya: User, arguments:
 
 
 async def test_another_users_conversation_is_unknown(rc: Tellback, agents: Agents, arguments: dict[str, Any]) -> None:
-    theirs = await rc.user("bob").conversations.create("support")
-    with pytest.raises(NotFoundError, match=theirs.id):
-        await agents.invoke("support", arguments, model=ScriptedModel([]), conversation_id=theirs.id)
-    assert await rc.user("bob").conversations.messages(theirs.id) == []
+    other_conversation = await rc.user("bob").conversations.create("support")
+    with pytest.raises(NotFoundError, match=other_conversation.id):
+        await agents.invoke("support", arguments, model=ScriptedModel([]), conversation_id=other_conversation.id)
+    assert await rc.user("bob").conversations.messages(other_conversation.id) == []
 
 
 async def test_what_does_not_bind_stores_nothing(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
@@ -317,12 +317,12 @@ async def test_an_agent_without_a_model_is_named(agents: Agents, arguments: dict
         await agents.invoke("support", arguments)
 
 
-@pytest.mark.parametrize("more", [{"tools": []}, {"options": {}}, {"content": "Hi."}, {"user_text": "Hi."}])
+@pytest.mark.parametrize("options", [{"tools": []}, {"options": {}}, {"content": "Hi."}, {"user_text": "Hi."}])
 async def test_an_invocation_cannot_change_what_is_described(
-    agents: Agents, maya: User, arguments: dict[str, Any], more: dict[str, Any]
+    agents: Agents, maya: User, arguments: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match=next(iter(more))):
-        await agents.invoke("support", arguments, model=ScriptedModel([]), **more)
+    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+        await agents.invoke("support", arguments, model=ScriptedModel([]), **options)
     assert await maya.conversations.list() == []
 
 

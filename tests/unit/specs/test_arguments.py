@@ -26,14 +26,14 @@ PLACES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def fails(spec: Any, arguments: Any, **more: Any) -> AgentSpecError:
+def bind_error(spec: Any, arguments: Any, **options: Any) -> AgentSpecError:
     with pytest.raises(AgentSpecError) as raised:
-        bind(load_spec(spec), arguments, **more)
+        bind(load_spec(spec), arguments, **options)
     return raised.value
 
 
-def plain(bound: BoundSpec) -> dict[str, Any]:
-    found: dict[str, Any] = bound.model_dump()
+def dump_spec(bound_spec: BoundSpec) -> dict[str, Any]:
+    found: dict[str, Any] = bound_spec.model_dump()
     return found
 
 
@@ -55,10 +55,10 @@ def test_an_argument_changes_its_place_only(description: dict[str, Any], data: s
     description = {**description, "userMessage": "Hello."}
     before = {**description, place: 1 if isinstance(value, int) else "before"}
     field = "system" if place == "systemPrompt" else load_spec_field(place)
-    bound = bind(load_spec({**description, place: "$it"}), {"it": value, "other": "resolved twice"})
-    expected = {**plain(bind(load_spec(before))), field: value}
-    assert plain(bound) == expected
-    assert type(plain(bound)[field]) is type(value)
+    bound_spec = bind(load_spec({**description, place: "$it"}), {"it": value, "other": "resolved twice"})
+    expected = {**dump_spec(bind(load_spec(before))), field: value}
+    assert dump_spec(bound_spec) == expected
+    assert type(dump_spec(bound_spec)[field]) is type(value)
 
 
 def load_spec_field(key: str) -> str:
@@ -69,9 +69,9 @@ def load_spec_field(key: str) -> str:
 @settings(deadline=None)
 def test_a_value_that_looks_like_a_parameter_is_not_read_again(arguments: dict[str, Any]) -> None:
     spec = load_spec({"name": "x", "userMessage": "Hi.", "config": {"seed": "$a", "stop": ["$b", {"three": "$c"}]}})
-    bound = bind(spec, arguments)
+    bound_spec = bind(spec, arguments)
     expected = {"seed": arguments["a"], "stop": [arguments["b"], {"three": arguments["c"]}]}
-    assert json.dumps(bound.config) == json.dumps(expected)
+    assert json.dumps(bound_spec.config) == json.dumps(expected)
 
 
 @given(JSON | st.just({"type": "FORGET", "name": "forget", "memorySpaceId": "ms"}))
@@ -94,8 +94,8 @@ def test_binding_changes_neither_the_description_nor_the_arguments(
         load_spec({**description, "config": {"stop": ["$it", {"again": "$it"}]}}),
         copy.deepcopy(arguments),
     )
-    bound = bind(spec, arguments)
-    bound.config["stop"].append("changed")
+    bound_spec = bind(spec, arguments)
+    bound_spec.config["stop"].append("changed")
     assert spec == before
     assert arguments == original
     assert bind(spec, arguments).config["stop"] == [arguments["it"], {"again": arguments["it"]}]
@@ -104,16 +104,16 @@ def test_binding_changes_neither_the_description_nor_the_arguments(
 @given(NAMES, WORDS.filter(lambda text: bool(text.strip())))
 @settings(deadline=None)
 def test_one_description_serves_every_user(space: str, message: str) -> None:
-    bound = bind(load_spec({"name": "x", "tools": [TOOL]}), {"space": space, "userMessage": message})
-    first: Any = bound.tools[0]
-    assert (first.memory_space_id, bound.user_message) == (space, message)
+    bound_spec = bind(load_spec({"name": "x", "tools": [TOOL]}), {"space": space, "userMessage": message})
+    first: Any = bound_spec.tools[0]
+    assert (first.memory_space_id, bound_spec.user_message) == (space, message)
 
 
 # What is refused, before anything runs
 
 
 @pytest.mark.parametrize(
-    ("changes", "arguments", "path", "says"),
+    ("changes", "arguments", "path", "message"),
     [
         ({}, {"userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' was not given"),
         ({}, {"space": "ms"}, "userMessage", "'userMessage' was not given"),
@@ -145,11 +145,11 @@ def test_one_description_serves_every_user(space: str, message: str) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(
-    changes: dict[str, Any], arguments: Any, path: str, says: str
+    changes: dict[str, Any], arguments: Any, path: str, message: str
 ) -> None:
-    error = fails({"name": "support", "tools": [TOOL], **changes}, arguments)
+    error = bind_error({"name": "support", "tools": [TOOL], **changes}, arguments)
     assert error.agent == "support"
-    assert says in str(error)
+    assert message in str(error)
     assert not path or error.path == path
 
 
@@ -169,15 +169,15 @@ DECLARED = {
 
 
 def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
-    bound = bind(load_spec(DECLARED), {"space": "ms", "userMessage": "Hi."})
-    assert (bound.max_cycles, bound.namespace, bound.config) == (4, None, {"stop": ["a"]})
+    bound_spec = bind(load_spec(DECLARED), {"space": "ms", "userMessage": "Hi."})
+    assert (bound_spec.max_cycles, bound_spec.namespace, bound_spec.config) == (4, None, {"stop": ["a"]})
     values = {"space": "ms", "userMessage": "Hi.", "cycles": 2, "namespace": "n", "tag": "b"}
-    bound = bind(load_spec(DECLARED), values)
-    assert (bound.max_cycles, bound.namespace, bound.config) == (2, "n", {"stop": ["a", "b"]})
+    bound_spec = bind(load_spec(DECLARED), values)
+    assert (bound_spec.max_cycles, bound_spec.namespace, bound_spec.config) == (2, "n", {"stop": ["a", "b"]})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "path", "says"),
+    ("arguments", "path", "message"),
     [
         ({"userMessage": "Hi."}, "arguments.space", "required"),
         ({"userMessage": "Hi.", "space": 5}, "arguments.space", "type string"),
@@ -186,17 +186,17 @@ def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
         ({"space": "ms"}, "userMessage", "not given"),
     ],
 )
-def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, says: str) -> None:
-    error = fails(DECLARED, arguments)
+def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, message: str) -> None:
+    error = bind_error(DECLARED, arguments)
     assert error.path == path
-    assert says in error.problem
+    assert message in error.problem
 
 
 def test_null_stands_for_nothing_only_where_that_is_declared() -> None:
     names = {"type": "array", "required": False}
     spec = {"name": "x", "tools": [{**TOOL, "categoryNames": "$names"}], "arguments": {"space": {}, "names": names}}
     values = {"space": "ms", "userMessage": "Hi."}
-    assert "type array" in fails(spec, {**values, "names": None}).problem
+    assert "type array" in bind_error(spec, {**values, "names": None}).problem
     names["default"] = None
     for arguments in (values, {**values, "names": None}):
         first: Any = bind(load_spec(spec), arguments).tools[0]
@@ -208,12 +208,12 @@ def test_null_stands_for_nothing_only_where_that_is_declared() -> None:
 def test_a_list_whose_arguments_were_left_out_is_not_everything() -> None:
     tool = {**TOOL, "memorySpaceId": "ms", "categoryNames": ["$name"]}
     spec = {"name": "x", "tools": [tool], "arguments": {"name": {"required": False}}}
-    assert fails(spec, {"userMessage": "Hi."}).path == "tools[0].categoryNames"
+    assert bind_error(spec, {"userMessage": "Hi."}).path == "tools[0].categoryNames"
 
 
 def test_a_message_that_may_be_missing_is_still_needed() -> None:
     spec = {"name": "x", "userMessage": "$text", "arguments": {"text": {"required": False}}}
-    assert fails(spec, {}).path == "userMessage"
+    assert bind_error(spec, {}).path == "userMessage"
     assert bind(load_spec(spec), {}, resuming=True).user_message is None
 
 

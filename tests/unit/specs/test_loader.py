@@ -33,7 +33,7 @@ SUPPORT: dict[str, Any] = {
 }
 
 
-def refused(source: Any) -> AgentSpecError:
+def load_error(source: Any) -> AgentSpecError:
     with pytest.raises(AgentSpecError) as raised:
         load_spec(source)
     return raised.value
@@ -103,12 +103,12 @@ def test_a_file_is_read_by_its_ending(tmp_path: Path, ending: str) -> None:
 def test_a_text_never_names_a_file(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"support.{ending}"
     path.write_text("name: secret")
-    assert "pathlib.Path" in refused(str(path)).problem
+    assert "pathlib.Path" in load_error(str(path)).problem
 
 
 def test_dates_and_times_stay_texts_as_in_json() -> None:
-    read = load_spec("name: x\nconfig: {stop: [2026-01-01, 12:30:45, 1:30.5]}").config
-    assert read == {"stop": ["2026-01-01", "12:30:45", "1:30.5"]}
+    config = load_spec("name: x\nconfig: {stop: [2026-01-01, 12:30:45, 1:30.5]}").config
+    assert config == {"stop": ["2026-01-01", "12:30:45", "1:30.5"]}
 
 
 def test_a_long_number_to_the_base_of_60_is_a_text() -> None:
@@ -132,9 +132,9 @@ def test_what_is_written_out_is_read_back(description: dict[str, Any]) -> None:
 def test_declared_arguments_are_written_out_as_they_were() -> None:
     declared = {"a": {"default": "$x"}, "b": {"required": False}, "c": {"required": False, "default": None}}
     spec = load_spec({"name": "x", "arguments": declared})
-    again = load_spec(spec.model_dump(by_alias=True))
-    assert again == spec
-    assert [each.has_default for each in (again.arguments or {}).values()] == [True, False, True]
+    reloaded = load_spec(spec.model_dump(by_alias=True))
+    assert reloaded == spec
+    assert [each.has_default for each in (reloaded.arguments or {}).values()] == [True, False, True]
     assert spec.model_dump(exclude_unset=True)["arguments"] == declared
     assert spec.model_dump(by_alias=True)["userMessage"] == "$userMessage"
 
@@ -159,7 +159,7 @@ def test_only_a_whole_text_names_an_argument(name: str, rest: str) -> None:
 
 @pytest.mark.parametrize("text", ["${x}", "${x }", "$tone-of-voice", "$user.name", "$café", "$x!"])
 def test_what_nearly_names_an_argument_is_refused(text: str) -> None:
-    error = refused({"name": "support", "config": {"stop": ["a", text]}})
+    error = load_error({"name": "support", "config": {"stop": ["a", text]}})
     assert (error.path, error.agent) == ("config.stop[1]", "support")
     assert f"'${text}' for that very text" in error.problem
     assert load_spec({"name": "x", "systemPrompt": f"${text}"}).system == text
@@ -173,7 +173,7 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "path", "says"),
+    ("source", "path", "message"),
     [
         ({}, "name", "required"),
         ({"name": ""}, "name", "at least 1"),
@@ -232,16 +232,16 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
         ({"name": "x", "tools": [{"name": "t"}]}, "tools[0].type", "RECALL_TIMELINE"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, says: str) -> None:
-    error = refused(source)
+def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, message: str) -> None:
+    error = load_error(source)
     assert error.path == path
-    assert says in error.problem
+    assert message in error.problem
     assert path in str(error)
     assert error.agent in str(error)
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "message"),
     [
         (5, "not 5"),
         (None, "not None"),
@@ -275,27 +275,27 @@ def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, says: str)
         (Path("/"), ".yml"),
     ],
 )
-def test_hostile_and_broken_sources_are_refused(source: Any, says: str) -> None:
-    assert says in str(refused(source))
+def test_hostile_and_broken_sources_are_refused(source: Any, message: str) -> None:
+    assert message in str(load_error(source))
 
 
 def test_a_bomb_of_references_is_refused_in_a_mapping_too() -> None:
     bomb: list[Any] = ["boom"]
     for _ in range(25):
         bomb = [bomb, bomb]
-    assert "values" in refused({"name": "x", "config": {"a": bomb}}).problem
+    assert "values" in load_error({"name": "x", "config": {"a": bomb}}).problem
     endless: list[Any] = []
     endless.append(endless)
-    assert "nested" in refused({"name": "x", "config": {"a": endless}}).problem
+    assert "nested" in load_error({"name": "x", "config": {"a": endless}}).problem
 
 
 def test_broken_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_text("# " + "x" * MAX_LENGTH)
     (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9")
     (tmp_path / "folder.yaml").mkdir()
-    assert "longer" in refused(tmp_path / "large.yaml").problem
-    assert "UTF-8" in refused(tmp_path / "latin.yaml").problem
-    assert "no file" in refused(tmp_path / "folder.yaml").problem
+    assert "longer" in load_error(tmp_path / "large.yaml").problem
+    assert "UTF-8" in load_error(tmp_path / "latin.yaml").problem
+    assert "no file" in load_error(tmp_path / "folder.yaml").problem
 
 
 @given(st.text(max_size=200))

@@ -13,8 +13,8 @@ MAYA = Scope("acme", "web", "maya")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-async def kept(store: Store) -> list[str]:
-    return [record["key"] async for record in store.user_data.records(MAYA, "kept_answers")]
+async def list_keys(store: Store) -> list[str]:
+    return [record["key"] async for record in store.user_data.records(MAYA, "idempotent_responses")]
 
 
 async def begin(store: Store, key: str, now: datetime) -> None:
@@ -27,15 +27,15 @@ async def test_beginning_forgets_what_is_too_old_until_nothing_is(tmp_path: Path
     for number in range(2 * CLEANUP_BATCH + 10):
         await begin(store, f"old{number:03}", NOON)
     await store.close()
-    later = open_store(tmp_path / "r.db")
-    await later.open()
-    left = []
+    reopened = open_store(tmp_path / "r.db")
+    await reopened.open()
+    remaining = []
     for number in range(4):
-        await begin(later, f"new{number}", NOON + timedelta(hours=25))
-        left.append(sum(key.startswith("old") for key in await kept(later)))
-    assert left == [CLEANUP_BATCH + 10, 10, 0, 0]
-    assert await kept(later) == [f"new{number}" for number in range(4)]
-    await later.close()
+        await begin(reopened, f"new{number}", NOON + timedelta(hours=25))
+        remaining.append(sum(key.startswith("old") for key in await list_keys(reopened)))
+    assert remaining == [CLEANUP_BATCH + 10, 10, 0, 0]
+    assert await list_keys(reopened) == [f"new{number}" for number in range(4)]
+    await reopened.close()
 
 
 async def test_what_is_young_enough_stays(tmp_path: Path) -> None:
@@ -43,5 +43,5 @@ async def test_what_is_young_enough_stays(tmp_path: Path) -> None:
     await store.open()
     await begin(store, "a", NOON)
     await begin(store, "b", NOON + timedelta(hours=23))
-    assert await kept(store) == ["a", "b"]
+    assert await list_keys(store) == ["a", "b"]
     await store.close()

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "expected"),
     [
         ("tellback.db", "sqlite:///tellback.db"),
         (Path("data/r.db"), "sqlite:///data/r.db"),
@@ -54,8 +54,8 @@ pytestmark = pytest.mark.slow
         ("postgresql://u:p@h1:5432,h2:5433/db", "postgresql://h1:5432,h2:5433/db"),
     ],
 )
-def test_a_url_names_a_store_and_never_shows_a_password(url: Any, shown: str) -> None:
-    assert open_store(url).url == shown
+def test_a_url_names_a_store_and_never_shows_a_password(url: Any, expected: str) -> None:
+    assert open_store(url).url == expected
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
             assert "(tenant_id, app_id, user_id," in sql
             continue
         place = r"\?|\$\d+"
-        wanted = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND| RETURNING|;|$)"
-        assert re.search(wanted, sql), f"{statement.name} does not filter on the scope"
+        pattern = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND| RETURNING|;|$)"
+        assert re.search(pattern, sql), f"{statement.name} does not filter on the scope"
         tables = re.findall(r"(?:FROM|JOIN|UPDATE) (?!chain\b|json_each\b|\()\w+", sql)
         assert len(re.findall(r"tenant_id = ", sql)) >= len(tables), f"{statement.name} has a part without the scope"
 
 
-@pytest.mark.parametrize("what", ["atoms", "closings", "vectors", "entities"])
+@pytest.mark.parametrize("what", ["atoms", "validity_ends", "vectors", "entities"])
 async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: str, tmp_path: Path) -> None:
     async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")[f"{what}_changed"]
@@ -112,16 +112,16 @@ async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: st
         ("atoms_of_conversation", "atoms"),
         ("job_last_of_target", "jobs"),
         ("message_lengths", "messages"),
-        ("answer_get", "kept_answers"),
-        ("platform_answers_forget", "kept_answers"),
+        ("idempotent_response_get", "idempotent_responses"),
+        ("platform_idempotent_responses_delete_expired", "idempotent_responses"),
         ("platform_api_key_get", "api_keys"),
-        ("platform_bindings_about", "bindings"),
-        ("platform_events_of_talking", "events"),
+        ("platform_bindings_matching_user", "bindings"),
+        ("platform_events_for_extraction", "events"),
         ("platform_job_next", "jobs"),
         ("platform_job_owners", "jobs"),
         ("platform_job_release", "jobs"),
         ("platform_jobs_waiting", "jobs"),
-        ("platform_rates_forget", "rate_windows"),
+        ("platform_rates_delete_expired", "rate_windows"),
         ("platform_usage_list", "usage"),
     ],
 )
@@ -137,18 +137,18 @@ async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanne
 
 async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Path) -> None:
     async with Tellback(tmp_path / "r.db"):
-        statement = statements("sqlite")["platform_events_of_closing"]
+        statement = statements("sqlite")["platform_close_events"]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
             [row] = connection.execute(
                 f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)
             ).fetchall()
-    assert "events_of_closing" in row[3]
+    assert "close_events" in row[3]
 
 
 def test_both_dialects_know_the_same_statements_and_versions() -> None:
     sqlite, postgres = statements("sqlite"), statements("postgres")
-    own = {name for name in postgres if name not in sqlite and not name.startswith("large_")}
-    assert own == {"platform_events_lock", "platform_events_sequence", "platform_queue_forget"}
+    postgres_only = {name for name in postgres if name not in sqlite and not name.startswith("search_")}
+    assert postgres_only == {"platform_events_lock", "platform_events_sequence", "platform_queue_delete_deliveries"}
     assert set(sqlite) <= set(postgres)
     assert [(step.version, step.name) for step in migrations("sqlite")] == [
         (step.version, step.name) for step in migrations("postgres")
@@ -269,12 +269,12 @@ def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> No
     with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
         conversations = rc.user("maya").conversations
         conversation = conversations.create("chat")
-        unread = conversations.stream_turn(conversation.id, user_text="Tell me")
-        next(unread)
+        unread_stream = conversations.stream_turn(conversation.id, user_text="Tell me")
+        next(unread_stream)
         rc.close()
         with pytest.raises(StoreClosedError):
             conversations.messages(conversation.id)
-    unread.close()
+    unread_stream.close()
 
 
 def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
@@ -375,19 +375,19 @@ if how == "made":  # before the fork, and opened after it
 """
 
 
-def forking(tmp_path: Path, how: str) -> list[str]:
-    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "r.db"), how]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+def run_forking_script(tmp_path: Path, method: str) -> list[str]:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "r.db"), method]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
 def test_a_store_opened_before_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
-    assert forking(tmp_path, "open") == ["StoreError True"] * 3
+    assert run_forking_script(tmp_path, "open") == ["StoreError True"] * 3
 
 
 def test_a_store_made_before_a_fork_and_opened_after_it_takes_turns(tmp_path: Path) -> None:
-    lines = forking(tmp_path, "made")
+    lines = run_forking_script(tmp_path, "made")
     assert sorted(lines) == ["one answers", "one asks", "two answers", "two asks"]
     assert lines[0].split()[0] == lines[1].split()[0], "two turns at once"
 
@@ -440,10 +440,10 @@ async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(t
     await rc.close()
 
 
-@pytest.mark.parametrize("given", [{"url": 5}, {"summary_every": 0}, {"summary_every": "x"}])
-def test_settings_that_make_no_sense_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("settings", [{"url": 5}, {"summary_every": 0}, {"summary_every": "x"}])
+def test_settings_that_make_no_sense_are_refused(settings: Any) -> None:
     with pytest.raises(ConfigurationError):
-        Tellback(**{"url": ":memory:", **given})
+        Tellback(**{"url": ":memory:", **settings})
 
 
 def test_a_clock_must_say_its_timezone() -> None:
@@ -477,9 +477,11 @@ async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> 
             conversation = await maya.conversations.create("chat")
             with pytest.raises(InvalidArgumentError, match="JSON"):
                 await maya.conversations.append_assistant_turn(conversation.id, [endless])
-            said = await maya.conversations.append_assistant_turn(conversation.id, "Hi", usage={"cost_usd": math.nan})
-            assert said.usage is not None
-            assert said.usage.cost_usd is None
+            message = await maya.conversations.append_assistant_turn(
+                conversation.id, "Hi", usage={"cost_usd": math.nan}
+            )
+            assert message.usage is not None
+            assert message.usage.cost_usd is None
             await maya.conversations.run_turn(
                 conversation.id, user_text="Pay."
             )  # what a model writes is kept all the same

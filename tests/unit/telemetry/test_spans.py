@@ -55,7 +55,7 @@ def provider_to(exporter: SpanExporter) -> TracerProvider:
     return provider
 
 
-def only(exporter: InMemorySpanExporter) -> ReadableSpan:
+def only_span(exporter: InMemorySpanExporter) -> ReadableSpan:
     [span] = exporter.get_finished_spans()
     return span
 
@@ -74,11 +74,11 @@ def span_id(span: ReadableSpan) -> int:
 
 
 def test_names_are_those_of_the_conventions() -> None:
-    ours = {
+    own_names = {
         name: value for name, value in vars(semconv).items() if isinstance(value, str) and value.startswith("gen_ai.")
     }
-    assert len(ours) > 25
-    for name, value in ours.items():
+    assert len(own_names) > 25
+    for name, value in own_names.items():
         assert getattr(theirs, f"GEN_AI_{name}") == value
     assert error_attributes.ERROR_TYPE == semconv.ERROR_TYPE
     operations = {operation.value for operation in theirs.GenAiOperationNameValues}
@@ -92,7 +92,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
     span = telemetry.model_span("gemini-pro", "Gemini", settings, streaming=True)
     usage = ChatUsage(10, 2, 12, 0.25, model="gemini-pro-001", provider="Gemini", cached_tokens=4, reasoning_tokens=1)
     span.finish(ChatReply("Hi", usage=usage))
-    ended = only(exporter)
+    ended = only_span(exporter)
     assert (ended.name, ended.kind) == ("chat gemini-pro", SpanKind.CLIENT)
     assert ended.status.status_code is StatusCode.UNSET
     assert ended.instrumentation_scope is not None
@@ -118,7 +118,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
 def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMemorySpanExporter) -> None:
     span = telemetry.model_span("m")
     span.fail(ValueError("Maya's secret"))
-    ended = only(exporter)
+    ended = only_span(exporter)
     assert ended.status.status_code is StatusCode.ERROR
     assert attributes(ended)["error.type"] == "ValueError"
     assert "secret" not in ended.to_json()
@@ -127,10 +127,10 @@ def test_a_failed_model_call_names_its_error_and_not_what_it_said(exporter: InMe
 @pytest.mark.parametrize("stop", [asyncio.CancelledError(), GeneratorExit()])
 def test_what_is_called_off_is_no_error(exporter: InMemorySpanExporter, stop: BaseException) -> None:
     telemetry.model_span("m").fail(stop)
-    ended = only(exporter)
-    assert ended.status.status_code is StatusCode.UNSET
-    assert attributes(ended)["tellback.cancelled"] is True
-    assert "error.type" not in attributes(ended)
+    span = only_span(exporter)
+    assert span.status.status_code is StatusCode.UNSET
+    assert attributes(span)["tellback.cancelled"] is True
+    assert "error.type" not in attributes(span)
 
 
 def test_a_span_ends_once(exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture) -> None:
@@ -138,7 +138,7 @@ def test_a_span_ends_once(exporter: InMemorySpanExporter, caplog: pytest.LogCapt
     span.finish(ChatReply("Hi"))
     span.fail(ValueError())
     span.finish(ChatReply("Hi"))
-    assert only(exporter).status.status_code is StatusCode.UNSET
+    assert only_span(exporter).status.status_code is StatusCode.UNSET
     assert not caplog.records
 
 
@@ -183,8 +183,8 @@ async def test_what_happens_in_a_turn_is_below_it_and_names_its_conversation(exp
 def test_a_turn_that_raises_ends_with_its_error(exporter: InMemorySpanExporter) -> None:
     with pytest.raises(KeyError), telemetry.turn_span():
         raise KeyError("name")
-    ended = only(exporter)
-    assert (ended.name, attributes(ended)["error.type"]) == ("invoke_agent", "KeyError")
+    span = only_span(exporter)
+    assert (span.name, attributes(span)["error.type"]) == ("invoke_agent", "KeyError")
 
 
 async def test_a_span_left_lying_about_is_closed_without_a_word(
@@ -199,7 +199,7 @@ async def test_a_span_left_lying_about_is_closed_without_a_word(
     abandoned = wait()
     contextvars.copy_context().run(abandoned.send, None)
     abandoned.close()
-    assert attributes(only(exporter))["tellback.cancelled"] is True
+    assert attributes(only_span(exporter))["tellback.cancelled"] is True
     assert not caplog.records
     assert context.get_current() == {}
 
@@ -209,10 +209,10 @@ async def test_a_tool_call_is_a_span(exporter: InMemorySpanExporter) -> None:
         return f"{x} {trace.get_current_span().get_span_context().span_id}"
 
     result = await dispatch(CALL, [add])
-    ended = only(exporter)
-    assert (ended.name, ended.kind) == ("execute_tool add", SpanKind.INTERNAL)
-    assert result.content == f"1 {span_id(ended)}"
-    assert attributes(ended) == {
+    span = only_span(exporter)
+    assert (span.name, span.kind) == ("execute_tool add", SpanKind.INTERNAL)
+    assert result.content == f"1 {span_id(span)}"
+    assert attributes(span) == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "add",
         "gen_ai.tool.call.id": "call_1",
@@ -246,20 +246,20 @@ async def sorry(x: int) -> ToolResult:
 async def test_a_tool_that_fails_says_in_which_way(exporter: InMemorySpanExporter, call: ToolCall, kind: str) -> None:
     result = await dispatch(call, [broken, sorry, tool(timeout=0.01)(slow)])
     assert result.is_error
-    ended = only(exporter)
-    assert ended.status.status_code is StatusCode.ERROR
-    assert attributes(ended)["error.type"] == kind
-    assert "secret" not in ended.to_json()
+    span = only_span(exporter)
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes(span)["error.type"] == kind
+    assert "secret" not in span.to_json()
 
 
 @pytest.mark.parametrize("captures", [False, True])
 async def test_a_name_that_a_model_invented_is_what_was_said(exporter: InMemorySpanExporter, captures: bool) -> None:
     telemetry.configure(tracer_provider=provider_to(exporter), capture_content=captures)
     await dispatch_all([ToolCall("c", "maya@example.com")], [broken])
-    ended = only(exporter)
-    assert ended.name == "execute_tool unknown"
-    assert attributes(ended).get("gen_ai.tool.name") == ("maya@example.com" if captures else None)
-    assert ("maya@" in ended.to_json()) == captures
+    span = only_span(exporter)
+    assert span.name == "execute_tool unknown"
+    assert attributes(span).get("gen_ai.tool.name") == ("maya@example.com" if captures else None)
+    assert ("maya@" in span.to_json()) == captures
 
 
 async def test_a_cancelled_tool_call_is_no_error(exporter: InMemorySpanExporter) -> None:
@@ -268,9 +268,9 @@ async def test_a_cancelled_tool_call_is_no_error(exporter: InMemorySpanExporter)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    ended = only(exporter)
-    assert attributes(ended)["tellback.cancelled"] is True
-    assert ended.status.status_code is StatusCode.UNSET
+    span = only_span(exporter)
+    assert attributes(span)["tellback.cancelled"] is True
+    assert span.status.status_code is StatusCode.UNSET
 
 
 async def test_turns_at_the_same_time_do_not_mix_up_their_children(exporter: InMemorySpanExporter) -> None:
@@ -293,8 +293,8 @@ async def test_turns_at_the_same_time_do_not_mix_up_their_children(exporter: InM
         assert turns[parent(span) or 0] == attributes(span)["gen_ai.conversation.id"] == f"conv_{number}"
 
 
-@given(said=st.text("äbcxyz\n\"'🦊", min_size=8))
-async def test_nothing_that_was_said_is_on_a_span(said: str) -> None:
+@given(text=st.text("äbcxyz\n\"'🦊", min_size=8))
+async def test_nothing_that_was_said_is_on_a_span(text: str) -> None:
     exporter = InMemorySpanExporter()
     telemetry.configure(tracer_provider=provider_to(exporter), capture_content=False)
 
@@ -302,17 +302,17 @@ async def test_nothing_that_was_said_is_on_a_span(said: str) -> None:
         raise ValueError(text)
 
     try:
-        with telemetry.turn_span("conv_1", get_messages=lambda: [user_message(said)]) as turn:
-            model = telemetry.model_span("m", messages=[user_message(said)], system=said)
-            model.finish(ChatReply(said, thinking=said))
-            await dispatch(ToolCall("c", "echo", {"text": said}), [echo])
-            turn.set_outcome("completed", text=said)
+        with telemetry.turn_span("conv_1", get_messages=lambda: [user_message(text)]) as turn:
+            model = telemetry.model_span("m", messages=[user_message(text)], system=text)
+            model.finish(ChatReply(text, thinking=text))
+            await dispatch(ToolCall("c", "echo", {"text": text}), [echo])
+            turn.set_outcome("completed", text=text)
         spans = exporter.get_finished_spans()
     finally:
         telemetry.configure()
     assert len(spans) == 3
     for span in spans:
-        assert not any(said in str(value) for value in attributes(span).values())
+        assert not any(text in str(value) for value in attributes(span).values())
         assert not span.events
         assert span.status.description is None
 
@@ -323,7 +323,7 @@ async def test_content_is_captured_where_the_environment_asks_for_it(
 ) -> None:
     monkeypatch.setenv(CAPTURE_VARIABLE, value)
     await dispatch(CALL, [broken])
-    assert attributes(only(exporter))["gen_ai.tool.call.arguments"] == '{"x":1}'
+    assert attributes(only_span(exporter))["gen_ai.tool.call.arguments"] == '{"x":1}'
 
 
 async def test_content_is_captured_when_it_is_asked_for(exporter: InMemorySpanExporter) -> None:
@@ -411,9 +411,9 @@ async def test_a_broken_observer_breaks_nothing(
             telemetry.model_span("m").finish(ChatReply("Hi"))
             turn.set_outcome("completed")
     assert context.get_current() == before
-    ours = [record for record in caplog.records if record.name == "tellback.telemetry"]
-    assert len(ours) <= 1
-    assert all(record.levelno == logging.WARNING for record in ours)
+    records = [record for record in caplog.records if record.name == "tellback.telemetry"]
+    assert len(records) <= 1
+    assert all(record.levelno == logging.WARNING for record in records)
 
 
 def test_a_provider_that_is_none_is_refused() -> None:

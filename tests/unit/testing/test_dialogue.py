@@ -47,7 +47,7 @@ async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
             completed=True,
             pending=["pay"],
         )
-    told = str(failure.value)
+    message = str(failure.value)
     for line in (
         "route: expected None, but it is 'Book a flight'",
         "state: expected 'Offer the flights found', but it is 'Ask when and how many'",
@@ -62,7 +62,7 @@ async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
         "skipped: Ask where to (destination is known)",
         "known: destination='Rome'",
     ):
-        assert line in told
+        assert line in message
 
 
 async def test_steps_that_are_left_over_or_missing_fail() -> None:
@@ -170,8 +170,8 @@ async def test_a_dialogue_can_be_with_a_memory() -> None:
         await conversation.says("Fly", understands(route=book), says("Where to?"))
         await conversation.says("Rome", understands(destination="Rome"), says("When?", expect="Rome"))
         maya = rc.user("maya")
-        [kept] = await maya.conversations.list()
-        assert [each.text for each in await maya.conversations.messages(kept.id)] == [
+        [stored] = await maya.conversations.list()
+        assert [each.text for each in await maya.conversations.messages(stored.id)] == [
             "Fly",
             "Where to?",
             "Rome",
@@ -203,7 +203,7 @@ async def test_a_twin_and_its_agent_do_not_share_what_is_added_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "told"),
+    ("expected", "pattern"),
     [
         ({"asks": "destination"}, r"asks is a list of names, not 'destination': write asks=\[...\]"),
         ({"not_asks": "departure"}, "not_asks is a list of names"),
@@ -221,11 +221,11 @@ async def test_a_twin_and_its_agent_do_not_share_what_is_added_later() -> None:
         ({"said": ["Where"]}, r"said is a part of the message, not \['Where'\]"),
     ],
 )
-async def test_an_expectation_that_cannot_fail_or_be_met_is_refused(expected: dict[str, Any], told: str) -> None:
+async def test_an_expectation_that_cannot_fail_or_be_met_is_refused(expected: dict[str, Any], pattern: str) -> None:
     agent, book = make_flight_agent()
     conversation = Dialogue(agent)
     await conversation.says("Fly", understands(route=book), says("Where to?"))
-    with pytest.raises(ScriptError, match=told):
+    with pytest.raises(ScriptError, match=pattern):
         conversation.expect(**expected)
     conversation.expect(asks={"destination"}, not_asks=("city", "departure"))  # type: ignore[arg-type]
 

@@ -26,7 +26,7 @@ def two_routes(first: str = "Tell the weather", second: str = "Book a table") ->
     return agent, weather, table
 
 
-async def read(agent: Agent, reading: Any) -> dict[str, Any]:
+async def read_turn(agent: Agent, reading: Any) -> dict[str, Any]:
     """What the model says, as the agent gets it."""
     agent.model = model = ScriptedModel([reading, says("Well")])
     response = await agent.respond("…")
@@ -37,51 +37,57 @@ async def read(agent: Agent, reading: Any) -> dict[str, Any]:
 
 async def test_a_route_is_meant_by_itself_or_by_its_title() -> None:
     agent, weather, _ = two_routes()
-    for named in (weather, "Tell the weather"):
-        assert await read(agent, understands(route=named)) == {"routes": [{"route": "tell_the_weather", "score": 90}]}
-    assert (await read(agent, understands(route=weather, score=55)))["routes"][0]["score"] == 55
+    for route in (weather, "Tell the weather"):
+        assert await read_turn(agent, understands(route=route)) == {
+            "routes": [{"route": "tell_the_weather", "score": 90}]
+        }
+    assert (await read_turn(agent, understands(route=weather, score=55)))["routes"][0]["score"] == 55
 
 
 async def test_several_scores_can_be_given() -> None:
     agent, weather, table = two_routes()
-    answer = await read(agent, understands(route=weather, scores={table: 20}))
+    answer = await read_turn(agent, understands(route=weather, scores={table: 20}))
     assert {each["route"]: each["score"] for each in answer["routes"]} == {"tell_the_weather": 90, "book_a_table": 20}
 
 
 async def test_nothing_can_be_understood() -> None:
     agent, _, _ = two_routes()
-    assert await read(agent, understands()) == {"routes": []}
+    assert await read_turn(agent, understands()) == {"routes": []}
 
 
-def stated(answer: dict[str, Any]) -> dict[str, Any]:
+def stated_values(answer: dict[str, Any]) -> dict[str, Any]:
     return {each["field"]: each["value"] for each in answer["data"]}
 
 
 async def test_values_go_to_the_route_that_is_meant_or_the_only_one_that_has_them() -> None:
     agent, weather, table = two_routes()
-    answer = await read(agent, understands(route=table, city="Rome", seats=2, day="today"))
-    assert stated(answer) == {"book_a_table.city": "Rome", "book_a_table.seats": 2, "tell_the_weather.day": "today"}
-    assert stated(await read(agent, understands(day="today"))) == {"tell_the_weather.day": "today"}
-    answer = await read(agent, understands(route=weather, data={"city": "Rome"}, day="today"))
-    assert stated(answer) == {"tell_the_weather.city": "Rome", "tell_the_weather.day": "today"}
+    answer = await read_turn(agent, understands(route=table, city="Rome", seats=2, day="today"))
+    assert stated_values(answer) == {
+        "book_a_table.city": "Rome",
+        "book_a_table.seats": 2,
+        "tell_the_weather.day": "today",
+    }
+    assert stated_values(await read_turn(agent, understands(day="today"))) == {"tell_the_weather.day": "today"}
+    answer = await read_turn(agent, understands(route=weather, data={"city": "Rome"}, day="today"))
+    assert stated_values(answer) == {"tell_the_weather.city": "Rome", "tell_the_weather.day": "today"}
 
 
 async def test_a_field_of_several_routes_needs_the_route() -> None:
     agent, _, _ = two_routes()
     with pytest.raises(ScriptError, match=r"'city' is in several routes .*: say which with route="):
-        await read(agent, understands(city="Rome"))
+        await read_turn(agent, understands(city="Rome"))
 
 
 async def test_what_is_forgotten_is_named_by_route_and_field() -> None:
     agent, weather, _ = two_routes()
-    assert (await read(agent, understands(forget=["day"])))["forget"] == ["tell_the_weather.day"]
-    assert (await read(agent, understands(route=weather, forget=["city"])))["forget"] == ["tell_the_weather.city"]
+    assert (await read_turn(agent, understands(forget=["day"])))["forget"] == ["tell_the_weather.day"]
+    assert (await read_turn(agent, understands(route=weather, forget=["city"])))["forget"] == ["tell_the_weather.city"]
 
 
 async def test_conditions_hold_in_the_agents_words() -> None:
     agent, _, _ = two_routes()
     agent.create_guideline(condition="the user is sad", action="Cheer them up.")
-    answer = await read(agent, understands(holds=["the user is sad"]))
+    answer = await read_turn(agent, understands(holds=["the user is sad"]))
     assert answer["conditions"] == ["c2"]
 
 
@@ -92,7 +98,7 @@ async def test_usage_can_be_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reading", "said"),
+    ("reading", "pattern"),
     [
         (understands(route="Fly to Mars"), "the route 'Fly to Mars' was not asked about.*book_a_table"),
         (understands(scores={"Fly to Mars": 5}), "the route 'Fly to Mars' was not asked about"),
@@ -101,10 +107,10 @@ async def test_usage_can_be_told() -> None:
         (understands(holds=["the user is on Mars"]), "the condition 'the user is on Mars' was not asked about.*hurry"),
     ],
 )
-async def test_what_was_not_asked_for_cannot_be_understood(reading: Any, said: str) -> None:
+async def test_what_was_not_asked_for_cannot_be_understood(reading: Any, pattern: str) -> None:
     agent, _, _ = two_routes()
-    with pytest.raises(ScriptError, match=said):
-        await read(agent, reading)
+    with pytest.raises(ScriptError, match=pattern):
+        await read_turn(agent, reading)
 
 
 async def test_an_answer_is_no_reading() -> None:
@@ -158,7 +164,7 @@ async def test_routes_that_models_call_alike_are_told_apart(first: str, second: 
 async def test_a_reading_can_be_used_again() -> None:
     agent, weather, _ = two_routes()
     reading = understands(route=weather, city="Rome")
-    assert await read(agent, reading) == await read(agent, reading)
+    assert await read_turn(agent, reading) == await read_turn(agent, reading)
 
 
 async def test_a_field_may_be_called_like_an_argument() -> None:
@@ -171,7 +177,7 @@ async def test_a_field_may_be_called_like_an_argument() -> None:
     assert response.session.extracted == {"score": 5, "route": "A9"}
 
 
-async def routed(agent: Agent, reading: Any) -> str:
+async def route_of_reading(agent: Agent, reading: Any) -> str:
     """The id of the route that was understood."""
     agent.model = ScriptedModel([reading, says("Well")])
     response = await agent.respond("…")
@@ -180,8 +186,8 @@ async def routed(agent: Agent, reading: Any) -> str:
     return response.route.id
 
 
-def book_route(id: str, title: str = "Book", **more: Any) -> Route:
-    route = Route(title, id, **more)
+def book_route(id: str, title: str = "Book", **fields: Any) -> Route:
+    route = Route(title, id, **fields)
     route.initial_state.transition_to(chat_state="Ask", gather=list(route.schema.fields))
     return route
 
@@ -192,12 +198,12 @@ async def test_a_route_of_two_agents_is_meant_in_both() -> None:
     sole = Agent("Solo", routes=[other])
     for agent in (first, second):
         for route in (plain, other):
-            assert await routed(agent, understands(route=route, city="Rome")) == route.id
-            assert await routed(agent, understands(route=route.title, city="Rome")) == route.id
-    assert await routed(sole, understands(route=other, city="Rome")) == "other"
+            assert await route_of_reading(agent, understands(route=route, city="Rome")) == route.id
+            assert await route_of_reading(agent, understands(route=route.title, city="Rome")) == route.id
+    assert await route_of_reading(sole, understands(route=other, city="Rome")) == "other"
     Agent("Last", routes=[plain, other])
     assert other.key == "book_2"
-    assert await routed(sole, understands(route=other, city="Rome")) == "other"
+    assert await route_of_reading(sole, understands(route=other, city="Rome")) == "other"
 
 
 @pytest.mark.parametrize(
@@ -215,15 +221,15 @@ async def test_routes_of_one_title_are_told_apart_by_what_else_they_are(
     agent = Agent("Wanda", routes=routes)
     Agent("Rita", routes=routes[::-1])
     for route in routes:
-        assert await routed(agent, understands(route=route)) == route.id
+        assert await route_of_reading(agent, understands(route=route)) == route.id
     with pytest.raises(ScriptError, match=r"several routes are called 'Book' \(book, book_2\): pass the route itself"):
-        await routed(agent, understands(route="Book"))
+        await route_of_reading(agent, understands(route="Book"))
 
 
 async def test_routes_that_cannot_be_told_apart_are_not_guessed() -> None:
     agent = Agent("Wanda", routes=[book_route("one"), book_route("another")])
     with pytest.raises(ScriptError, match=r"several routes are called 'Book' .*: give them different titles"):
-        await routed(agent, understands(route=_with_key(book_route("third"), "book_3")))
+        await route_of_reading(agent, understands(route=_with_key(book_route("third"), "book_3")))
 
 
 def _with_key(route: Route, key: str) -> Route:
@@ -233,9 +239,9 @@ def _with_key(route: Route, key: str) -> Route:
 
 async def test_a_title_is_not_taken_for_a_longer_one() -> None:
     agent = Agent("Wanda", routes=[book_route("now", "Book. Now"), book_route("book"), book_route("lines", "A\n line")])
-    assert await routed(agent, understands(route="Book")) == "book"
-    assert await routed(agent, understands(route="Book. Now")) == "now"
-    assert await routed(agent, understands(route="A\n line")) == "lines"
+    assert await route_of_reading(agent, understands(route="Book")) == "book"
+    assert await route_of_reading(agent, understands(route="Book. Now")) == "now"
+    assert await route_of_reading(agent, understands(route="A\n line")) == "lines"
 
 
 async def test_a_field_of_several_routes_is_that_of_the_current_one() -> None:
@@ -249,8 +255,8 @@ async def test_a_field_of_several_routes_is_that_of_the_current_one() -> None:
 
 async def test_a_condition_of_several_lines_can_hold() -> None:
     agent = Agent("Wanda", guidelines=[{"condition": "the user is angry\n  or upset", "action": "Be kind."}])
-    for written in ("the user is angry\n  or upset", "the user is angry or upset"):
-        assert (await read(agent, understands(holds=[written])))["conditions"] == ["c1"]
+    for condition in ("the user is angry\n  or upset", "the user is angry or upset"):
+        assert (await read_turn(agent, understands(holds=[condition])))["conditions"] == ["c1"]
 
 
 def test_lists_are_not_texts() -> None:

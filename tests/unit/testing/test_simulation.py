@@ -67,9 +67,9 @@ FACTS = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 async def test_a_simulated_user_gets_what_it_wants() -> None:
     agent, book = make_flight_agent(model=FlowModel())
-    done = await simulate(agent, SimulatedUser("I want to fly", FACTS, route=book))
-    assert done.outcome == "completed"
-    assert str(done).splitlines() == [
+    result = await simulate(agent, SimulatedUser("I want to fly", FACTS, route=book))
+    assert result.outcome == "completed"
+    assert str(result).splitlines() == [
         "user: I want to fly",
         "agent: Ask where to (destination?)",
         "user: destination: Rome",
@@ -86,10 +86,10 @@ async def test_a_simulated_user_changes_its_mind() -> None:
     agent, _ = make_flight_agent(model=FlowModel())
     user = SimulatedUser("I want to fly", FACTS, changes={"destination": ["Oslo", "Bern"]}, eager=9)
     for _ in range(2):  # a user can be used again
-        done = await simulate(agent, user)
-        assert done.outcome == "completed"
-        assert done.session.extracted["destination"] == "Bern"
-        assert [each.message for each in done.exchanges] == [
+        result = await simulate(agent, user)
+        assert result.outcome == "completed"
+        assert result.session.extracted["destination"] == "Bern"
+        assert [each.message for each in result.exchanges] == [
             "I want to fly; destination: Rome; departure: 2026-12-01; passengers: 2",
             "No, destination: Oslo",
             "No, destination: Bern",
@@ -100,18 +100,18 @@ async def test_a_simulated_user_changes_its_mind() -> None:
 async def test_a_simulated_user_can_be_one_who_is_remembered() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         agent, _ = make_flight_agent(model=FlowModel(), memory=rc)
-        done = await simulate(agent, SimulatedUser("I want to fly", FACTS, eager=3), user="maya")
-        assert (done.outcome, len(done.exchanges)) == ("completed", 2)
-        [kept] = await rc.user("maya").conversations.list()
-        assert len(await rc.user("maya").conversations.messages(kept.id)) == 4
+        result = await simulate(agent, SimulatedUser("I want to fly", FACTS, eager=3), user="maya")
+        assert (result.outcome, len(result.exchanges)) == ("completed", 2)
+        [conversation] = await rc.user("maya").conversations.list()
+        assert len(await rc.user("maya").conversations.messages(conversation.id)) == 4
 
 
 @pytest.mark.parametrize("facts", [{}, {**FACTS, "passengers": 12}])
 async def test_a_simulated_user_gives_up(facts: dict[str, Any]) -> None:
     agent, _ = make_flight_agent(model=FlowModel())
-    done = await simulate(agent, SimulatedUser("I want to fly", facts, patience=2))
-    assert done.outcome == "gave up"
-    assert len(done.exchanges) <= 6
+    result = await simulate(agent, SimulatedUser("I want to fly", facts, patience=2))
+    assert result.outcome == "gave up"
+    assert len(result.exchanges) <= 6
     assert (await simulate(agent, SimulatedUser("I want to fly", facts), max_turns=2)).outcome == "too long"
 
 
@@ -143,9 +143,9 @@ async def test_a_model_can_write_what_the_user_says() -> None:
         says("GOODBYE"),
     ]
     with ScriptedModel(script) as model:
-        done = await simulate(agent, SimulatedUser("Fly to Rome", FACTS, model=model))
-    assert done.outcome == "gave up"
-    assert [each.message for each in done.exchanges] == ["I want to fly. destination: Rome", "I'd rather not."]
+        result = await simulate(agent, SimulatedUser("Fly to Rome", FACTS, model=model))
+    assert result.outcome == "gave up"
+    assert [each.message for each in result.exchanges] == ["I want to fly. destination: Rome", "I'd rather not."]
 
 
 def test_a_change_is_of_something_known() -> None:
@@ -170,12 +170,12 @@ def test_what_a_user_tells_by_rule_is_what_the_model_reads(note: str, tags: list
     ask = route.initial_state.transition_to(chat_state="Ask", gather=list(fields))
     ask.transition_to(state=END_ROUTE)
     facts = {"note": note, "tags": tags, "seats": 2}
-    done = asyncio.run(simulate(agent, SimulatedUser("Hello", facts, patience=1), 4))
+    result = asyncio.run(simulate(agent, SimulatedUser("Hello", facts, patience=1), 4))
     try:
         expected = {name: route.schema.check(name, value) for name, value in facts.items()}
     except InvalidValue:  # such as a note of blanks
         return
-    assert done.session.extracted == expected
+    assert result.session.extracted == expected
 
 
 ORDERS = st.permutations(list(FACTS))
@@ -191,16 +191,18 @@ def test_whatever_is_told_when_the_flow_ends_with_the_last_word(
     agent, book = make_flight_agent(model=FlowModel())
     facts = {name: FACTS[name] for name in order}
     user = SimulatedUser("Fly", facts, changes={"destination": cities, "passengers": seats}, eager=eager)
-    done = asyncio.run(simulate(agent, user))
-    assert done.outcome == "completed", str(done)
-    known = done.session.extracted
+    result = asyncio.run(simulate(agent, user))
+    assert result.outcome == "completed", str(result)
+    known = result.session.extracted
     assert known["destination"] == (cities or ["Rome"])[-1]
     assert known["passengers"] == (seats or [2])[-1]
-    [search] = [run for run in done.session.progress.runs.values() if run.tool == "search_flights"]
+    [search] = [run for run in result.session.progress.runs.values() if run.tool == "search_flights"]
     assert search.arguments == book.schema.plain({name: known[name] for name in FACTS})
-    assert all(each.response.trace.model_calls <= 2 for each in done.exchanges)
-    asked = [each.response.state.id for each in done.exchanges if each.response.state and "?" in each.response.message]
-    assert len(asked) == len(set(asked)), "a question was asked twice"
+    assert all(each.response.trace.model_calls <= 2 for each in result.exchanges)
+    state_ids = [
+        each.response.state.id for each in result.exchanges if each.response.state and "?" in each.response.message
+    ]
+    assert len(state_ids) == len(set(state_ids)), "a question was asked twice"
 
 
 async def test_a_failed_tool_is_tried_again_on_request() -> None:
@@ -245,7 +247,7 @@ async def test_the_flow_model_judges_conditions_of_several_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "pattern"),
     [
         ({"reads": {"to": r"to \w+"}}, "reads\\['to'\\].* has no group"),
         ({"reads": {"to": r"to (\w+"}}, "reads\\['to'\\] is no regular expression"),
@@ -254,9 +256,9 @@ async def test_the_flow_model_judges_conditions_of_several_lines() -> None:
         ({"holds": {"the user agrees": "yes"}}, "holds\\['the user agrees'\\] is a list of words"),
     ],
 )
-def test_a_flow_model_that_could_not_read_is_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=told):
-        FlowModel(**given)
+def test_a_flow_model_that_could_not_read_is_refused(options: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=pattern):
+        FlowModel(**options)
 
 
 @pytest.mark.parametrize("session", [None, "web-1"])
@@ -265,9 +267,9 @@ async def test_a_user_who_says_goodbye_first_leaves_the_session_as_it_was(sessio
     agent, _ = make_flight_agent(model=FlowModel(), persistence=sessions)
     if session is not None:
         await agent.respond("I want to fly. destination: Rome", session)
-    done = await simulate(agent, SimulatedUser("Nothing", model=ScriptedModel([says("GOODBYE")])), session=session)
-    assert (done.outcome, done.exchanges, str(done)) == ("gave up", (), "(gave up)")
-    assert done.session.extracted == ({} if session is None else {"destination": "Rome"})
+    result = await simulate(agent, SimulatedUser("Nothing", model=ScriptedModel([says("GOODBYE")])), session=session)
+    assert (result.outcome, result.exchanges, str(result)) == ("gave up", (), "(gave up)")
+    assert result.session.extracted == ({} if session is None else {"destination": "Rome"})
 
 
 async def test_a_person_may_take_a_while_to_decide() -> None:
@@ -284,8 +286,8 @@ async def test_a_person_may_take_a_while_to_decide() -> None:
     route = agent.create_route("Refund", gather_schema={"properties": {"order": {"type": "string"}}})
     ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
     ask.transition_to(tool_state=refund).transition_to(state=END_ROUTE)
-    done = await simulate(agent, SimulatedUser("A refund", {"order": "A1"}), approve=approve)
-    assert (done.outcome, done.exchanges[-1].response.tool_calls[0].content) == ("completed", "paid A1")
+    result = await simulate(agent, SimulatedUser("A refund", {"order": "A1"}), approve=approve)
+    assert (result.outcome, result.exchanges[-1].response.tool_calls[0].content) == ("completed", "paid A1")
 
 
 async def test_a_user_who_wants_what_the_agent_does_not_have_is_refused() -> None:

@@ -24,7 +24,7 @@ from tellback.tools import dispatch, dispatch_all
 from tellback.tools.dispatch import ThreadPool
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def wait_until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not is_so():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
@@ -56,7 +56,7 @@ async def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
     assert len(found) == 1
     [thread] = found
     assert thread.daemon
-    await until(lambda: not thread.is_alive())
+    await wait_until(lambda: not thread.is_alive())
     assert await threads.run(threading.current_thread) is not thread
 
 
@@ -118,7 +118,7 @@ async def test_a_function_that_fails_when_nobody_waits_is_in_the_log(caplog: pyt
     with pytest.raises(asyncio.CancelledError):
         await task
     release.set()
-    await until(lambda: bool(caplog.records))
+    await wait_until(lambda: bool(caplog.records))
     [record] = caplog.records
     assert (record.name, record.levelno) == ("tellback.tools", logging.WARNING)
     assert record.exc_info is not None
@@ -134,12 +134,12 @@ async def test_neither_arguments_nor_results_nor_errors_are_held_when_it_is_over
     gc.disable()  # they go without being searched for
     try:
         thing = Thing()
-        gone = weakref.ref(thing)
+        references = weakref.ref(thing)
         assert await threads.run(lambda value: value, thing) is thing
         with contextlib.suppress(ValueError):
             await threads.run(thing.fail)
         del thing
-        await until(lambda: gone() is None)
+        await wait_until(lambda: references() is None)
     finally:
         gc.enable()
 
@@ -172,11 +172,11 @@ async def test_sync_tools_that_hang_keep_no_others_from_running() -> None:
     release.set()
 
 
-def ran(code: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=40)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
-    return done.stdout
+def run_script(code: str) -> str:
+    process = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=40)
+    assert process.returncode == 0, process.stderr
+    assert not process.stderr
+    return process.stdout
 
 
 HANGS = """
@@ -193,7 +193,7 @@ print(asyncio.run(dispatch(ToolCall("c", "hang"), [hang])).content)
 
 
 def test_a_tool_that_hangs_does_not_keep_the_process_from_ending() -> None:
-    assert ran(HANGS).strip() == "hang did not finish within 0.05 seconds."
+    assert run_script(HANGS).strip() == "hang did not finish within 0.05 seconds."
 
 
 WRITES = """
@@ -214,7 +214,7 @@ asyncio.run(main())
 
 
 def test_what_is_still_being_done_at_the_end_has_a_moment_to_finish() -> None:
-    assert ran(WRITES).strip() == "written"
+    assert run_script(WRITES).strip() == "written"
 
 
 FORKS = """
@@ -232,7 +232,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_has_threads_of_its_own() -> None:
     code = FORKS if sys.version_info < (3, 12) else "import warnings\nwarnings.simplefilter('ignore')\n" + FORKS
-    assert ran(code).strip() == "7"
+    assert run_script(code).strip() == "7"
 
 
 def test_it_serves_one_event_loop_after_the_other() -> None:

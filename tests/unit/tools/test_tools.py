@@ -60,7 +60,7 @@ def book(
     return f"{passenger.name} {day:%d.%m.} {seat.value} {kind} {note} {passenger.bags}"
 
 
-async def run(fn: Any, **input: Any) -> ToolResult:
+async def run_tool(fn: Any, **input: Any) -> ToolResult:
     return await dispatch(ToolCall("c1", as_tool(fn).name, input), [fn])
 
 
@@ -96,7 +96,7 @@ def test_every_common_docstring_style_is_read(doc: str) -> None:
 
 
 async def test_values_arrive_in_their_types() -> None:
-    result = await run(
+    result = await run_tool(
         book, passenger={"name": "Ada", "bags": [{"kilos": "7.5"}]}, day="2026-12-01", seat="window", note="veg"
     )
     assert result.content == "Ada 01.12. window one-way veg [Bag(kilos=7.5)]"
@@ -117,7 +117,7 @@ async def test_parameters_may_have_awkward_names_and_kinds() -> None:
         return f"{_hidden} {schema} {model_name} {json} {title} {more}"
 
     assert set(Tool.from_fn(odd).parameters["properties"]) == {"_hidden", "schema", "model_name", "json", "title"}
-    result = await run(odd, _hidden=1, schema="s", model_name="m", title="T", extra=2)
+    result = await run_tool(odd, _hidden=1, schema="s", model_name="m", title="T", extra=2)
     assert result.content == "1 s m 1 T {'extra': 2}"
 
 
@@ -127,7 +127,7 @@ async def test_defaults_are_the_functions_own() -> None:
     def ask(x: Any = marker) -> str:
         return "default" if x is marker else "given"
 
-    assert (await run(ask)).content == "default"
+    assert (await run_tool(ask)).content == "default"
 
 
 async def test_methods_partials_and_callables_are_tools_too() -> None:
@@ -145,7 +145,7 @@ async def test_methods_partials_and_callables_are_tools_too() -> None:
             return n
 
     counter = Counter()
-    assert (await run(counter.add, n=2)).content == "2"
+    assert (await run_tool(counter.add, n=2)).content == "2"
     assert (await dispatch(ToolCall("c", "Counter", {"n": 5}), [counter])).content == "5"
     fixed = Tool.from_fn(functools.partial(counter.add, n=1), name="one")
     assert (await dispatch(ToolCall("c", "one", {}), [fixed])).content == "3"
@@ -165,7 +165,7 @@ async def test_wrong_input_is_an_error_result_and_the_function_is_not_called(inp
     def take(x: int) -> None:
         called.append(x)
 
-    result = await run(take, **input)
+    result = await run_tool(take, **input)
     assert result.is_error
     assert problem in result.content
     assert "call it again" in result.content
@@ -183,7 +183,7 @@ async def test_a_failing_tool_is_an_error_result_and_its_traceback_is_logged(cap
     def fail() -> None:
         raise RuntimeError("disk full")
 
-    result = await run(fail)
+    result = await run_tool(fail)
     assert (result.content, result.is_error) == ("fail failed: RuntimeError: disk full", True)
     assert "disk full" in caplog.text
 
@@ -212,7 +212,7 @@ async def test_a_tool_that_takes_too_long_is_stopped() -> None:
         "block did not finish within 0.05 seconds.",
     ]
     assert cancelled.is_set()
-    assert "the database" in (await run(own_timeout)).content
+    assert "the database" in (await run_tool(own_timeout)).content
 
 
 async def test_sync_functions_run_off_the_event_loop_with_the_callers_context() -> None:
@@ -223,7 +223,7 @@ async def test_sync_functions_run_off_the_event_loop_with_the_callers_context() 
     def look() -> list[Any]:
         return [threading.get_ident() != main, who.get()]
 
-    assert (await run(look)).content == '[true,"ada"]'
+    assert (await run_tool(look)).content == '[true,"ada"]'
 
 
 async def test_calls_run_at_the_same_time_and_answer_in_order() -> None:
@@ -276,7 +276,7 @@ async def test_what_a_tool_returns_becomes_text(value: Any, content: str) -> Non
     async def give() -> Any:
         return value
 
-    result = await run(give)
+    result = await run_tool(give)
     assert (result.content, result.value) == (content, value)
 
 
@@ -289,9 +289,9 @@ async def test_a_tool_may_return_parts_or_its_own_result() -> None:
     async def refuse() -> Any:
         return ToolResult("ignored", "Not now.", is_error=True)
 
-    shown = await run(show)
-    assert (shown.parts, shown.content) == ((picture,), "[image: a.png]")
-    assert await run(refuse) == ToolResult("c1", "Not now.", is_error=True, name="refuse")
+    result = await run_tool(show)
+    assert (result.parts, result.content) == ((picture,), "[image: a.png]")
+    assert await run_tool(refuse) == ToolResult("c1", "Not now.", is_error=True, name="refuse")
 
 
 async def test_what_is_not_json_is_an_error_result() -> None:
@@ -301,7 +301,7 @@ async def test_what_is_not_json_is_an_error_result() -> None:
     async def give() -> Any:
         return loop
 
-    result = await run(give)
+    result = await run_tool(give)
     assert result.is_error
     assert "not JSON" in result.content
 
@@ -348,8 +348,8 @@ async def test_a_default_written_as_a_field_is_a_default() -> None:
     assert built.parameters["required"] == ["x"]
     assert built.parameters["properties"]["x"]["minimum"] == 1
     assert built.parameters["properties"]["y"]["description"] == "The y."
-    assert (await run(pick, x=2)).content == "[2,5]"
-    assert (await run(pick, x=0)).is_error
+    assert (await run_tool(pick, x=2)).content == "[2,5]"
+    assert (await run_tool(pick, x=0)).is_error
 
 
 async def test_a_default_inside_the_annotation_is_a_default() -> None:
@@ -357,8 +357,8 @@ async def test_a_default_inside_the_annotation_is_a_default() -> None:
         return x
 
     assert "required" not in Tool.from_fn(pick).parameters
-    assert (await run(pick)).content == "5"
-    assert (await run(pick, x=0)).is_error
+    assert (await run_tool(pick)).content == "5"
+    assert (await run_tool(pick, x=0)).is_error
 
 
 async def test_nothing_a_tool_returns_or_raises_breaks_dispatch() -> None:
@@ -383,7 +383,7 @@ async def test_nothing_a_tool_returns_or_raises_breaks_dispatch() -> None:
     logging.getLogger("tellback.tools").setLevel(logging.CRITICAL)
     try:
         for fn in (give, fail, deep):
-            assert (await run(fn)).is_error
+            assert (await run_tool(fn)).is_error
     finally:
         logging.getLogger("tellback.tools").setLevel(logging.NOTSET)
 
@@ -397,7 +397,7 @@ async def test_a_sync_tool_may_raise_what_a_future_cannot_carry() -> None:
     def exhausted() -> int:
         return next(iter([]))
 
-    result = await asyncio.wait_for(run(exhausted), 5)
+    result = await asyncio.wait_for(run_tool(exhausted), 5)
     assert result.is_error
     assert "StopIteration" in result.content
 
@@ -408,14 +408,14 @@ async def test_a_tool_whose_own_task_was_cancelled_has_failed_and_the_run_goes_o
         task.cancel()
         await task
 
-    assert "CancelledError" in (await run(inner)).content
+    assert "CancelledError" in (await run_tool(inner)).content
 
 
 async def test_a_check_that_breaks_is_an_error_result() -> None:
     def take(x: Annotated[str, pydantic.AfterValidator({}.__getitem__)]) -> str:
         return x
 
-    result = await run(take, x="a")
+    result = await run_tool(take, x="a")
     assert result.is_error
     assert "KeyError" in result.content
 
@@ -424,7 +424,7 @@ async def test_keys_that_json_does_not_know_are_converted() -> None:
     async def give() -> Any:
         return {datetime.date(2026, 1, 2): 5}
 
-    assert (await run(give)).content == '{"2026-01-02":5}'
+    assert (await run_tool(give)).content == '{"2026-01-02":5}'
 
 
 def test_a_method_without_its_object_is_refused() -> None:
@@ -463,10 +463,10 @@ def test_functions_and_objects_made_into_tools_can_be_freed() -> None:
     thing, closure = Thing(), make()
     as_tool(thing.look)
     as_tool(closure)
-    gone = [weakref.ref(thing), weakref.ref(closure)]
+    references = [weakref.ref(thing), weakref.ref(closure)]
     del thing, closure
     gc.collect()
-    assert [ref() for ref in gone] == [None, None]
+    assert [ref() for ref in references] == [None, None]
 
 
 async def test_types_local_to_the_function_that_defines_the_tool_are_found() -> None:
@@ -479,7 +479,7 @@ async def test_types_local_to_the_function_that_defines_the_tool_are_found() -> 
 
     assert "Address" in Tool.from_fn(send).parameters["$defs"]
     assert list(tools_by_name([send])) == ["send"]
-    assert (await run(send, to={"city": "Rome"})).content == "Rome"
+    assert (await run_tool(send, to={"city": "Rome"})).content == "Rome"
 
 
 async def test_a_call_may_be_a_mapping() -> None:
@@ -533,8 +533,8 @@ async def test_a_tool_can_know_which_call_it_serves() -> None:
         call = current_call()
         return "none" if call is None else call.id
 
-    wanted = [ToolCall("call_1", "which"), ToolCall("call_2", "in_a_thread"), ToolCall("call_3", "which")]
-    assert [result.content for result in await dispatch_all(wanted, [which, in_a_thread])] == [
+    tool_calls = [ToolCall("call_1", "which"), ToolCall("call_2", "in_a_thread"), ToolCall("call_3", "which")]
+    assert [result.content for result in await dispatch_all(tool_calls, [which, in_a_thread])] == [
         "call_1",
         "call_2",
         "call_3",

@@ -103,9 +103,9 @@ def test_ids_increase_within_a_process_and_across_threads() -> None:
     for thread in threads:
         thread.join()
     assert len(set(found)) == 8_000
-    mine = [new_id("msg") for _ in range(1_000)]
-    assert mine == sorted(mine)
-    assert max(found) < mine[0]
+    thread_ids = [new_id("msg") for _ in range(1_000)]
+    assert thread_ids == sorted(thread_ids)
+    assert max(found) < thread_ids[0]
 
 
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7)), timezone(timedelta(hours=5.5))])))
@@ -118,36 +118,38 @@ def test_a_moment_is_exact_to_the_microsecond(moment: datetime) -> None:
     assert as_utc(moment.isoformat()) == moment
 
 
-@pytest.mark.parametrize("given", [datetime(2024, 1, 1), "2024-01-01", "2024-01-01T00:00:00", "soon", 7, None])
-def test_a_moment_without_a_timezone_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [datetime(2024, 1, 1), "2024-01-01", "2024-01-01T00:00:00", "soon", 7, None])
+def test_a_moment_without_a_timezone_is_refused(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
-        as_utc(given)
+        as_utc(value)
 
 
-SAID = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.text(max_size=200)), max_size=12)
+SPOKEN_MESSAGES = st.lists(
+    st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.text(max_size=200)), max_size=12
+)
 
 
-@given(SAID, SAID, st.integers(min_value=20, max_value=400))
+@given(SPOKEN_MESSAGES, SPOKEN_MESSAGES, st.integers(min_value=20, max_value=400))
 def test_an_extract_is_short_and_made_of_what_was_said(first: Any, second: Any, limit: int) -> None:
     summary = extract_summary(None, first, limit)
-    again = extract_summary(summary, second, limit)
-    assert len(again) <= limit
-    assert again == extract_summary(summary, second, limit)
-    said = " ".join(" ".join(text.split()) for _, text in (*first, *second))
-    for line in again.splitlines():
+    merged = extract_summary(summary, second, limit)
+    assert len(merged) <= limit
+    assert merged == extract_summary(summary, second, limit)
+    text = " ".join(" ".join(text.split()) for _, text in (*first, *second))
+    for line in merged.splitlines():
         speaker, _, sentence = line.partition(": ")
         assert speaker in ("user", "assistant", "tool")
-        assert sentence.removesuffix("…") in said
+        assert sentence.removesuffix("…") in text
 
 
 def test_an_extract_prefers_facts_to_small_talk() -> None:
-    said = [
+    messages = [
         ("user", "Hi there! How are you? I am allergic to peanuts since 2019."),
         ("assistant", "Hello! I am fine, thank you. What can I do for you?"),
         ("user", "My budget for Rome is 900 euros. Ok? Thanks!"),
         ("assistant", "Sure."),
     ]
-    assert extract_summary(None, said, 100).splitlines() == [
+    assert extract_summary(None, messages, 100).splitlines() == [
         "user: I am allergic to peanuts since 2019.",
         "user: My budget for Rome is 900 euros.",
     ]

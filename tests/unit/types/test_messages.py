@@ -128,10 +128,10 @@ def test_messages_may_be_mappings() -> None:
     ],
 )
 def test_errors_survive_the_way_to_another_process(error: Exception) -> None:
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert vars(again) == vars(error)
+    restored = pickle.loads(pickle.dumps(error))
+    assert type(restored) is type(error)
+    assert str(restored) == str(error)
+    assert vars(restored) == vars(error)
 
 
 def test_a_tool_result_answers_its_call() -> None:

@@ -70,15 +70,15 @@ usage_records = st.builds(
 )
 totals = st.builds(UsageTotal, scopes, texts, optional_texts, numbers, numbers, numbers, reals, numbers)
 erased = st.builds(ErasureReport, st.dictionaries(texts, numbers, max_size=3), tuples(texts))
-named = st.text(min_size=1, max_size=8)
-run = st.fixed_dictionaries({"tool_id": named, "arguments": objects, "result": json_values})
+short_texts = st.text(min_size=1, max_size=8)
+run = st.fixed_dictionaries({"tool_id": short_texts, "arguments": objects, "result": json_values})
 sources = st.sampled_from(["customer", "agent", "system"])
 events = st.one_of(
     st.builds(create_message_event, sources, texts, texts, moments),
     st.builds(create_tool_event, sources, st.lists(run, max_size=2), moments),
-    st.builds(create_status_event, sources, named, objects, moments),
+    st.builds(create_status_event, sources, short_texts, objects, moments),
 )
-calls = st.fixed_dictionaries({"tool_name": named, "arguments": objects, "result": json_values})
+calls = st.fixed_dictionaries({"tool_name": short_texts, "arguments": objects, "result": json_values})
 messages = st.builds(
     MessageData,
     *(
@@ -141,11 +141,11 @@ def read_back(wire: type[WireModel], value: Any) -> Any:
     return wire.model_validate(json.loads(wire.from_value(value).to_json())).value()
 
 
-@pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize(("wire", "values"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
-    value = data.draw(made)
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
+    value = data.draw(values)
     assert read_back(wire, value) == value
 
 
@@ -154,8 +154,8 @@ def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrateg
 def test_an_answer_comes_back_without_how_it_came_about(answer: Response) -> None:
     usage = ChatUsage(3, 4, 7, provider="p", model="m")
     secret = ModelCall("reply", "the author's prompt", (Message("user", "the author's words"),), usage=usage)
-    told = replace(answer, trace=Trace(calls=(secret,)), problems=(TurnProblem("recall", TimeoutError("inside")),))
-    sent = AgentResponseWire.from_value(told).to_json()
+    response = replace(answer, trace=Trace(calls=(secret,)), problems=(TurnProblem("recall", TimeoutError("inside")),))
+    sent = AgentResponseWire.from_value(response).to_json()
     assert b"author" not in sent
     assert b"inside" not in sent
     back = AgentResponseWire.model_validate(json.loads(sent)).value()
@@ -168,15 +168,15 @@ def test_what_is_between_the_agent_and_its_author_is_not_told() -> None:
     state = SessionState("web-42", context={"k": "secret"}, progress=RouteProgress(path=("secret",)), owner="secret")
     data = session_state_to_data(replace(state, extracted={"to": "Rome"}))
     row = SessionData("web-42", collected_data=data["collected_data"])
-    told = SessionWire.from_value(row).to_json().decode()
-    assert "secret" not in told
-    assert "Rome" in told
+    encoded = SessionWire.from_value(row).to_json().decode()
+    assert "secret" not in encoded
+    assert "Rome" in encoded
 
 
 def test_a_description_comes_back_for_those_who_may_see_it() -> None:
     spec = load_spec({"name": "support", "systemPrompt": "Be kind to $$", "model": "$model", "description": "Helps"})
-    whole = AgentWire.describe(spec, None, include_spec=True)
-    assert AgentWire.model_validate(json.loads(whole.to_json())).value() == spec
+    with_spec = AgentWire.describe(spec, None, include_spec=True)
+    assert AgentWire.model_validate(json.loads(with_spec.to_json())).value() == spec
     part = AgentWire.describe(spec, Agent("support", goal="Help"), include_spec=False)
     assert b"kind to" not in part.to_json()
     assert (part.value(), part.kinds, part.goal) == (None, ["spec", "routes"], "Help")

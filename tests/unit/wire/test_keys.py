@@ -32,7 +32,7 @@ TYPE = re.compile(r'"((?:conversation|message|space|atom|entity|binding|key|extr
 CAMEL = re.compile(r"[a-z]+([A-Z][a-z]*)*")
 
 
-class Hears:
+class SingleFactExtractor:
     """An extractor that knows one fact, and at last one that cannot be."""
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Hears:
 
     async def extract(self, window: Window) -> Extraction:
         await asyncio.sleep(self.seconds)
-        cited = (window.messages[0].id,)
+        message_ids = (window.messages[0].id,)
         home = Category("home", CategoryKind.FACT)
-        fact = ExtractedFact("User lives in Porto.", home, cited, self.importance, entities=("Porto",))
+        fact = ExtractedFact("User lives in Porto.", home, message_ids, self.importance, entities=("Porto",))
         return Extraction((fact,), (ExtractedEntity("Porto", EntityType.PLACE, ("Oporto",)),))
 
 
-async def talked(user: User, namespace: str) -> str:
+async def make_conversation(user: User, namespace: str) -> str:
     conversation = await user.conversations.create(namespace)
     await user.conversations.append_turn(conversation.id, "I live in Porto.", {"content": "I see."})
     return conversation.id
@@ -56,12 +56,12 @@ async def talked(user: User, namespace: str) -> str:
 @pytest.fixture(scope="module")
 def changes() -> list[Event]:
     """A change of each type there is."""
-    return asyncio.run(happened())
+    return asyncio.run(collect_events())
 
 
-async def happened() -> list[Event]:
-    hears = Hears()
-    async with Tellback(":memory:", extractor=hears, embedder=None) as rc:
+async def collect_events() -> list[Event]:
+    extractor = SingleFactExtractor()
+    async with Tellback(":memory:", extractor=extractor, embedder=None) as rc:
         maya, conversations = rc.user("maya"), rc.user("maya").conversations
         space = (await maya.memory.create_space("home")).id
         binding = await maya.memory.create_binding({"namespace": "bound"}, [space])
@@ -71,16 +71,16 @@ async def happened() -> list[Event]:
 
         await maya.memory.create_entity(space, "PLACE", "Porto")
         for _ in range(2):  # the second one says the same again
-            await maya.memory.run_extraction_for_conversation(await talked(maya, "chat"), space_id=space)
+            await maya.memory.run_extraction_for_conversation(await make_conversation(maya, "chat"), space_id=space)
             await rc.jobs.drain()
-        hears.importance = 9
-        await maya.memory.run_extraction_for_conversation(await talked(maya, "chat"), space_id=space)
+        extractor.importance = 9
+        await maya.memory.run_extraction_for_conversation(await make_conversation(maya, "chat"), space_id=space)
         await rc.jobs.drain()
-        hears.seconds = 60.0
-        [job] = await maya.memory.run_extraction_for_conversation(await talked(maya, "chat"), space_id=space)
+        extractor.seconds = 60.0
+        [job] = await maya.memory.run_extraction_for_conversation(await make_conversation(maya, "chat"), space_id=space)
         await rc.jobs.cancel(job.id)
 
-        id = await talked(maya, "closing")
+        id = await make_conversation(maya, "closing")
         model = FunctionModel(lambda _: closing())
 
         async def closing() -> str:
@@ -105,55 +105,55 @@ async def happened() -> list[Event]:
         return [*found, *await rc.events.read(found[-1].position)]
 
 
-def told_of(event: Event) -> dict[str, Any]:
-    told = parse_frame(encode_event(event).removesuffix(b"\n\n")).data
-    assert isinstance(told, dict)
-    return told
+def encode_payload(event: Event) -> dict[str, Any]:
+    payload = parse_frame(encode_event(event).removesuffix(b"\n\n")).data
+    assert isinstance(payload, dict)
+    return payload
 
 
 def test_every_type_of_change_is_tried(changes: list[Event]) -> None:
-    written = {type for path in STORES.rglob("*.py") for type in TYPE.findall(path.read_text())}
-    assert {event.type for event in changes} == written
+    event_types = {type for path in STORES.rglob("*.py") for type in TYPE.findall(path.read_text())}
+    assert {event.type for event in changes} == event_types
 
 
 def test_data_of_changes_have_the_names_of_the_wire(changes: list[Event]) -> None:
     for event in changes:
-        told = told_of(event)
-        assert told == json.loads(ChangeWire.from_value(event).to_json())
+        payload = encode_payload(event)
+        assert payload == json.loads(ChangeWire.from_value(event).to_json())
         if event.type == USER_ERASED:  # names of tables
-            assert told["data"] == event.data
+            assert payload["data"] == event.data
         else:
-            assert all(CAMEL.fullmatch(name) for name in told["data"]), event.type
-            assert ("memorySpaceId" in told["data"]) == ("space_id" in event.data)
+            assert all(CAMEL.fullmatch(name) for name in payload["data"]), event.type
+            assert ("memorySpaceId" in payload["data"]) == ("space_id" in event.data)
 
 
 def test_a_change_is_read_as_it_was(changes: list[Event]) -> None:
     for event in changes:
-        assert ChangeWire.model_validate(told_of(event)).value() == event
+        assert ChangeWire.model_validate(encode_payload(event)).value() == event
 
 
 async def test_what_a_job_did_has_the_names_of_the_wire() -> None:
-    async with Tellback(":memory:", extractor=Hears(), embedder=None) as rc:
+    async with Tellback(":memory:", extractor=SingleFactExtractor(), embedder=None) as rc:
         maya = rc.user("maya")
         space = (await maya.memory.create_space("home")).id
-        id = await talked(maya, "chat")
+        id = await make_conversation(maya, "chat")
         for _ in range(2):
             run = await maya.memory.run_extraction_for_conversation(id, space_id=space)
             await rc.jobs.drain()
         [job] = await maya.memory.list_jobs()
-        told = json.loads(JobWire.from_value(job).to_json())
-        assert (told["result"]["leftOut"], told["result"]["leftOutFacts"]) == (0, [])
-        assert JobWire.model_validate(told).value() == job
-        whole = json.loads(ExtractionRunWire.from_value(run).to_json())
-        assert [JobWire.model_validate(each).value() for each in whole["jobs"]] == list(run.jobs)
+        payload = json.loads(JobWire.from_value(job).to_json())
+        assert (payload["result"]["leftOut"], payload["result"]["leftOutFacts"]) == (0, [])
+        assert JobWire.model_validate(payload).value() == job
+        payload = json.loads(ExtractionRunWire.from_value(run).to_json())
+        assert [JobWire.model_validate(each).value() for each in payload["jobs"]] == list(run.jobs)
 
 
-def row_of(state: SessionState, **more: Any) -> SessionData:
+def row_of(state: SessionState, **fields: Any) -> SessionData:
     data = session_state_to_data(state)
-    return SessionData(state.id, "maya", collected_data={**data["collected_data"], **more}, version=state.version)
+    return SessionData(state.id, "maya", collected_data={**data["collected_data"], **fields}, version=state.version)
 
 
-def booked(metadata: Mapping[str, Any]) -> SessionState:
+def booked_state(metadata: Mapping[str, Any]) -> SessionState:
     now = utc_now()
     started = create_session("web-42", metadata)
     return SessionState(
@@ -168,32 +168,32 @@ def booked(metadata: Mapping[str, Any]) -> SessionState:
 
 
 def test_a_session_has_the_names_of_the_wire_where_they_are_its_own() -> None:
-    own = {"my_key": 1, "fares": {"from_to": 2}}
-    row = row_of(booked(own), my_channel={"first_seen": 1})
-    told = json.loads(SessionWire.from_value(row).to_json())["collectedData"]
-    assert told.keys() == {
+    own_data = {"my_key": 1, "fares": {"from_to": 2}}
+    row = row_of(booked_state(own_data), my_channel={"first_seen": 1})
+    payload = json.loads(SessionWire.from_value(row).to_json())["collectedData"]
+    assert payload.keys() == {
         *("extracted", "routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription"),
         *("currentStateEnteredAt", "metadata", "my_channel"),
     }
-    assert told["routeHistory"][0].keys() == {"routeId", "enteredAt", "exitedAt", "completed"}
-    assert told["metadata"].keys() == {"createdAt", "lastUpdatedAt", "my_key", "fares"}
-    assert (told["extracted"], told["my_channel"]) == ({"travel_date": "2026-06-15"}, {"first_seen": 1})
-    assert told["metadata"]["fares"] == {"from_to": 2}
+    assert payload["routeHistory"][0].keys() == {"routeId", "enteredAt", "exitedAt", "completed"}
+    assert payload["metadata"].keys() == {"createdAt", "lastUpdatedAt", "my_key", "fares"}
+    assert (payload["extracted"], payload["my_channel"]) == ({"travel_date": "2026-06-15"}, {"first_seen": 1})
+    assert payload["metadata"]["fares"] == {"from_to": 2}
 
 
 @pytest.mark.parametrize(
-    "own",
+    "own_data",
     [{}, {"my_key": 1}, {"createdAt": "long ago", "lastUpdatedAt": 3}, {"user_id": "maya"}, {"created_at": "then"}],
     ids=str,
 )
-def test_a_session_is_read_as_it_was(own: dict[str, Any]) -> None:
-    state = booked(own)
+def test_a_session_is_read_as_it_was(own_data: dict[str, Any]) -> None:
+    state = booked_state(own_data)
     row = row_of(state)
     back = SessionWire.model_validate(json.loads(SessionWire.from_value(row).to_json())).value()
-    shown = {name: row.collected_data[name] for name in back.collected_data}
-    assert back.collected_data == shown
+    expected = {name: row.collected_data[name] for name in back.collected_data}
+    assert back.collected_data == expected
     stored = session_data_to_state("web-42", row)
-    told = json.loads(SessionStateWire.from_value(stored).to_json())
-    assert SessionStateWire.model_validate(told).value() == stored
-    assert told["metadata"]["userId"] == "maya"
-    assert set(own) - {"user_id", "created_at"} <= told["metadata"].keys()
+    payload = json.loads(SessionStateWire.from_value(stored).to_json())
+    assert SessionStateWire.model_validate(payload).value() == stored
+    assert payload["metadata"]["userId"] == "maya"
+    assert set(own_data) - {"user_id", "created_at"} <= payload["metadata"].keys()

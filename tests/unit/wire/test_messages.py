@@ -16,7 +16,7 @@ from tellback.wire.messages import MAX_BLOCKS, ContentIn, encode_block
 from tellback.wire.turns import ChatInput, RunTurn
 from tests.unit.wire import strategies
 
-TAKEN: TypeAdapter[Any] = TypeAdapter(ContentIn)
+CONTENT: TypeAdapter[Any] = TypeAdapter(ContentIn)
 
 
 def has_address(block: ContentBlock) -> bool:
@@ -26,12 +26,12 @@ def has_address(block: ContentBlock) -> bool:
 
 @given(strategies.blocks.filter(lambda block: not has_address(block) and block.type != "unknown"))
 def test_a_block_that_a_server_gave_can_be_posted_as_it_is(block: ContentBlock) -> None:
-    given = json.loads(json.dumps(encode_block(block)))
+    encoded = json.loads(json.dumps(encode_block(block)))
     try:
         as_blocks([block])
     except TypeError:
         return  # one that nobody could have stored
-    assert as_blocks(TAKEN.validate_python([given])) == (block,)
+    assert as_blocks(CONTENT.validate_python([encoded])) == (block,)
 
 
 def test_names_of_the_wire_are_taken_at_every_place() -> None:
@@ -40,8 +40,8 @@ def test_names_of_the_wire_are_taken_at_every_place() -> None:
         ToolUseBlock("tu_1", "lookup", {"toolUseId": "kept"}, invalid_input="{"),
         ToolResultBlock("tu_1", "A cat.", tool_name="lookup", parts=(image,)),
     )
-    given = [encode_block(block) for block in blocks]
-    assert as_blocks(TAKEN.validate_python(given)) == blocks
+    encoded = [encode_block(block) for block in blocks]
+    assert as_blocks(CONTENT.validate_python(encoded)) == blocks
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "gs://bucket/x.png", "FILE:///x", "s3://b/x", "/etc/passwd", ""])
@@ -55,41 +55,41 @@ def test_nothing_but_the_web_is_pointed_to(url: str) -> None:
         [{**result, "content": image}],
     ):
         with pytest.raises(ValidationError, match="a url begins with https"):
-            TAKEN.validate_python(content)
+            CONTENT.validate_python(content)
     with pytest.raises(ValidationError, match="a url begins with https"):
         ChatInput.model_validate({"text": "Hi", "attachments": [{"name": "x", "url": url}]})
 
 
 @pytest.mark.parametrize("url", ["https://example.com/cat.png", "HTTP://example.com/x", "data:image/png;base64,aGk="])
 def test_addresses_of_the_web_are_taken(url: str) -> None:
-    assert TAKEN.validate_python([{"type": "image", "url": url}])[0]["url"] == url
+    assert CONTENT.validate_python([{"type": "image", "url": url}])[0]["url"] == url
     assert ChatInput.model_validate({"text": "Hi", "attachments": [{"name": "x", "url": url}]}).attachments
 
 
 def test_what_a_tool_was_asked_with_may_point_anywhere() -> None:
     call = {"type": "tool_use", "id": "tu_1", "name": "read", "arguments": {"url": "file:///etc/hosts"}}
-    assert TAKEN.validate_python([call]) == [call]
+    assert CONTENT.validate_python([call]) == [call]
 
 
 def test_a_message_has_a_bounded_number_of_blocks() -> None:
     text = {"type": "text", "text": "x"}
-    assert len(TAKEN.validate_python([text] * MAX_BLOCKS)) == MAX_BLOCKS
+    assert len(CONTENT.validate_python([text] * MAX_BLOCKS)) == MAX_BLOCKS
     with pytest.raises(ValidationError):
-        TAKEN.validate_python([text] * (MAX_BLOCKS + 1))
+        CONTENT.validate_python([text] * (MAX_BLOCKS + 1))
 
 
 def test_usage_says_whose_it_is() -> None:
-    given = {"inputTokens": 1, "outputTokens": 2, "costUsd": 0.5, "provider": "anthropic", "model": "m"}
-    told = AppendAssistantTurn.model_validate({"content": "Hi", "usage": given}).arguments()["usage"]
-    assert told == ChatUsage(1, 2, 3, 0.5, provider="anthropic", model="m")
+    usage = {"inputTokens": 1, "outputTokens": 2, "costUsd": 0.5, "provider": "anthropic", "model": "m"}
+    parsed = AppendAssistantTurn.model_validate({"content": "Hi", "usage": usage}).arguments()["usage"]
+    assert parsed == ChatUsage(1, 2, 3, 0.5, provider="anthropic", model="m")
     assert UsageIn.model_validate({"inputTokens": 1}).arguments() == {"input_tokens": 1}
     with pytest.raises(ValidationError):
         UsageIn.model_validate({"model": "x" * 501})
 
 
 def test_a_chat_is_told_how_often_it_may_ask_beside_its_arguments() -> None:
-    said = ChatInput.model_validate({"text": "Hi", "maxCycles": 3})
-    assert (said.max_cycles, "max_cycles" in said.arguments()) == (3, False)
+    chat_input = ChatInput.model_validate({"text": "Hi", "maxCycles": 3})
+    assert (chat_input.max_cycles, "max_cycles" in chat_input.arguments()) == (3, False)
     assert RunTurn.model_validate({"userText": "Hi", "maxCycles": 3}).arguments()["max_cycles"] == 3
     for wrong in (0, 51, "3"):
         with pytest.raises(ValidationError):

@@ -16,7 +16,7 @@ from tellback.wire.problems import ERROR_CODES, encode_error_data, error_from_pr
 
 SECRET = "what was said"
 
-MADE: dict[type[TellbackError], TellbackError] = {
+EXAMPLES: dict[type[TellbackError], TellbackError] = {
     errors.RateLimitedError: errors.RateLimitedError("Slowly.", 2.5),
     errors.IdempotencyConflictError: errors.IdempotencyConflictError("k"),
     errors.RequestInProgressError: errors.RequestInProgressError("k"),
@@ -41,9 +41,9 @@ MADE: dict[type[TellbackError], TellbackError] = {
 }
 
 
-def made(kind: type[TellbackError]) -> TellbackError:
-    if kind in MADE:
-        return MADE[kind]
+def make_error(kind: type[TellbackError]) -> TellbackError:
+    if kind in EXAMPLES:
+        return EXAMPLES[kind]
     if issubclass(kind, ProviderError):
         return kind(
             "No.", provider="anthropic", model="m", status=529, retry_after=3.0, request_id="r", body={"a": SECRET}
@@ -51,11 +51,11 @@ def made(kind: type[TellbackError]) -> TellbackError:
     return kind("It is so.")
 
 
-def attributes(kind: type[TellbackError]) -> set[str]:
-    return {name for name in vars(made(kind)) if not name.startswith("_")}
+def public_attributes(kind: type[TellbackError]) -> set[str]:
+    return {name for name in vars(make_error(kind)) if not name.startswith("_")}
 
 
-def sent(error: TellbackError) -> dict[str, Any]:
+def encode_problem(error: TellbackError) -> dict[str, Any]:
     status, code = status_and_code(error)
     problem: dict[str, Any] = json.loads(
         json.dumps({"code": code, "status": status, "detail": str(error), "data": encode_error_data(error)})
@@ -65,15 +65,15 @@ def sent(error: TellbackError) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in ERROR_CODES], ids=lambda kind: kind.__name__)
 def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> None:
-    error = made(kind)
-    problem = sent(error)
+    error = make_error(kind)
+    problem = encode_problem(error)
     found = error_from_problem(problem, problem["status"])
     assert (type(found), str(found)) == (kind, str(error))
-    told = problem["data"] or {}
-    assert all("_" not in name for name in told)
-    assert SECRET not in json.dumps(told)
-    for name in attributes(kind):
-        if camel(name) in told:
+    data = problem["data"] or {}
+    assert all("_" not in name for name in data)
+    assert SECRET not in json.dumps(data)
+    for name in public_attributes(kind):
+        if camel(name) in data:
             assert getattr(found, name) == getattr(error, name), name
         else:
             assert getattr(found, name) in ((), None, ""), name
@@ -84,7 +84,7 @@ def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[TellbackE
     status, code = next((status, code) for each, status, code in ERROR_CODES if each is kind)
     found = error_from_problem({"code": code, "data": None}, status)
     assert type(found) is kind
-    assert attributes(kind) <= vars(found).keys()
+    assert public_attributes(kind) <= vars(found).keys()
 
 
 def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
@@ -93,7 +93,7 @@ def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
         for kind, _, _ in ERROR_CODES
         if "__init__" in vars(kind) and "self." in inspect.getsource(vars(kind)["__init__"])
     }
-    assert with_own <= {*MADE, ProviderError}
+    assert with_own <= {*EXAMPLES, ProviderError}
 
 
 @pytest.mark.parametrize(

@@ -45,42 +45,44 @@ def read_back(wire: type[WireModel], value: Any) -> Any:
     return wire.model_validate(json.loads(wire.from_value(value).to_json())).value()
 
 
-@pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize(("wire", "values"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
-    value = data.draw(made)
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
+    value = data.draw(values)
     assert read_back(wire, value) == value
 
 
-@pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize(("wire", "values"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
 @settings(max_examples=5)
 @given(data=st.data())
 def test_names_on_the_wire_are_in_camel_case(
-    wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject
+    wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject
 ) -> None:
-    told = json.loads(wire.from_value(data.draw(made)).to_json())
-    assert not [name for name in told if "_" in name or not name[0].islower()]
+    payload = json.loads(wire.from_value(data.draw(values)).to_json())
+    assert not [name for name in payload if "_" in name or not name[0].islower()]
 
 
 @settings(max_examples=20)
 @given(atom=strategies.atoms)
 def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -> None:
-    told = json.loads(AtomWire.from_value(atom).to_json())
+    payload = json.loads(AtomWire.from_value(atom).to_json())
     assert {
         *("id", "memorySpaceId", "tenantId", "appId", "userId", "text", "category", "importance", "confidence"),
         *("validFrom", "validTo", "status", "sourceConversationId", "sourceMessageIds", "entityIds"),
         *("createdAt", "updatedAt"),
-    } <= set(told)
-    assert told["category"] == {"name": atom.category.name, "kind": atom.category.kind.value}
-    assert [each["conversationId"] for each in told["citations"]] == [each.conversation_id for each in atom.citations]
+    } <= set(payload)
+    assert payload["category"] == {"name": atom.category.name, "kind": atom.category.kind.value}
+    assert [each["conversationId"] for each in payload["citations"]] == [
+        each.conversation_id for each in atom.citations
+    ]
 
 
 @settings(max_examples=20)
 @given(binding=strategies.bindings)
 def test_a_single_scope_stands_by_itself(binding: Any) -> None:
-    told = json.loads(BindingWire.from_value(binding).to_json())["conversationScope"]
-    assert isinstance(told, dict) == (len(binding.conversation_scope) == 1)
+    payload = json.loads(BindingWire.from_value(binding).to_json())["conversationScope"]
+    assert isinstance(payload, dict) == (len(binding.conversation_scope) == 1)
 
 
 @settings(max_examples=60)
@@ -109,5 +111,5 @@ def test_content_that_is_no_text_is_sent_as_one() -> None:
 
 def test_a_newer_servers_further_fields_do_no_harm() -> None:
     call = ToolCall("tu_1", "lookup")
-    told = {**json.loads(ToolCallOut.from_value(call).to_json()), "risk": "high"}
-    assert ToolCallOut.model_validate(told).value() == call
+    payload = {**json.loads(ToolCallOut.from_value(call).to_json()), "risk": "high"}
+    assert ToolCallOut.model_validate(payload).value() == call

@@ -70,26 +70,26 @@ results = st.builds(
 events = st.builds(
     Event, numbers, texts.filter(str.isprintable), strategies.scopes, texts, objects, created_at=strategies.moments
 )
-said = st.text(st.characters())  # also what UTF-8 cannot hold: models stream halves of characters
+lossy_texts = st.text(st.characters())  # also what UTF-8 cannot hold: models stream halves of characters
 deltas: SearchStrategy[ReplyDelta] = st.one_of(
-    st.builds(TextDelta, said),
-    st.builds(ThinkingDelta, said),
-    st.builds(ToolUseStart, said, said),
-    st.builds(ToolUseInputDelta, said, said),
-    st.builds(ToolUseEnd, said),
-    st.builds(StreamStop, said, st.none() | usages),
+    st.builds(TextDelta, lossy_texts),
+    st.builds(ThinkingDelta, lossy_texts),
+    st.builds(ToolUseStart, lossy_texts, lossy_texts),
+    st.builds(ToolUseInputDelta, lossy_texts, lossy_texts),
+    st.builds(ToolUseEnd, lossy_texts),
+    st.builds(StreamStop, lossy_texts, st.none() | usages),
 )
 
 
 @pytest.mark.parametrize(
-    ("wire", "made"),
+    ("wire", "values"),
     [(ToolInvocationWire, invocations), (TurnOutcomeWire, outcomes), (TurnResultWire, results), (ChangeWire, events)],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 @settings(max_examples=30)
 @given(data=st.data())
-def test_a_value_comes_back_as_it_was(wire: type[WireModel], made: SearchStrategy[Any], data: st.DataObject) -> None:
-    value = data.draw(made)
+def test_a_value_comes_back_as_it_was(wire: type[WireModel], values: SearchStrategy[Any], data: st.DataObject) -> None:
+    value = data.draw(values)
     assert wire.model_validate(json.loads(wire.from_value(value).to_json())).value() == value
 
 

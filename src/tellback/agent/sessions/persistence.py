@@ -235,7 +235,7 @@ class Persistence:
         adapter, user = await self._ready_adapter(), self._require_user_id(user_id)
         if isinstance(before, str):
             before = await self._require_session(before)
-        return await adapter.session_repository.of_user(user, limit=limit, before=before)
+        return await adapter.session_repository.list_by_user(user, limit=limit, before=before)
 
     async def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
         """Change a session's status, and give it as it is then; None if there is none of that id."""
@@ -433,7 +433,7 @@ class Persistence:
             return []  # messages may outlive their session: then they are for those who see everyone's
         messages = self.adapter.message_repository
         while True:
-            found = await messages.of_session(session_id, limit=limit, before=before, after=after)
+            found = await messages.list_by_session(session_id, limit=limit, before=before, after=after)
             visible = [each for each in found if session is None or _belongs_to_session(each, session)]
             if visible or not found or after is None:
                 return visible

@@ -39,7 +39,17 @@ from tellback.types.ids import as_utc, new_id, utc_now
 from tellback.types.jsontext import make_storable
 
 _SESSION_KEYS = frozenset(
-    {"extracted", "route_history", "metadata", "progress", "left", "context", "answered", "waiting", "owner"}
+    {
+        "extracted",
+        "route_history",
+        "metadata",
+        "progress",
+        "paused_routes",
+        "context",
+        "idempotent_reply",
+        "pending_calls",
+        "owner",
+    }
     | {"current_route_title", "current_route_entered_at", "current_state_description", "current_state_entered_at"}
 )
 """What of the collected data is the session's own."""
@@ -88,24 +98,24 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
             "current_state_entered_at": None if state is None else state.entered_at.isoformat(),
             "metadata": plain_data(session.metadata),
             "progress": _progress_to_dict(session.progress),
-            "left": {
+            "paused_routes": {
                 id: {
                     "extracted": plain_data(paused.extracted),
                     "state": None if paused.state is None else paused.state.id,
                     "state_description": None if paused.state is None else paused.state.description,
                     "state_entered_at": None if paused.state is None else paused.state.entered_at.isoformat(),
                     "progress": _progress_to_dict(paused.progress),
-                    "waiting": _pending_calls_to_dicts(paused.pending_calls),
+                    "pending_calls": _pending_calls_to_dicts(paused.pending_calls),
                     "changed": list(paused.changed),
                     "dropped": paused.dropped,
                 }
                 for id, paused in session.paused_routes.items()
             },
             "context": plain_data(session.context),
-            "answered": None
+            "idempotent_reply": None
             if session.idempotent_reply is None
             else {"key": session.idempotent_reply.key, "message": session.idempotent_reply.message},
-            "waiting": _pending_calls_to_dicts(session.pending_calls),
+            "pending_calls": _pending_calls_to_dicts(session.pending_calls),
             "owner": session.owner,
         },
     }
@@ -185,16 +195,18 @@ def _parse_session(session_id: str, data: Mapping[str, Any]) -> SessionState:
                 dict(each.get("extracted") or {}),
                 _parse_current_state(each.get("state"), each, "state_", now),
                 _parse_progress(each.get("progress")),
-                _parse_pending_calls(each.get("waiting")),
+                _parse_pending_calls(each.get("pending_calls")),
                 tuple(each.get("changed") or ()),
                 bool(each.get("dropped")),
             )
-            for id, each in (collected.get("left") or {}).items()
+            for id, each in (collected.get("paused_routes") or {}).items()
         },
         context=dict(collected.get("context") or {}),
         owner=str(collected.get("owner") or data.get("owner") or ""),
-        idempotent_reply=IdempotentReply(**collected["answered"]) if collected.get("answered") else None,
-        pending_calls=_parse_pending_calls(collected.get("waiting")),
+        idempotent_reply=IdempotentReply(**collected["idempotent_reply"])
+        if collected.get("idempotent_reply")
+        else None,
+        pending_calls=_parse_pending_calls(collected.get("pending_calls")),
     )
 
 

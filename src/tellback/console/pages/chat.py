@@ -16,7 +16,7 @@ from tellback.console.chat_backends import (
     ChatHistory,
     PageReply,
     create_backend,
-    list_partners,
+    list_chat_agents,
 )
 from tellback.console.context import PageContext, notify
 from tellback.console.explanation import (
@@ -65,18 +65,18 @@ EXAMPLE_MESSAGES = ("I moved to Lisbon in March, and I am vegetarian now.", "Wha
 async def chat_page(ctx: PageContext) -> None:
     """Talk, with what is remembered."""
     agent = ctx.query.get("agent")
-    partners = list_partners(ctx)
-    await ChatPage(ctx, partners, agent if agent in partners else None).build()
+    chat_agents = list_chat_agents(ctx)
+    await ChatPage(ctx, chat_agents, agent if agent in chat_agents else None).build()
 
 
 class ChatPage:
     """The page of one conversation."""
 
-    def __init__(self, ctx: PageContext, partners: Mapping[str, str], agent: str | None) -> None:
+    def __init__(self, ctx: PageContext, chat_agents: Mapping[str, str], agent: str | None) -> None:
         self._ctx = ctx
-        self._partners = partners
+        self._chat_agents = chat_agents
         self._agent = agent
-        self._partner_name = agent or "Tellback"
+        self._agent_name = agent or "Tellback"
         self._backend = create_backend(ctx, agent)
         self._turn: asyncio.Task[None] | None = None
         self._is_ending = False
@@ -101,9 +101,9 @@ class ChatPage:
     def _show_toolbar(self) -> None:
         ctx = self._ctx
         with widgets.box("line"):
-            if self._partners:
+            if self._chat_agents:
                 ui.select(
-                    {"": "Tellback", **self._partners},
+                    {"": "Tellback", **self._chat_agents},
                     label="Talk to",
                     value=self._agent or "",
                     on_change=lambda event: ui.navigate.to(ctx.link("/", agent=event.value or None)),
@@ -117,12 +117,12 @@ class ChatPage:
 
     def _show_composer(self) -> None:
         with widgets.box("composer"):
-            self._message_field = ui.textarea(placeholder=f"Message {self._partner_name}").props(
+            self._message_field = ui.textarea(placeholder=f"Message {self._agent_name}").props(
                 "outlined autogrow autofocus dense dir=auto input-style='max-height: 40vh'"
                 f" maxlength={self._max_length}"
             )
             self._message_field.props["aria-label"] = (
-                f"Message {self._partner_name}: Enter sends it, Shift+Enter begins a line"
+                f"Message {self._agent_name}: Enter sends it, Shift+Enter begins a line"
             )
             send = self._ctx.guard(self._send)
             self._message_field.on("keydown.enter", lambda event: send(event.args), js_handler=_SEND_ON_ENTER)
@@ -151,7 +151,7 @@ class ChatPage:
         conversation, messages = history.conversation, history.messages
         if conversation is not None and messages[0].seq > 1:
             widgets.page_link("What was said before", self._ctx.link("/conversations", id=conversation.id))
-        show_conversation(messages, self._partner_name, self._show_footer, {call.id for call in history.pending})
+        show_conversation(messages, self._agent_name, self._show_footer, {call.id for call in history.pending})
         if messages[-1].role == "user" and not history.pending:
             with widgets.box("line"):
                 note(
@@ -302,7 +302,7 @@ class ChatPage:
 
     def _new_view(self) -> ReplyView:
         with self._log:
-            return ReplyView(self._partner_name)
+            return ReplyView(self._agent_name)
 
     def _set_busy(self, busy: bool) -> None:
         self._send_button.set_visibility(not busy)

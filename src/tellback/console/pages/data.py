@@ -31,7 +31,7 @@ COLLECTION_LABELS = {
     "jobs": "Jobs",
     "usage": "Model calls that were counted",
     "api_keys": "API keys",
-    "kept_answers": "Answers kept for repeated requests",
+    "idempotent_responses": "Answers kept for repeated requests",
     "events": "Events: what changed when",
 }
 

@@ -329,8 +329,8 @@ async def _go_to_changed(ctx: PageContext, changed: Atom) -> None:
 def _show_fields(found: Atom, space: str | None) -> None:
     widgets.heading("What is known")
     status = {AtomStatus.ACTIVE: "Recalled", AtomStatus.ARCHIVED: "Archived: recalled only when asked for"}
-    never_held = found.valid_to is not None and found.valid_to <= found.valid_from
-    ends = "never: it was corrected" if never_held else widgets.format_datetime(found.valid_to) or "still"
+    was_never_valid = found.valid_to is not None and found.valid_to <= found.valid_from
+    ends = "never: it was corrected" if was_never_valid else widgets.format_datetime(found.valid_to) or "still"
     widgets.pairs(
         ("True from", widgets.format_datetime(found.valid_from)),
         ("True until", ends),

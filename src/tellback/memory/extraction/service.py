@@ -185,8 +185,8 @@ class Replay:
         """Replay one user's conversations or, with None, everyone's."""
         await self._extraction.dispatch_pending()  # what was to be extracted anyway is not ours to take back
         try:
-            async for owner, id in self._find_conversations(scope, namespace, tenant_id, app_id):
-                await self._plan_conversation(owner, id)
+            async for conversation_scope, id in self._find_conversations(scope, namespace, tenant_id, app_id):
+                await self._plan_conversation(conversation_scope, id)
             while self._pending:
                 await self._poll()
                 if self._pending:

@@ -207,7 +207,7 @@ def render_questions(questions: Sequence[Question]) -> str:
 def _format_start(question: Question) -> str:
     if question.fact.valid_from is not None:
         return _format_day(question.fact.valid_from)
-    return "not said" if question.begins is None else f"told on {_format_day(question.begins)}"
+    return "not said" if question.valid_from is None else f"told on {_format_day(question.valid_from)}"
 
 
 def _format_period(atom: Atom) -> str:

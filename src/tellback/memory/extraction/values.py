@@ -102,11 +102,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A fact that is so from `begins` on, and what is known that it may repeat or replace."""
+    """A fact that is so from `valid_from` on, and what is known that it may repeat or replace."""
 
     fact: ExtractedFact
     candidates: tuple[Atom, ...]
-    begins: datetime | None = None
+    valid_from: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,9 @@ class LoginSessions:
     """Credentials by cookie. A restart ends them all, and a revoked credential ends those that hold it.
 
     >>> sessions = LoginSessions()
-    >>> cookie = sessions.create("Bearer rk_secret")
+    >>> cookie = sessions.create("Bearer tb_secret")
     >>> sessions.authorization(cookie), sessions.delete(cookie), sessions.authorization(cookie)
-    ('Bearer rk_secret', None, None)
+    ('Bearer tb_secret', None, None)
     """
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:

@@ -139,7 +139,7 @@ class _MongoSessions:
         found = await self._find({**query, **self._storage.sessions.is_live()}, limit=1)
         return found[0] if found else None
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         sessions = self._storage.sessions
@@ -215,7 +215,7 @@ class _MongoMessages:
             for n, record in enumerate(message_records)
         ]
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         messages = self._storage.messages

@@ -80,7 +80,7 @@ class OpenSearchSessions:
         found = await self._require_open().searcher.find_sessions(terms, 1)
         return found[0] if found else None
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         terms = {"user_id": validation.validate_id("user_id", user_id)}
@@ -148,7 +148,7 @@ class OpenSearchMessages:
         assert entry is not None
         return [self._layout.message_from_document(each) for each in entry.pending]
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         validation.validate_id("session_id", session_id)

@@ -101,16 +101,22 @@ class _RedisStorage:
         self.keys = keys
         self._ttls_ms = (_format_ttl(session_ttl), _format_ttl(message_ttl))
 
-    async def change(self, script: Script, id: str, owner: str | None, *values: Any) -> list[Any]:
-        """What a change of a session gave. `owner` is whose it is thought to be; Redis knows better."""
-        user, done = owner or "", self.keys.new_reply()
+    async def change(self, script: Script, id: str, expected_user: str | None, *values: Any) -> list[Any]:
+        """Run a script that changes a session, and return its reply; again if the session is another user's."""
+        user, reply_key = expected_user or "", self.keys.new_reply()
         while True:
-            keys = (self.keys.session(id), self.keys.messages(id), self.keys.user(user), self.keys.active(user), done)
+            keys = (
+                self.keys.session(id),
+                self.keys.messages(id),
+                self.keys.user(user),
+                self.keys.active(user),
+                reply_key,
+            )
             reply: list[Any] = await self.connection.run(
                 script, keys, (user, id, *self._ttls_ms, *values), changes=True
             )
             outcome = reply[0].decode()
-            if outcome == "owner":
+            if outcome == "wrong_user":
                 user = reply[1].decode()
                 continue
             return [outcome, *reply[1:]]
@@ -147,7 +153,7 @@ class _RedisSessions:
                 return None
             before = f"({members[-1]}"
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         validation.validate_id("user_id", user_id)
@@ -220,7 +226,7 @@ class _RedisMessages:
             for n, record in enumerate(message_records)
         ]
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         validation.validate_id("session_id", session_id)

@@ -1,7 +1,7 @@
 """The Lua scripts: each change is one atomic step on the server.
 
 The keys of a script are the session, its messages, the sessions of its user, the active ones of them, and the stored
-reply. Its values begin with the expected owner of the session. If the owner is another user, the script returns that
+reply. Its values begin with the expected user of the session. If it belongs to another user, the script returns that
 user and changes nothing. A script refuses before its first write, because Redis cannot roll back."""
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _FIELDS_LUA = _lua_table("FIELDS", FIELDS)
 
 _COMMON_LUA = (
     _FIELDS_LUA
-    + _lua_table("KEPT", SAVED_FIELDS)
-    + f"local REMEMBERED_MS = {REPLY_TTL_MS}\n"
+    + _lua_table("SAVED_FIELDS", SAVED_FIELDS)
+    + f"local REPLY_TTL_MS = {REPLY_TTL_MS}\n"
     + """
-local session, messages, users, active, done = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, id, session_ms, message_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local session, messages, user_sessions, active, reply_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local expected_user, id, session_ms, message_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local before = redis.call('GET', done)
-if before then return cmsgpack.unpack(before) end
+local cached_reply = redis.call('GET', reply_key)
+if cached_reply then return cmsgpack.unpack(cached_reply) end
 
 local KINDS = {'hash', 'stream', 'zset', 'zset'}
 for n, kind in ipairs(KINDS) do
@@ -59,35 +59,35 @@ for n, kind in ipairs(KINDS) do
   end
 end
 
-local function whole(number) return string.format('%.0f', number) end
+local function to_integer_string(number) return string.format('%.0f', number) end
 
 local function finish(reply)
-  redis.call('SET', done, cmsgpack.pack(reply), 'PX', REMEMBERED_MS)
+  redis.call('SET', reply_key, cmsgpack.pack(reply), 'PX', REPLY_TTL_MS)
   return reply
 end
 
--- A key lives as long as what lives longest in it. `left` is what it had left before.
-local function outlive(key, left, ms)
+-- A key lives as long as what lives longest in it. `previous_ttl` is its time to live before the change.
+local function extend_ttl(key, previous_ttl, ms)
   if ms == '' then
     redis.call('PERSIST', key)
-  elseif left == -2 or (left >= 0 and left < tonumber(ms)) then
+  elseif previous_ttl == -2 or (previous_ttl >= 0 and previous_ttl < tonumber(ms)) then
     redis.call('PEXPIRE', key, ms)
   end
 end
 
-local function put_in(key, member)
-  local left = redis.call('PTTL', key)
+local function add_to_index(key, member)
+  local previous_ttl = redis.call('PTTL', key)
   redis.call('ZADD', key, 0, member)
-  outlive(key, left, session_ms)
+  extend_ttl(key, previous_ttl, session_ms)
 end
 
 -- A change gives a session its time again, and its user's lists with it.
-local function changed(status, created_at)
+local function touch_session(status, created_at)
   if session_ms == '' then redis.call('PERSIST', session) else redis.call('PEXPIRE', session, session_ms) end
-  if owner == '' then return end
+  if expected_user == '' then return end
   local member = created_at .. ' ' .. id
-  put_in(users, member)
-  if status == 'active' then put_in(active, member) else redis.call('ZREM', active, member) end
+  add_to_index(user_sessions, member)
+  if status == 'active' then add_to_index(active, member) else redis.call('ZREM', active, member) end
 end
 
 local function last_position()
@@ -104,22 +104,23 @@ end
 local function append(last, first)
   if first > #ARGV then return last end
   local now = now_ms()
-  local expires = message_ms == '' and '' or whole(now + tonumber(message_ms))
-  local left = redis.call('PTTL', messages)
+  local expires = message_ms == '' and '' or to_integer_string(now + tonumber(message_ms))
+  local previous_ttl = redis.call('PTTL', messages)
   for n = first, #ARGV do
     last = last + 1
-    redis.call('XADD', messages, whole(last) .. '-0', 'expires', expires, 'message', ARGV[n])
+    redis.call('XADD', messages, to_integer_string(last) .. '-0', 'expires', expires, 'message', ARGV[n])
   end
-  outlive(messages, left, message_ms)
-  for _, entry in ipairs(redis.call('XRANGE', messages, '-', whole(last - #ARGV + first - 1), 'COUNT', 4)) do
-    local until_ms = tonumber(entry[2][2])
-    if until_ms and until_ms <= now then redis.call('XDEL', messages, entry[1]) end
+  extend_ttl(messages, previous_ttl, message_ms)
+  local newest_old = to_integer_string(last - #ARGV + first - 1)
+  for _, entry in ipairs(redis.call('XRANGE', messages, '-', newest_old, 'COUNT', 4)) do
+    local expires_ms = tonumber(entry[2][2])
+    if expires_ms and expires_ms <= now then redis.call('XDEL', messages, entry[1]) end
   end
   return last
 end
 
 -- Writes the fields that have a value, and clears the others.
-local function put(fields)
+local function write_fields(fields)
   local set, cleared = {}, {}
   for name, value in pairs(fields) do
     if value == '' then
@@ -133,7 +134,7 @@ local function put(fields)
   if #cleared > 0 then redis.call('HDEL', session, unpack(cleared)) end
 end
 
-local function given(first)
+local function parse_fields(first)
   local fields = {}
   for n, name in ipairs(FIELDS) do fields[name] = ARGV[first + n - 1] end
   return fields
@@ -146,10 +147,10 @@ CREATE = Script(
     + """
 local version = redis.call('HGET', session, 'version')
 if version then return {'conflict', version} end
-local fields = given(5)
-fields.position = whole(last_position())
-put(fields)
-changed(fields.status, fields.created_at)
+local fields = parse_fields(5)
+fields.position = to_integer_string(last_position())
+write_fields(fields)
+touch_session(fields.status, fields.created_at)
 return finish({'ok'})
 """
 )
@@ -158,26 +159,26 @@ return finish({'ok'})
 SAVE = Script(
     _COMMON_LUA
     + """
-local expected, newest, fields = ARGV[5], ARGV[6], given(7)
+local expected, newest, fields = ARGV[5], ARGV[6], parse_fields(7)
 local first = 7 + #FIELDS
-local was = redis.call('HMGET', session, 'version', 'user_id', 'agent_name', 'status', 'completed_at', 'created_at',
+local stored = redis.call('HMGET', session, 'version', 'user_id', 'agent_name', 'status', 'completed_at', 'created_at',
   'message_count', 'last_message_at', 'position')
-if (was[1] or '0') ~= expected then return {'conflict', was[1] or '0'} end
-if was[1] then
-  fields.user_id = was[2] or fields.user_id
-  fields.agent_name = was[3] or fields.agent_name
-  fields.status, fields.completed_at, fields.created_at = was[4], was[5] or '', was[6]
-  fields.message_count, fields.last_message_at = was[7], was[8] or ''
+if (stored[1] or '0') ~= expected then return {'conflict', stored[1] or '0'} end
+if stored[1] then
+  fields.user_id = stored[2] or fields.user_id
+  fields.agent_name = stored[3] or fields.agent_name
+  fields.status, fields.completed_at, fields.created_at = stored[4], stored[5] or '', stored[6]
+  fields.message_count, fields.last_message_at = stored[7], stored[8] or ''
 else
   fields.message_count = '0'
 end
-if fields.user_id ~= owner then return {'owner', fields.user_id} end
-fields.message_count = whole(tonumber(fields.message_count) + #ARGV - first + 1)
+if fields.user_id ~= expected_user then return {'wrong_user', fields.user_id} end
+fields.message_count = to_integer_string(tonumber(fields.message_count) + #ARGV - first + 1)
 if newest ~= '' then fields.last_message_at = newest end
-fields.position = whole(append(was[9] and tonumber(was[9]) or last_position(), first))
-put(fields)
-changed(fields.status, fields.created_at)
-return finish({'ok', redis.call('HMGET', session, unpack(KEPT))})
+fields.position = to_integer_string(append(stored[9] and tonumber(stored[9]) or last_position(), first))
+write_fields(fields)
+touch_session(fields.status, fields.created_at)
+return finish({'ok', redis.call('HMGET', session, unpack(SAVED_FIELDS))})
 """
 )
 """Values behind those of all: the version before, when the last message was said, the fields, the messages."""
@@ -186,15 +187,15 @@ ADD_MESSAGES = Script(
     _COMMON_LUA
     + """
 local at, newest, first = ARGV[5], ARGV[6], 7
-local was = redis.call('HMGET', session, 'version', 'user_id', 'status', 'created_at', 'message_count', 'position')
-if not was[1] then return {'missing'} end
-if (was[2] or '') ~= owner then return {'owner', was[2] or ''} end
-local last = tonumber(was[6])
-local count = whole(tonumber(was[5]) + #ARGV - first + 1)
-local position = whole(append(last, first))
-put({message_count = count, last_message_at = newest, updated_at = at, position = position})
-changed(was[3], was[4])
-return finish({'ok', whole(last + 1)})
+local stored = redis.call('HMGET', session, 'version', 'user_id', 'status', 'created_at', 'message_count', 'position')
+if not stored[1] then return {'missing'} end
+if (stored[2] or '') ~= expected_user then return {'wrong_user', stored[2] or ''} end
+local last = tonumber(stored[6])
+local count = to_integer_string(tonumber(stored[5]) + #ARGV - first + 1)
+local position = to_integer_string(append(last, first))
+write_fields({message_count = count, last_message_at = newest, updated_at = at, position = position})
+touch_session(stored[3], stored[4])
+return finish({'ok', to_integer_string(last + 1)})
 """
 )
 """Values behind those of all: when it changes, when the last message was said, the messages."""
@@ -203,11 +204,11 @@ UPDATE_STATUS = Script(
     _COMMON_LUA
     + """
 local status, at, completed_at = ARGV[5], ARGV[6], ARGV[7]
-local was = redis.call('HMGET', session, 'version', 'user_id', 'created_at')
-if not was[1] then return {'missing'} end
-if (was[2] or '') ~= owner then return {'owner', was[2] or ''} end
-put({status = status, updated_at = at, completed_at = completed_at})
-changed(status, was[3])
+local stored = redis.call('HMGET', session, 'version', 'user_id', 'created_at')
+if not stored[1] then return {'missing'} end
+if (stored[2] or '') ~= expected_user then return {'wrong_user', stored[2] or ''} end
+write_fields({status = status, updated_at = at, completed_at = completed_at})
+touch_session(status, stored[3])
 finish({'ok'})
 return {'ok', redis.call('HMGET', session, unpack(FIELDS))}
 """
@@ -217,26 +218,26 @@ return {'ok', redis.call('HMGET', session, unpack(FIELDS))}
 DELETE = Script(
     _COMMON_LUA
     + """
-local was = redis.call('HMGET', session, 'version', 'user_id', 'created_at')
-if (was[2] or '') ~= owner then return {'owner', was[2] or ''} end
-if was[1] and owner ~= '' then
-  redis.call('ZREM', users, was[3] .. ' ' .. id)
-  redis.call('ZREM', active, was[3] .. ' ' .. id)
+local stored = redis.call('HMGET', session, 'version', 'user_id', 'created_at')
+if (stored[2] or '') ~= expected_user then return {'wrong_user', stored[2] or ''} end
+if stored[1] and expected_user ~= '' then
+  redis.call('ZREM', user_sessions, stored[3] .. ' ' .. id)
+  redis.call('ZREM', active, stored[3] .. ' ' .. id)
 end
 redis.call('DEL', session, messages)
-return finish({'ok', was[1] and 1 or 0})
+return finish({'ok', stored[1] and 1 or 0})
 """
 )
 
 READ_SESSIONS = Script(
     _FIELDS_LUA
     + """
-local owner, wants_fields = ARGV[1], ARGV[2] == '1'
+local expected_user, wants_fields = ARGV[1], ARGV[2] == '1'
 local rows = {}
 for n = 3, #KEYS do
   local member = ARGV[n]
   local found = redis.call('HMGET', KEYS[n], 'user_id', 'created_at')
-  if found[1] == owner and found[2] and found[2] == member:sub(1, #found[2]) then
+  if found[1] == expected_user and found[2] and found[2] == member:sub(1, #found[2]) then
     rows[#rows + 1] = wants_fields and redis.call('HMGET', KEYS[n], unpack(FIELDS)) or 1
   else
     -- It is past its time, or was begun anew. A replica cannot be tidied, but can be read.
@@ -262,8 +263,8 @@ local entries = redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', ARGV[4])
 local last = #entries > 0 and entries[#entries][1] or ''
 local reply = {#entries, last}
 for _, entry in ipairs(entries) do
-  local until_ms = tonumber(entry[2][2])
-  if not until_ms or until_ms > now then
+  local expires_ms = tonumber(entry[2][2])
+  if not expires_ms or expires_ms > now then
     reply[#reply + 1] = entry[1]
     reply[#reply + 1] = entry[2][4]
   end
@@ -285,8 +286,8 @@ if not newest then return {0, ''} end
 local entries = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
 local gone = 0
 for _, entry in ipairs(entries) do
-  local until_ms = tonumber(entry[2][2])
-  local is_past = until_ms and until_ms <= now
+  local expires_ms = tonumber(entry[2][2])
+  local is_past = expires_ms and expires_ms <= now
   -- The newest one says where positions go on, so it goes when it is alone.
   if is_past and (entry[1] ~= newest[1] or redis.call('XLEN', KEYS[1]) == 1) then
     redis.call('XDEL', KEYS[1], entry[1])

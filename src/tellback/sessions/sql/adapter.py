@@ -276,7 +276,7 @@ class _TableSessions:
             return await self._first(statements.select_active, user_id=user_id, limit=1)
         return await self._first(statements.select_active_of_agent, user_id=user_id, agent_name=agent_name, limit=1)
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         values: dict[str, object] = {
@@ -327,7 +327,7 @@ class _TableMessages:
             return []
         return await self._backend.runner.write(operations.add(validated, added_at))
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         id, max_count = validation.validate_id("session_id", session_id), validation.validate_limit(limit)
@@ -421,7 +421,7 @@ class StoreBackend:
 
     async def initialize(self) -> None:
         """The tables are the store's own: it is only looked whether it is open."""
-        await self.store.sessions.owner(self.tenant_id, self.app_id, "-")
+        await self.store.sessions.find_scope(self.tenant_id, self.app_id, "-")
         self._is_ready = True
 
     async def disconnect(self) -> None:
@@ -438,14 +438,14 @@ class StoreBackend:
         return session
 
     async def get(self, session_id: str) -> SessionData | None:
-        scope = await self.owner(session_id)
+        scope = await self.find_scope(session_id)
         return None if scope is None else await self.store.sessions.get(scope, session_id)
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
         validation.validate_optional_id("agent_name", agent_name)
         return await self.open_store().sessions.find_active(self._user_scope(user_id), agent_name)
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         max_count = validation.validate_limit(limit)
@@ -456,20 +456,20 @@ class StoreBackend:
     ) -> SessionData | None:
         validation.validate_status(status)
         validation.validate_times(at=at, completed_at=completed_at)
-        scope = await self.owner(session_id)
+        scope = await self.find_scope(session_id)
         if scope is None:
             return None
         return await self.store.sessions.set_status(scope, session_id, status, at=at, completed_at=completed_at)
 
     async def delete(self, session_id: str) -> bool:
-        scope = await self.owner(session_id)
+        scope = await self.find_scope(session_id)
         return scope is not None and await self.store.sessions.delete(scope, session_id, now=utc_now())
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and append its messages to the log."""
         validation.validate_session(session)
         validated = validation.validate_messages(messages, session.id)
-        scope = await self.owner(session.id) or self.scope(session)
+        scope = await self.find_scope(session.id) or self.scope(session)
         conversation = self.conversation(scope, session.id, session.agent_name, session.updated_at)
         return await self.store.sessions.save(scope, session, validated, conversation)
 
@@ -479,10 +479,10 @@ class StoreBackend:
             raise StoreClosedError("the adapter is not initialized: await adapter.initialize() first.")
         return self.store
 
-    async def owner(self, session_id: str) -> Scope | None:
+    async def find_scope(self, session_id: str) -> Scope | None:
         """The user whose session it is."""
         validation.validate_id("session_id", session_id)
-        return await self.open_store().sessions.owner(self.tenant_id, self.app_id, session_id)
+        return await self.open_store().sessions.find_scope(self.tenant_id, self.app_id, session_id)
 
     def scope(self, session: SessionData) -> Scope:
         """The user whose session it is to be."""
@@ -524,14 +524,14 @@ class _StoreBackendMessages:
         if not validated:
             return []
         id = validated[0].session_id
-        scope = await backend.owner(id)
+        scope = await backend.find_scope(id)
         session = None if scope is None else await backend.store.sessions.get(scope, id)
         if scope is None or session is None:
             raise NotFoundError("session", id)
         conversation = backend.conversation(scope, id, session.agent_name, at)
         return await backend.store.sessions.add_messages(scope, validated, conversation, at=at)
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         max_count = validation.validate_limit(limit)
@@ -539,7 +539,7 @@ class _StoreBackendMessages:
             validation.validate_position("before", before),
             validation.validate_position("after", after),
         )
-        scope = await self._backend.owner(session_id)
+        scope = await self._backend.find_scope(session_id)
         if scope is None:
             return []
         return await self._backend.store.sessions.messages(

@@ -45,7 +45,7 @@ class SqliteDialect:
         "expiry": "INTEGER",
     }
     now = "(SELECT tellback_now())"
-    now_as_time = "tellback_moment(tellback_now())"
+    now_as_time = "tellback_normalize_time(tellback_now())"
     expires_at = "(SELECT tellback_now()) + CAST(:ttl * 1000000 AS INTEGER)"
     byte_collation = "COLLATE BINARY"
     row_lock = ""
@@ -84,7 +84,7 @@ class SqliteDialect:
             column = f'"{table.column_names[name]}"'
             is_foreign_format = f"typeof({column}) <> 'text' OR length({column}) <> 32 OR {column} NOT LIKE '%+00:00'"
             needs_conversion = f"{column} IS NOT NULL AND ({is_foreign_format})"
-            is_unreadable = f"{needs_conversion} AND tellback_moment({column}) IS NULL"
+            is_unreadable = f"{needs_conversion} AND tellback_normalize_time({column}) IS NULL"
             select_unreadable = f'SELECT {column} FROM "{table.name}" WHERE {is_unreadable} LIMIT 1'
             rows = yield BoundStatement(select_unreadable, {})
             if rows:
@@ -93,7 +93,7 @@ class SqliteDialect:
                     " correct it, or name another column with field_mappings."
                 )
             yield BoundStatement(
-                f'UPDATE "{table.name}" SET {column} = tellback_moment({column}) WHERE {needs_conversion}', {}
+                f'UPDATE "{table.name}" SET {column} = tellback_normalize_time({column}) WHERE {needs_conversion}', {}
             )
 
 
@@ -209,7 +209,7 @@ class SqliteRunner:
 def _connect(options: SqliteOptions) -> sqlite3.Connection:
     connection = connect(options)
     connection.create_function("tellback_now", 0, lambda: time.time_ns() // 1_000)
-    connection.create_function("tellback_moment", 1, _normalize_time, deterministic=True)
+    connection.create_function("tellback_normalize_time", 1, _normalize_time, deterministic=True)
     return connection
 
 

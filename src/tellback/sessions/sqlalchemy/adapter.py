@@ -60,7 +60,7 @@ class TableOperations:
         )
         return found[0] if found else None
 
-    async def of_user(
+    async def list_by_user(
         self,
         connection: AsyncConnection,
         user_id: str,
@@ -143,7 +143,7 @@ class TableOperations:
             raise NotFoundError("session", session_id)
         return await self._append_messages(connection, session_id, messages, is_repeat)
 
-    async def of_session(
+    async def list_by_session(
         self, connection: AsyncConnection, session_id: str, limit: int, before: int | None, after: int | None
     ) -> list[MessageData]:
         messages = self.layout.messages
@@ -480,11 +480,11 @@ class _SqlAlchemySessions:
         validation.validate_optional_id("agent_name", agent_name)
         database, operations = self._adapter.require_open()
         found = await database.read(
-            bind_operation(operations.of_user, user_id, 1, status="active", agent_name=agent_name)
+            bind_operation(operations.list_by_user, user_id, 1, status="active", agent_name=agent_name)
         )
         return found[0] if found else None
 
-    async def of_user(
+    async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
         validation.validate_id("user_id", user_id)
@@ -492,7 +492,7 @@ class _SqlAlchemySessions:
         if before is not None:
             validation.validate_session(before)
         database, operations = self._adapter.require_open()
-        return await database.read(bind_operation(operations.of_user, user_id, max_count, before=before))
+        return await database.read(bind_operation(operations.list_by_user, user_id, max_count, before=before))
 
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
@@ -525,7 +525,7 @@ class _SqlAlchemyMessages:
 
         return await database.write(work)
 
-    async def of_session(
+    async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         validation.validate_id("session_id", session_id)
@@ -536,7 +536,7 @@ class _SqlAlchemyMessages:
         )
         database, operations = self._adapter.require_open()
         return await database.read(
-            bind_operation(operations.of_session, session_id, max_count, before_position, after_position)
+            bind_operation(operations.list_by_session, session_id, max_count, before_position, after_position)
         )
 
 

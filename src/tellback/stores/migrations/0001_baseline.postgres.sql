@@ -21,7 +21,7 @@ CREATE TABLE conversations (
     rolling_summary_until_seq BIGINT NOT NULL DEFAULT 0,
     summarized_turns BIGINT NOT NULL DEFAULT 0,
     running_turn TEXT,
-    running_owner TEXT,
+    running_claim_id TEXT,
     running_until BIGINT,
     close_after BIGINT,
     PRIMARY KEY (tenant_id, app_id, user_id, id)
@@ -82,7 +82,7 @@ CREATE INDEX events_unsequenced ON events (id) WHERE position IS NULL;
 CREATE SEQUENCE event_positions;
 
 -- What jobs and other processes look for among all that happens; others cost them nothing.
-CREATE INDEX events_of_closing ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
+CREATE INDEX close_events ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
 CREATE INDEX events_of_erasure ON events (position) WHERE type = 'user.erased';
 
 -- version counts the changes of a space: a row carries that of its last change, so that whoever holds an index of the
@@ -153,7 +153,7 @@ CREATE INDEX atoms_said_again ON atoms (space_id, seq) WHERE other_sources IS NO
 
 -- From known_at on, the atom is known not to hold from valid_to on: by_seq began then in its place, or is itself if its
 -- end was given with it.
-CREATE TABLE atom_closings (
+CREATE TABLE atom_validity_ends (
     space_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
     by_seq BIGINT NOT NULL,
@@ -166,7 +166,7 @@ CREATE TABLE atom_closings (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 );
 
-CREATE INDEX atom_closings_by_closer ON atom_closings (tenant_id, app_id, user_id, space_id, by_seq);
+CREATE INDEX atom_validity_ends_by_seq ON atom_validity_ends (tenant_id, app_id, user_id, space_id, by_seq);
 
 -- vector: little-endian half-precision numbers, made by embedder. numbers: the same for the server to search in spaces that
 -- are too large to be searched in a process; pgvector's type is not used, so that it need not be installed.
@@ -238,7 +238,7 @@ CREATE TABLE atom_entities (
 -- Deleting an atom asks what is about it.
 CREATE INDEX atom_entities_of_atom ON atom_entities (space_id, seq);
 
--- since: the position in the events from which on it holds. about_user: whom it is about, if that is one user.
+-- since: the position in the events from which on it holds. single_user_id: whom it is about, if that is one user.
 CREATE TABLE bindings (
     id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     tenant_id TEXT COLLATE "C" NOT NULL,
@@ -250,14 +250,14 @@ CREATE TABLE bindings (
     policy TEXT NOT NULL,
     enabled BIGINT NOT NULL,
     windowed BIGINT NOT NULL,
-    about_user TEXT COLLATE "C",
+    single_user_id TEXT COLLATE "C",
     since BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL
 );
 
 CREATE INDEX bindings_of_app ON bindings (tenant_id, app_id, id);
-CREATE INDEX bindings_about ON bindings (tenant_id, app_id, about_user, id);
+CREATE INDEX bindings_about ON bindings (tenant_id, app_id, single_user_id, id);
 CREATE INDEX bindings_by_since ON bindings (since);
 CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled = 1;
 CREATE INDEX bindings_by_maker ON bindings (tenant_id, app_id, created_by, id);
@@ -280,7 +280,7 @@ CREATE TABLE jobs (
     attempts BIGINT NOT NULL DEFAULT 0,
     runs BIGINT NOT NULL DEFAULT 0,
     due_at BIGINT NOT NULL,
-    owner TEXT,
+    instance_id TEXT,
     lease_until BIGINT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
@@ -322,7 +322,7 @@ CREATE INDEX usage_of_conversation ON usage (conversation_id);
 CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;
 
 -- Numbers that all processes share: how far events were dispatched, when a schedule last ran.
-CREATE TABLE marks (
+CREATE TABLE platform_state (
     name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     value BIGINT NOT NULL
 );
@@ -381,14 +381,14 @@ CREATE TABLE rate_windows (
 
 CREATE INDEX rate_windows_by_number ON rate_windows (number);
 
--- Answers to requests that may come again. Until there is a status, the owner works on it, up to lease_until.
-CREATE TABLE kept_answers (
+-- Answers to requests that may come again. Until there is a status, the holder of the claim works on it, up to lease_until.
+CREATE TABLE idempotent_responses (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
     user_id TEXT COLLATE "C" NOT NULL,
     key TEXT COLLATE "C" NOT NULL,
     fingerprint TEXT NOT NULL,
-    owner TEXT NOT NULL,
+    claim_token TEXT NOT NULL,
     lease_until BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     finished_at BIGINT,
@@ -399,7 +399,7 @@ CREATE TABLE kept_answers (
     PRIMARY KEY (tenant_id, app_id, user_id, key)
 );
 
-CREATE INDEX kept_answers_by_age ON kept_answers (created_at);
+CREATE INDEX idempotent_responses_by_age ON idempotent_responses (created_at);
 
 -- A transaction says whose rows it may touch; one that says nothing sees nothing. Work across users (the event feed,
 -- closing what is stale) says so with tellback.platform.
@@ -431,9 +431,9 @@ ALTER TABLE atoms ENABLE ROW LEVEL SECURITY;
 ALTER TABLE atoms FORCE ROW LEVEL SECURITY;
 CREATE POLICY scope ON atoms USING (in_scope(tenant_id, app_id, user_id));
 
-ALTER TABLE atom_closings ENABLE ROW LEVEL SECURITY;
-ALTER TABLE atom_closings FORCE ROW LEVEL SECURITY;
-CREATE POLICY scope ON atom_closings USING (in_scope(tenant_id, app_id, user_id));
+ALTER TABLE atom_validity_ends ENABLE ROW LEVEL SECURITY;
+ALTER TABLE atom_validity_ends FORCE ROW LEVEL SECURITY;
+CREATE POLICY scope ON atom_validity_ends USING (in_scope(tenant_id, app_id, user_id));
 
 ALTER TABLE atom_vectors ENABLE ROW LEVEL SECURITY;
 ALTER TABLE atom_vectors FORCE ROW LEVEL SECURITY;
@@ -466,9 +466,9 @@ ALTER TABLE usage ENABLE ROW LEVEL SECURITY;
 ALTER TABLE usage FORCE ROW LEVEL SECURITY;
 CREATE POLICY scope ON usage USING (in_scope(tenant_id, app_id, user_id));
 
-ALTER TABLE marks ENABLE ROW LEVEL SECURITY;
-ALTER TABLE marks FORCE ROW LEVEL SECURITY;
-CREATE POLICY scope ON marks USING (coalesce(current_setting('tellback.platform', true), '') = 'on');
+ALTER TABLE platform_state ENABLE ROW LEVEL SECURITY;
+ALTER TABLE platform_state FORCE ROW LEVEL SECURITY;
+CREATE POLICY scope ON platform_state USING (coalesce(current_setting('tellback.platform', true), '') = 'on');
 
 ALTER TABLE sessions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sessions FORCE ROW LEVEL SECURITY;
@@ -484,6 +484,6 @@ ALTER TABLE rate_windows ENABLE ROW LEVEL SECURITY;
 ALTER TABLE rate_windows FORCE ROW LEVEL SECURITY;
 CREATE POLICY scope ON rate_windows USING (coalesce(current_setting('tellback.platform', true), '') = 'on');
 
-ALTER TABLE kept_answers ENABLE ROW LEVEL SECURITY;
-ALTER TABLE kept_answers FORCE ROW LEVEL SECURITY;
-CREATE POLICY scope ON kept_answers USING (in_scope(tenant_id, app_id, user_id));
+ALTER TABLE idempotent_responses ENABLE ROW LEVEL SECURITY;
+ALTER TABLE idempotent_responses FORCE ROW LEVEL SECURITY;
+CREATE POLICY scope ON idempotent_responses USING (in_scope(tenant_id, app_id, user_id));

@@ -21,7 +21,7 @@ CREATE TABLE conversations (
     rolling_summary_until_seq INTEGER NOT NULL DEFAULT 0,
     summarized_turns INTEGER NOT NULL DEFAULT 0,
     running_turn TEXT,
-    running_owner TEXT,
+    running_claim_id TEXT,
     running_until INTEGER,
     close_after INTEGER,
     PRIMARY KEY (tenant_id, app_id, user_id, id)
@@ -85,7 +85,7 @@ BEGIN
 END;
 
 -- What jobs and other processes look for among all that happens; others cost them nothing.
-CREATE INDEX events_of_closing ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
+CREATE INDEX close_events ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
 CREATE INDEX events_of_erasure ON events (position) WHERE type = 'user.erased';
 
 -- version counts the changes of a space: a row carries that of its last change, so that whoever holds an index of the
@@ -154,7 +154,7 @@ CREATE INDEX atoms_said_again ON atoms (space_id, seq) WHERE other_sources IS NO
 
 -- From known_at on, the atom is known not to hold from valid_to on: by_seq began then in its place, or is itself if its
 -- end was given with it.
-CREATE TABLE atom_closings (
+CREATE TABLE atom_validity_ends (
     space_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
     by_seq INTEGER NOT NULL,
@@ -167,7 +167,7 @@ CREATE TABLE atom_closings (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 ) WITHOUT ROWID;
 
-CREATE INDEX atom_closings_by_closer ON atom_closings (tenant_id, app_id, user_id, space_id, by_seq);
+CREATE INDEX atom_validity_ends_by_seq ON atom_validity_ends (tenant_id, app_id, user_id, space_id, by_seq);
 
 -- vector: little-endian half-precision numbers, made by embedder.
 CREATE TABLE atom_vectors (
@@ -237,7 +237,7 @@ CREATE TABLE atom_entities (
 -- Deleting an atom asks what is about it.
 CREATE INDEX atom_entities_of_atom ON atom_entities (space_id, seq);
 
--- since: the position in the events from which on it holds. about_user: whom it is about, if that is one user.
+-- since: the position in the events from which on it holds. single_user_id: whom it is about, if that is one user.
 CREATE TABLE bindings (
     id TEXT NOT NULL PRIMARY KEY,
     tenant_id TEXT NOT NULL,
@@ -249,14 +249,14 @@ CREATE TABLE bindings (
     policy TEXT NOT NULL,
     enabled INTEGER NOT NULL,
     windowed INTEGER NOT NULL,
-    about_user TEXT,
+    single_user_id TEXT,
     since INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE INDEX bindings_of_app ON bindings (tenant_id, app_id, id);
-CREATE INDEX bindings_about ON bindings (tenant_id, app_id, about_user, id);
+CREATE INDEX bindings_about ON bindings (tenant_id, app_id, single_user_id, id);
 CREATE INDEX bindings_by_since ON bindings (since);
 CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled = 1;
 CREATE INDEX bindings_by_maker ON bindings (tenant_id, app_id, created_by, id);
@@ -279,7 +279,7 @@ CREATE TABLE jobs (
     attempts INTEGER NOT NULL DEFAULT 0,
     runs INTEGER NOT NULL DEFAULT 0,
     due_at INTEGER NOT NULL,
-    owner TEXT,
+    instance_id TEXT,
     lease_until INTEGER,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
@@ -321,7 +321,7 @@ CREATE INDEX usage_of_conversation ON usage (conversation_id);
 CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;
 
 -- Numbers that all processes share: how far events were dispatched, when a schedule last ran.
-CREATE TABLE marks (
+CREATE TABLE platform_state (
     name TEXT NOT NULL PRIMARY KEY,
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -380,14 +380,14 @@ CREATE TABLE rate_windows (
 
 CREATE INDEX rate_windows_by_number ON rate_windows (number);
 
--- Answers to requests that may come again. Until there is a status, the owner works on it, up to lease_until.
-CREATE TABLE kept_answers (
+-- Answers to requests that may come again. Until there is a status, the holder of the claim works on it, up to lease_until.
+CREATE TABLE idempotent_responses (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
     user_id TEXT NOT NULL,
     key TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
-    owner TEXT NOT NULL,
+    claim_token TEXT NOT NULL,
     lease_until INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     finished_at INTEGER,
@@ -398,4 +398,4 @@ CREATE TABLE kept_answers (
     PRIMARY KEY (tenant_id, app_id, user_id, key)
 );
 
-CREATE INDEX kept_answers_by_age ON kept_answers (created_at);
+CREATE INDEX idempotent_responses_by_age ON idempotent_responses (created_at);

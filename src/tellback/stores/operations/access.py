@@ -72,7 +72,7 @@ def _revoke_key(values: dict[str, Any]) -> Operation[ApiKey]:
         key = rows.api_key_from_row(found[0])
         yield from _write_key_event("key.revoked", key, values["now"])
         return key
-    revoked_before = yield "platform_api_key_of", values
+    revoked_before = yield "platform_api_key_get_in_app", values
     if not revoked_before:
         raise NotFoundError("API key", values["id"])
     return rows.api_key_from_row(revoked_before[0])
@@ -101,19 +101,26 @@ class SqlIdempotencyStore:
         values = {
             "key": key,
             "fingerprint": fingerprint,
-            "owner": secrets.token_hex(16),
+            "claim_token": secrets.token_hex(16),
             "now": to_micros(now),
             "lease_until": to_micros(lease_until),
-            "kept_since": to_micros(now - RESPONSE_LIFETIME),
+            "expired_before": to_micros(now - RESPONSE_LIFETIME),
         }
         return await self._engine.write(scope, partial(_claim_key, values))
 
-    async def finish(self, scope: Scope, key: str, owner: str, response: StoredResponse, *, now: datetime) -> bool:
-        values = {"key": key, "owner": owner, "now": to_micros(now), **rows.stored_response_values(response)}
+    async def finish(
+        self, scope: Scope, key: str, claim_token: str, response: StoredResponse, *, now: datetime
+    ) -> bool:
+        values = {
+            "key": key,
+            "claim_token": claim_token,
+            "now": to_micros(now),
+            **rows.stored_response_values(response),
+        }
         return await self._engine.write(scope, partial(_store_response, values))
 
-    async def abandon(self, scope: Scope, key: str, owner: str) -> None:
-        await self._engine.write(scope, partial(_release_key, {"key": key, "owner": owner}))
+    async def abandon(self, scope: Scope, key: str, claim_token: str) -> None:
+        await self._engine.write(scope, partial(_release_key, {"key": key, "claim_token": claim_token}))
 
     async def delete_before(self, moment: datetime, *, limit: int = 500) -> int:
         return await self._engine.write(None, partial(_delete_responses, {"before": to_micros(moment), "limit": limit}))
@@ -128,9 +135,9 @@ class SqlIdempotencyStore:
 
 def _claim_key(values: dict[str, Any]) -> Operation[IdempotencyClaim | StoredResponse]:
     while True:
-        if (yield "answer_begin", values):
-            return IdempotencyClaim(values["owner"])
-        found = yield "answer_get", values
+        if (yield "idempotency_key_claim", values):
+            return IdempotencyClaim(values["claim_token"])
+        found = yield "idempotent_response_get", values
         if found:  # or it was given up between the two, and is free
             return _existing_response(values, *found[0])
 
@@ -144,15 +151,15 @@ def _existing_response(values: dict[str, Any], fingerprint: str, status: int | N
 
 
 def _store_response(values: dict[str, Any]) -> Operation[bool]:
-    return bool((yield "answer_finish", values))
+    return bool((yield "idempotent_response_store", values))
 
 
 def _release_key(values: dict[str, Any]) -> Operation[None]:
-    yield "answer_abandon", values
+    yield "idempotency_key_release", values
 
 
 def _delete_responses(values: dict[str, Any]) -> Operation[int]:
-    return len((yield "platform_answers_forget", values))
+    return len((yield "platform_idempotent_responses_delete_expired", values))
 
 
 class SqlRateWindows:
@@ -177,5 +184,5 @@ def _take_from_window(name: str, window: int, requested: int, max_total: int) ->
     }
     [(granted, taken)] = yield "platform_rate_take", values
     if granted == taken:  # it has just begun
-        yield "platform_rates_forget", {"before": window - STORED_WINDOWS, "limit": WINDOW_DELETE_BATCH}
+        yield "platform_rates_delete_expired", {"before": window - STORED_WINDOWS, "limit": WINDOW_DELETE_BATCH}
     return int(granted)

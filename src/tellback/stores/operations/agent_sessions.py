@@ -34,7 +34,7 @@ class SqlAgentSessions:
     def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
 
-    async def owner(self, tenant_id: str, app_id: str, id: str) -> Scope | None:
+    async def find_scope(self, tenant_id: str, app_id: str, id: str) -> Scope | None:
         key = {"tenant": tenant_id, "app": app_id, "id": id}
         found = await self._engine.read(None, partial(_fetch, "platform_session_get", key), brief=True)
         return Scope(tenant_id, app_id, rows.session_from_row(found[0]).user_id or "") if found else None
@@ -47,7 +47,7 @@ class SqlAgentSessions:
         return rows.session_from_row(found[0]) if found else None
 
     async def find_active(self, scope: Scope, agent_name: str | None) -> SessionData | None:
-        found = await self._engine.read(scope, partial(_fetch, "session_active", {"agent_name": agent_name}))
+        found = await self._engine.read(scope, partial(_fetch, "session_find_active", {"agent_name": agent_name}))
         return rows.session_from_row(found[0]) if found else None
 
     async def list_sessions(self, scope: Scope, *, limit: int, before: SessionData | None) -> list[SessionData]:
@@ -109,7 +109,9 @@ def _save_with_messages(
     row = yield from save_session(session, messages)
     saved = rows.session_from_row(row)
     if messages:
-        yield from _append_to_log(saved, row[rows.SESSION_SINCE], messages, conversation, to_micros(session.updated_at))
+        yield from _append_to_log(
+            saved, row[rows.SESSION_AFTER_CONVERSATION], messages, conversation, to_micros(session.updated_at)
+        )
     return saved
 
 
@@ -119,10 +121,10 @@ def _add_messages(
     id = messages[0].session_id
     last = to_micros(messages[-1].created_at)
     counts = {"id": id, "message_count": len(messages), "last_message_at": last, "updated_at": at}
-    found = yield "session_count", counts
+    found = yield "session_add_message_count", counts
     if not found:
         raise NotFoundError("session", id)
-    since = found[0][rows.SESSION_SINCE]
+    since = found[0][rows.SESSION_AFTER_CONVERSATION]
     appended = yield from _append_to_log(rows.session_from_row(found[0]), since, messages, conversation, at)
     conversations = yield "conversations_of_session", {"session_id": id, "since": since}
     conversation_number = 1 + [row[0] for row in conversations].index(appended.messages[0].conversation_id)
@@ -161,18 +163,18 @@ def _lock_open_conversation(session_id: str, since: str, namespace: str) -> Oper
 
 
 def _set_session_status(values: dict[str, Any]) -> Operation[SessionData | None]:
-    found = yield "session_status", values
+    found = yield "session_set_status", values
     if not found:
         return None
     if values["status"] != "active":
-        yield from _close_conversations(values["id"], found[0][rows.SESSION_SINCE], values["updated_at"])
+        yield from _close_conversations(values["id"], found[0][rows.SESSION_AFTER_CONVERSATION], values["updated_at"])
     return rows.session_from_row(found[0])
 
 
 def _delete_session(id: str, now: int) -> Operation[bool]:
     found = yield "session_delete", {"id": id}
     if found:
-        yield from _close_conversations(id, found[0][rows.SESSION_SINCE], now)
+        yield from _close_conversations(id, found[0][rows.SESSION_AFTER_CONVERSATION], now)
     return bool(found)
 
 
@@ -189,7 +191,10 @@ def _list_messages(
     found = yield "session_get", {"id": id}
     if not found:
         return []
-    conversations = yield "conversations_of_session", {"session_id": id, "since": found[0][rows.SESSION_SINCE]}
+    conversations = yield (
+        "conversations_of_session",
+        {"session_id": id, "since": found[0][rows.SESSION_AFTER_CONVERSATION]},
+    )
     numbered = [(number, row[0]) for number, row in enumerate(conversations, start=1)]
     first, last = (
         rows.split_position(after, (0, 0)),

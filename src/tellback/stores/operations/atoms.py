@@ -17,7 +17,7 @@ from tellback.types.ids import from_micros, to_micros
 from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import Atom, AtomStatus, MemorySpace
 
-NEVER_HELD = 1 - UNBOUNDED
+NEVER_VALID = 1 - UNBOUNDED
 """Where an atom is closed that turns out never to hold: then it is over at every moment, not only from its end on."""
 
 
@@ -41,8 +41,8 @@ def close_chain(
         is_cut = _is_cut_short(ends_at, valid_from, ends)
         if is_cut:
             ends = ends_at
-            closing = {"by_seq": by_seq, "known_at": now, "valid_to": _closing_time(ends_at, valid_from)}
-            yield "closing_insert", {**location, **closing}
+            validity_end = {"by_seq": by_seq, "known_at": now, "valid_to": _validity_end(ends_at, valid_from)}
+            yield "validity_end_insert", {**location, **validity_end}
         if is_cut or id == old_id:
             yield (
                 "atom_set_superseded",
@@ -62,30 +62,30 @@ def remove_from_chain(atom: Atom, seq: int, version: int, now: int) -> Operation
     space_id, before, after = atom.memory_space_id, atom.supersedes, atom.superseded_by
     change = {"space_id": space_id, "version": version, "now": now}
     if after is not None:
-        yield "chain_join_back", {**change, "id": after, "supersedes": before}
+        yield "atom_set_supersedes", {**change, "id": after, "supersedes": before}
     if before is None:
         return
-    yield "chain_join_on", {**change, "id": before, "superseded_by": after}
-    found = yield "chain_closed_by", {"space_id": space_id, "by_seq": seq, "before": before}
+    yield "atom_set_superseded_by", {**change, "id": before, "superseded_by": after}
+    found = yield "chain_ended_by", {"space_id": space_id, "by_seq": seq, "before": before}
     closed = {row[0] for row in found}
-    yield "closings_forget", {"space_id": space_id, "by_seq": seq}
+    yield "validity_ends_delete_by", {"space_id": space_id, "by_seq": seq}
     chain = yield "chain_after", {"space_id": space_id, "id": found[0][1]}
     for number, (each, _, valid_from, _) in enumerate(chain, 1):
         if each in closed:
-            yield from _recompute_closings(change, each, valid_from, chain[number:])
+            yield from _recompute_validity_ends(change, each, valid_from, chain[number:])
 
 
-def _recompute_closings(change: dict[str, Any], seq: int, valid_from: int, later: list[Any]) -> Operation[None]:
+def _recompute_validity_ends(change: dict[str, Any], seq: int, valid_from: int, later: list[Any]) -> Operation[None]:
     """Close an atom as it would have been, had there been only these after it."""
     location = {"space_id": change["space_id"], "seq": seq}
-    stated = yield "closing_given", location
+    stated = yield "validity_end_own", location
     ends = stated[0][0] if stated else None
-    yield "closings_reopen", location
+    yield "validity_ends_delete_later", location
     for by_seq, _, ends_at, known_at in later:
         if _is_cut_short(ends_at, valid_from, ends):
             ends = ends_at
-            closing = {"by_seq": by_seq, "known_at": known_at, "valid_to": _closing_time(ends_at, valid_from)}
-            yield "closing_insert", {**location, **closing}
+            validity_end = {"by_seq": by_seq, "known_at": known_at, "valid_to": _validity_end(ends_at, valid_from)}
+            yield "validity_end_insert", {**location, **validity_end}
     superseded = {"superseded_by": later[0][1], "superseded_at": later[0][3]} if later else _NOT_SUPERSEDED
     yield "atom_set_superseded", {**change, **location, **superseded, "valid_to": ends}
 
@@ -95,8 +95,8 @@ def _is_cut_short(ends_at: int, valid_from: int, ends: int | None) -> bool:
     return ends is None or (ends_at < ends and valid_from < ends)
 
 
-def _closing_time(ends_at: int, valid_from: int) -> int:
-    return ends_at if ends_at > valid_from else NEVER_HELD
+def _validity_end(ends_at: int, valid_from: int) -> int:
+    return ends_at if ends_at > valid_from else NEVER_VALID
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,8 @@ def _insert_atom(
         },
     )
     if draft.valid_to is not None:
-        closing = {"by_seq": seq, "known_at": now, "valid_to": to_micros(draft.valid_to)}
-        yield "closing_insert", {**location, **closing}
+        validity_end = {"by_seq": seq, "known_at": now, "valid_to": to_micros(draft.valid_to)}
+        yield "validity_end_insert", {**location, **validity_end}
     if draft.vector is not None:
         yield _vector_statement(location, draft.embedder, draft.vector, is_searchable)
     for entity_id in entity_ids:
@@ -363,12 +363,12 @@ def load_changes(space_id: str, after: int, embedder: str, max_atoms: int) -> Op
         return SpaceChanges(current.version, current.last_seq)
     values = {"space_id": space_id, "after": after}
     atoms = yield ("atoms_all" if after < 0 else "atoms_changed"), values
-    closings = yield ("closings_all" if after < 0 else "closings_changed"), values
+    validity_ends = yield ("validity_ends_all" if after < 0 else "validity_ends_changed"), values
     vectors = yield "vectors_changed", {**values, "embedder": embedder}
     found = yield "entities_changed", values
     entities = sorted((rows.entity_from_row(row) for row in found), key=attrgetter("id"))
     sorted_atoms = sorted(atoms, key=itemgetter(rows.SEQ))
-    return SpaceChanges(current.version, current.last_seq, sorted_atoms, closings, vectors, entities)
+    return SpaceChanges(current.version, current.last_seq, sorted_atoms, validity_ends, vectors, entities)
 
 
 def atoms_without_vector(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:
@@ -394,4 +394,4 @@ def save_vectors(
 def delete_other_vectors(space_id: str, embedder: str) -> Operation[None]:
     """Delete the vectors of all embedders but one."""
     yield from space_version(space_id)
-    yield "vectors_forget", {"space_id": space_id, "embedder": embedder}
+    yield "vectors_delete_other_embedders", {"space_id": space_id, "embedder": embedder}

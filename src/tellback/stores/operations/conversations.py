@@ -69,7 +69,7 @@ class _TurnState:
     summarized_turns: int
     turn_id: str | None
     running_turn: str | None
-    running_owner: str | None
+    running_claim_id: str | None
     running_until: int | None
 
 
@@ -90,7 +90,7 @@ def _write_turn_state(state: _TurnState, now: int) -> Operation[None]:
             "turns": state.turns,
             "turn_id": state.turn_id,
             "running_turn": state.running_turn,
-            "running_owner": state.running_owner,
+            "running_claim_id": state.running_claim_id,
             "running_until": state.running_until,
             "now": now,
         },
@@ -102,21 +102,21 @@ def append_turns(
     turns: Sequence[TurnDraft],
     encoded: EncodedTurns,
     now: int,
-    release_owner: str | None = None,
-    required_owner: str | None = None,
+    release_claim_id: str | None = None,
+    required_claim_id: str | None = None,
     session: SessionTurn | None = None,
 ) -> Operation[AppendResult]:
-    """Append turns' messages; with `required_owner`, only while that owner's turn runs."""
+    """Append turns' messages; with `required_claim_id`, only while that claim's turn runs."""
     if session is not None:  # first, as whoever adds to a session does: nobody waits for the other then
         yield from save_session(session.session, session.messages)
     state = yield from _lock_turn_state(id)
-    if required_owner is not None and state.running_owner != required_owner:
+    if required_claim_id is not None and state.running_claim_id != required_claim_id:
         raise TurnConflictError(id, state.running_turn or "", 0)
     before = state.last_seq
     stored = yield from _insert_messages(state, turns, encoded, now)
-    if release_owner is not None and state.running_owner == release_owner:
-        state.running_turn = state.running_owner = state.running_until = None
-    if state.last_seq != before or release_owner is not None:
+    if release_claim_id is not None and state.running_claim_id == release_claim_id:
+        state.running_turn = state.running_claim_id = state.running_until = None
+    if state.last_seq != before or release_claim_id is not None:
         yield from _write_turn_state(state, now)
     if state.last_seq != before and state.status != "open":
         yield event_statement("conversation.continued", id, {"last_seq": state.last_seq}, now)
@@ -161,7 +161,7 @@ def _find_by_idempotency_key(id: str, turn: TurnDraft) -> Operation[dict[str | N
     for draft in turn.messages:
         key = draft.idempotency_key
         if key is not None:
-            found = yield "message_by_key", {"conversation_id": id, "idempotency_key": key}
+            found = yield "message_by_idempotency_key", {"conversation_id": id, "idempotency_key": key}
             if found:
                 by_key[key] = rows.message_from_row(found[0])
     return by_key
@@ -184,8 +184,8 @@ def claim_turn(
     state = yield from _lock_turn_state(id)
     if state.status != "open" and draft is not None:
         raise ConversationClosedError(id)
-    if state.running_owner not in (None, claim.evict) and (state.running_until or 0) > claim.now * 1_000_000:
-        return TurnBusy(state.running_turn or "", state.running_owner or "")
+    if state.running_claim_id not in (None, claim.evict) and (state.running_until or 0) > claim.now * 1_000_000:
+        return TurnBusy(state.running_turn or "", state.running_claim_id or "")
     turn_id, user_message, before = claim.turn_id, None, UNBOUNDED
     if draft is not None:
         turn = TurnDraft(claim.turn_id, [draft], starts=True)
@@ -198,7 +198,11 @@ def claim_turn(
         later = yield "messages_after", {**resumed_range, "internal": 1, "hidden": 0}
     if user_message is None and history:
         turn_id = history[0][3]
-    state.running_turn, state.running_owner, state.running_until = turn_id, claim.owner, int(claim.until * 1_000_000)
+    state.running_turn, state.running_claim_id, state.running_until = (
+        turn_id,
+        claim.claim_id,
+        int(claim.until * 1_000_000),
+    )
     yield from _write_turn_state(state, now)
     return StartedTurnRows(turn_id, user_message, history, later)
 
@@ -256,9 +260,9 @@ class SqlConversationLog:
             )
             if not stale:
                 return closed
-            for owner, id in stale:
+            for conversation_scope, id in stale:
                 operation = partial(_close_if_idle, id, to_micros(now), idle_micros, claims_before)
-                conversation = await self._engine.write(owner, operation)
+                conversation = await self._engine.write(conversation_scope, operation)
                 if conversation is not None:
                     closed.append(conversation)
             after = stale[-1][1]
@@ -270,12 +274,14 @@ class SqlConversationLog:
         turns: Sequence[TurnDraft],
         *,
         now: datetime,
-        release_owner: str | None = None,
-        required_owner: str | None = None,
+        release_claim_id: str | None = None,
+        required_claim_id: str | None = None,
         session: SessionTurn | None = None,
     ) -> AppendResult:
         encoded = [[rows.draft_values(draft) for draft in turn.messages] for turn in turns]
-        operation = partial(append_turns, id, turns, encoded, to_micros(now), release_owner, required_owner, session)
+        operation = partial(
+            append_turns, id, turns, encoded, to_micros(now), release_claim_id, required_claim_id, session
+        )
         return await self._engine.write(scope, operation)
 
     async def message(self, scope: Scope, id: str) -> StoredMessage | None:
@@ -306,7 +312,7 @@ class SqlConversationLog:
     async def begin_turn(
         self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
     ) -> TurnStarted | TurnBusy:
-        await self._engine.announce_owner()
+        await self._engine.announce_instance()
         encoded = [] if draft is None else [[rows.draft_values(draft)]]
         started = await self._engine.write(
             scope, partial(claim_turn, id, claim, draft, encoded, tail_limit, to_micros(now))
@@ -319,15 +325,15 @@ class SqlConversationLog:
                 started.turn_id, started.user_message, rows.history_from_rows(started.history_rows), later
             )
         except BaseException:
-            await self.end_turn(scope, id, claim.owner)
+            await self.end_turn(scope, id, claim.claim_id)
             raise
 
-    async def end_turn(self, scope: Scope, id: str, owner: str) -> None:
-        values = {"id": id, "owner": owner}
+    async def end_turn(self, scope: Scope, id: str, claim_id: str) -> None:
+        values = {"id": id, "claim_id": claim_id}
         await self._engine.write(scope, partial(_run_statement, "turn_release", values))
 
-    async def extend_turn(self, scope: Scope, id: str, owner: str, until: float) -> None:
-        values = {"id": id, "owner": owner, "until": int(until * 1_000_000)}
+    async def extend_turn(self, scope: Scope, id: str, claim_id: str, until: float) -> None:
+        values = {"id": id, "claim_id": claim_id, "until": int(until * 1_000_000)}
         await self._engine.write(scope, partial(_run_statement, "turn_extend", values))
 
     async def save_summary(
@@ -393,7 +399,7 @@ def _find_or_create(
     scope: Scope, session: dict[str, str | None], values: dict[str, Any]
 ) -> Operation[Conversation | None]:
     yield (
-        "platform_mark_lock",
+        "platform_named_lock",
         {"name": dump_stored_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])},
     )
     found = yield from _find_in_session(session)

@@ -19,7 +19,7 @@ from tellback.types.conversations import Conversation
 from tellback.types.ids import from_micros, new_id, now_micros, to_micros
 from tellback.types.jobs import ANY, Binding, ExtractionPolicy, Job
 
-DISPATCH_MARK = "dispatched"
+DISPATCH_CURSOR = "dispatched"
 """The mark of the last event that was looked at."""
 
 MAX_SKIPPED_EVENTS = 1_000
@@ -37,7 +37,7 @@ UNFINISHED_STOP_REASONS = ("tool_use", "pause_turn")
 
 def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Operation[tuple[list[Job], bool]]:
     """Make the jobs that new events ask for; gives them, and whether there are more events."""
-    yield "platform_mark_lock", {"name": DISPATCH_MARK}
+    yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     after, events = yield from _load_new_events(until, limit)
     latest = {(Scope(row[1], row[2], row[3]), row[4]): int(row[0]) for row in events}
     jobs: list[Job] = []
@@ -46,7 +46,7 @@ def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Opera
     reached = int(events[-1][0]) if len(events) == limit else until
     # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
     if events or reached - after > MAX_SKIPPED_EVENTS:
-        yield "platform_mark_set", {"name": DISPATCH_MARK, "value": reached}
+        yield "platform_state_set", {"name": DISPATCH_CURSOR, "value": reached}
     return jobs, reached < until
 
 
@@ -57,14 +57,14 @@ def has_pending_events(until: int) -> Operation[bool]:
 
 def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
     """The events that nobody has looked at, and the position they come after."""
-    [[since, windowed]] = yield "platform_bindings_ask", {}
+    [[since, windowed]] = yield "platform_bindings_dispatch_range", {}
     if since is None:
         return until, []  # the place is kept: bindings know from where on they hold
-    mark = yield "platform_mark_get", {"name": DISPATCH_MARK}
+    mark = yield "platform_state_get", {"name": DISPATCH_CURSOR}
     after = max(int(mark[0][0]) if mark else 0, since)
     if after >= until:
         return after, []
-    statement = "platform_events_of_talking" if windowed else "platform_events_of_closing"
+    statement = "platform_events_for_extraction" if windowed else "platform_close_events"
     return after, (yield statement, {"after": after, "until": until, "limit": limit})
 
 
@@ -72,7 +72,7 @@ def plan_jobs(
     scope: Scope, id: str, version: str | None, space_id: str | None, window_length: int, now: int
 ) -> Operation[list[Job]]:
     """Make, or put back in the queue, the jobs of a conversation, whatever triggers them."""
-    yield "platform_mark_lock", {"name": DISPATCH_MARK}
+    yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     found = yield "conversation_get", {"id": id}
     if not found:
         raise NotFoundError("conversation", id)
@@ -152,7 +152,7 @@ def _requested_targets(
 
 def _matching_bindings(conversation: Conversation) -> Operation[list[BindingRow]]:
     """Those that are about a conversation, in the order they were made."""
-    found = [rows.binding_from_row(row) for row in (yield "platform_bindings_about", {})]
+    found = [rows.binding_from_row(row) for row in (yield "platform_bindings_matching_user", {})]
     subject = (conversation.namespace, conversation.scope.user_id)
     matching = [row for row in found if row.binding.enabled and row.binding.matches(*subject)]
     return sorted(matching, key=lambda row: row.binding.id)
@@ -319,7 +319,7 @@ def visible_to(binding: Binding, user_id: str) -> Binding | None:
 
 def _create_binding(scope: Scope, binding: Binding, since: int, reuse_existing: bool) -> Operation[Binding]:
     if reuse_existing:
-        yield "platform_mark_lock", {"name": f"bindings:{binding.tenant_id}:{binding.app_id}"}
+        yield "platform_named_lock", {"name": f"bindings:{binding.tenant_id}:{binding.app_id}"}
         for existing in (yield from _list_visible(scope)):
             if _identity_of(existing) == _identity_of(binding):
                 return existing
@@ -340,12 +340,12 @@ def _get_visible(scope: Scope | None, id: str) -> Operation[Binding | None]:
 
 
 def _get_binding(scope: Scope | None, id: str) -> Operation[Binding | None]:
-    found = yield "platform_binding_any" if scope is None else "platform_binding_get", {"id": id}
+    found = yield "platform_binding_get_by_id" if scope is None else "platform_binding_get", {"id": id}
     return rows.binding_from_row(found[0]).binding if found else None
 
 
 def _list_visible(scope: Scope) -> Operation[list[Binding]]:
-    found = yield "platform_bindings_seen", {}
+    found = yield "platform_bindings_visible_to_user", {}
     visible = [visible_to(rows.binding_from_row(row).binding, scope.user_id) for row in found]
     return [binding for binding in visible if binding is not None]
 
@@ -366,14 +366,14 @@ def _get_changeable(scope: Scope | None, id: str) -> Operation[tuple[Binding, Sc
 def _update_binding(
     scope: Scope | None, id: str, policy: ExtractionPolicy | None, enabled: bool | None, since: int | None, now: int
 ) -> Operation[Binding]:
-    binding, owner = yield from _get_changeable(scope, id)
+    binding, binding_scope = yield from _get_changeable(scope, id)
     policy = binding.extraction_policy if policy is None else policy
     enabled = binding.enabled if enabled is None else enabled
     if (policy, enabled) == (binding.extraction_policy, binding.enabled):
         return binding
     since_position = since if enabled and not binding.enabled else None
     changed = replace(binding, extraction_policy=policy, enabled=enabled, updated_at=from_micros(now))
-    return (yield from run_in_scope(owner, _write_update(changed, since_position, now)))
+    return (yield from run_in_scope(binding_scope, _write_update(changed, since_position, now)))
 
 
 def _write_update(binding: Binding, since: int | None, now: int) -> Operation[Binding]:
@@ -384,8 +384,8 @@ def _write_update(binding: Binding, since: int | None, now: int) -> Operation[Bi
 
 
 def _delete_binding(scope: Scope | None, id: str, now: int) -> Operation[None]:
-    _, owner = yield from _get_changeable(scope, id)
-    yield from run_in_scope(owner, _write_deletion(id, now))
+    _, binding_scope = yield from _get_changeable(scope, id)
+    yield from run_in_scope(binding_scope, _write_deletion(id, now))
 
 
 def _write_deletion(id: str, now: int) -> Operation[None]:

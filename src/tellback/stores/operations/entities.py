@@ -99,12 +99,12 @@ def resolve_entities(space_id: str, ids: Sequence[str]) -> Operation[tuple[str, 
 def link_atom(space_id: str, entity_id: str, seq: int, version: int, seen_at: int, now: int) -> Operation[None]:
     """An atom is about it."""
     yield "link_insert", {"space_id": space_id, "entity_id": entity_id, "seq": seq}
-    yield "entity_seen", {"id": entity_id, "counted": 1, "seen_at": seen_at, "version": version, "now": now}
+    yield "entity_update_stats", {"id": entity_id, "counted": 1, "seen_at": seen_at, "version": version, "now": now}
 
 
 def adjust_atom_count(entity_id: str, version: int, counted: int, now: int) -> Operation[None]:
     """An atom about it was put aside, or came back."""
-    yield "entity_seen", {"id": entity_id, "counted": counted, "seen_at": None, "version": version, "now": now}
+    yield "entity_update_stats", {"id": entity_id, "counted": counted, "seen_at": None, "version": version, "now": now}
 
 
 def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Entity]:
@@ -146,7 +146,7 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
         (*canonical.aliases, alias.canonical_name, *alias.aliases), exclude=canonical.canonical_name
     )
     yield (
-        "entity_merge_in",
+        "entity_absorb_alias",
         {
             "id": canonical.id,
             "aliases": dump_stored_json(aliases),
@@ -157,7 +157,7 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
             "now": now,
         },
     )
-    yield "entity_merge_away", {"id": alias.id, "merged_into": canonical.id, "version": version, "now": now}
+    yield "entity_mark_merged", {"id": alias.id, "merged_into": canonical.id, "version": version, "now": now}
     yield event_statement("entity.merged", alias.id, {"space_id": space_id, "merged_into": canonical.id}, now)
     return (yield from _load_entity(canonical.id))
 

@@ -77,11 +77,11 @@ class SqlJobLog:
         return await self._engine.read(scope, partial(_list_jobs, _statement_for(scope, "job_list"), values))
 
     async def claim(
-        self, *, owner: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
+        self, *, instance_id: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
     ) -> Job | None:
-        await self._engine.announce_owner()
+        await self._engine.announce_instance()
         values = {
-            "owner": owner,
+            "instance_id": instance_id,
             "at": _seconds_to_micros(at),
             "until": _seconds_to_micros(until),
             "now": to_micros(now),
@@ -110,11 +110,13 @@ class SqlJobLog:
         operation = partial(_postpone_job, end, _seconds_to_micros(until), to_micros(now))
         return await self._engine.write(None, partial(_end_run_of_any_user, end, operation))
 
-    async def owners(self) -> list[str]:
+    async def running_instances(self) -> list[str]:
         return await self._engine.read(None, _list_owners)
 
-    async def release(self, owner: str, *, now: datetime) -> list[Job]:
-        return await self._engine.write(None, partial(_list_jobs, "platform_job_release", _release_values(owner, now)))
+    async def release(self, instance_id: str, *, now: datetime) -> list[Job]:
+        return await self._engine.write(
+            None, partial(_list_jobs, "platform_job_release", _release_values(instance_id, now))
+        )
 
     async def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Job:
         values = {"id": id, "due_at": now_micros(), "now": to_micros(now)}
@@ -168,7 +170,7 @@ class SqlJobLog:
 
 def hold_job(end: JobEnd) -> Operation[None]:
     """A job that nobody else ends or deletes from here on; raises `JobLostError` if another run has it."""
-    if not (yield "job_hold", {"id": end.job_id, "run": end.run}):
+    if not (yield "job_lock", {"id": end.job_id, "run": end.run}):
         raise JobLostError(end.job_id)
 
 
@@ -243,7 +245,7 @@ def _list_jobs(name: str, values: dict[str, Any]) -> Operation[list[Job]]:
 
 def _claim_job(values: dict[str, Any], max_attempts: int) -> Operation[Job | None]:
     """The next job that is due. One that was begun too often has stopped its workers each time: it is not run again."""
-    statement = "platform_job_next" if values["id"] is None else "platform_job_this"
+    statement = "platform_job_next" if values["id"] is None else "platform_job_lock_by_id"
     while found := (yield statement, values):
         job = rows.job_from_row(found[0])
         [row] = yield "platform_job_claim", {**values, "id": job.id}
@@ -265,8 +267,8 @@ def _list_owners() -> Operation[list[str]]:
     return [row[0] for row in found]
 
 
-def _release_values(owner: str, now: datetime) -> dict[str, Any]:
-    return {"owner": owner, "now": to_micros(now)}
+def _release_values(instance_id: str, now: datetime) -> dict[str, Any]:
+    return {"instance_id": instance_id, "now": to_micros(now)}
 
 
 def _change_job(scope: Scope | None, statement: str, event_type: str, values: dict[str, Any]) -> Operation[Job]:
@@ -293,7 +295,7 @@ def _load_backlog(at: int) -> Operation[tuple[int, float | None]]:
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
     for record in records:
         id = record.conversation_id
-        if id is None or (yield "conversation_hold", {"id": id}):  # or it was erased meanwhile
+        if id is None or (yield "conversation_lock_shared", {"id": id}):  # or it was erased meanwhile
             yield "usage_insert", rows.usage_values(record)
 
 
@@ -308,11 +310,11 @@ def _list_usage_totals(name: str, values: dict[str, Any]) -> Operation[list[Usag
 
 
 def _claim_schedule(name: str, at: int, every: int) -> Operation[bool]:
-    yield "platform_mark_lock", {"name": name}
-    found = yield "platform_mark_get", {"name": name}
+    yield "platform_named_lock", {"name": name}
+    found = yield "platform_state_get", {"name": name}
     if found and abs(at - int(found[0][0])) < every:
         return False  # a mark of the next moments is of whoever was faster; one far ahead is of a clock that was wrong
-    yield "platform_mark_set", {"name": name, "value": at}
+    yield "platform_state_set", {"name": name, "value": at}
     return True
 
 

@@ -66,7 +66,7 @@ def _add_message_dates(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]
     """Atoms with the dates of what they cite."""
     cited_ids = [[id for source in each.atom.citations for id in source.message_ids] for each in found]
     ids = sorted({id for each in cited_ids for id in each})
-    message_rows = (yield "messages_said", {"ids": dump_stored_json(ids)}) if ids else ()
+    message_rows = (yield "message_dates_of", {"ids": dump_stored_json(ids)}) if ids else ()
     dates = {id: from_micros(created_at) for id, created_at in message_rows}
     return [
         replace(each, message_dates=tuple(sorted({dates[id] for id in ids_of_atom if id in dates})))
@@ -189,41 +189,41 @@ def search_space(space_id: str, search: SpaceSearch, by_vector: bool) -> Operati
     seqs: set[int] = set()
     entities: list[Any] = []
     if search.names:
-        entities = yield "large_entities_named", {"space_id": space_id, "names": list(search.names)}
+        entities = yield "search_entities_named", {"space_id": space_id, "names": list(search.names)}
     entity_ids = [*search.entity_ids, *(row[0] for row in entities)]
     if entity_ids:
-        matches = yield "large_by_entity", {**values, "entity_ids": entity_ids}
+        matches = yield "search_by_entity", {**values, "entity_ids": entity_ids}
         seqs |= {row[0] for row in matches}
     if search.words:
-        matches = yield "large_by_words", {**values, "words": " | ".join(search.words)}
+        matches = yield "search_by_text", {**values, "words": " | ".join(search.words)}
         seqs |= {row[0] for row in matches}
     if search.vector is not None and by_vector:
         numbers = rows.vector_to_floats(search.vector)
-        matches = yield "large_by_meaning", {**values, "embedder": search.embedder, "numbers": numbers}
+        matches = yield "search_by_vector", {**values, "embedder": search.embedder, "numbers": numbers}
         seqs |= {row[0] for row in matches}
     if not seqs and not search.entity_ids:
-        matches = yield "large_by_time", values
+        matches = yield "search_by_time", values
         seqs |= {row[0] for row in matches}
     if search.ends_after == -UNBOUNDED and seqs:
-        matches = yield "large_chains", {"space_id": space_id, "seqs": sorted(seqs)}
+        matches = yield "search_chains", {"space_id": space_id, "seqs": sorted(seqs)}
         seqs |= {row[0] for row in matches}
     nearby = {
         neighbour for seq in seqs for neighbour in range(max(1, seq - NEIGHBOUR_COUNT), seq + NEIGHBOUR_COUNT + 1)
     }
     atom_range = {"space_id": space_id, "seqs": sorted(nearby)}
-    atoms = yield "large_atoms", atom_range
-    closings = yield "large_closings", atom_range
-    vectors = yield "large_vectors", {**atom_range, "embedder": search.embedder}
+    atoms = yield "search_atoms", atom_range
+    validity_ends = yield "search_validity_ends", atom_range
+    vectors = yield "search_vectors", {**atom_range, "embedder": search.embedder}
     named_entities = [rows.entity_from_row(row) for row in entities]
-    return SpaceChanges(0, len(atoms), *_renumber(atoms, closings, vectors), named_entities)
+    return SpaceChanges(0, len(atoms), *_renumber(atoms, validity_ends, vectors), named_entities)
 
 
-def _renumber(atoms: list[Any], closings: list[Any], vectors: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+def _renumber(atoms: list[Any], validity_ends: list[Any], vectors: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Rows as those of a space that holds nothing else."""
     new_seqs = {row[rows.SEQ]: new_seq for new_seq, row in enumerate(atoms, 1)}
     return (
         [(*tuple(row)[: rows.SEQ], new_seqs[row[rows.SEQ]]) for row in atoms],
-        [(new_seqs[seq], known_at, valid_to) for seq, known_at, valid_to in closings if seq in new_seqs],
+        [(new_seqs[seq], known_at, valid_to) for seq, known_at, valid_to in validity_ends if seq in new_seqs],
         [(new_seqs[seq], vector) for seq, vector in vectors if seq in new_seqs],
     )
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
-from tellback.stores.operations.atoms import NEVER_HELD
-from tellback.stores.operations.dispatch import DISPATCH_MARK
+from tellback.stores.operations.atoms import NEVER_VALID
+from tellback.stores.operations.dispatch import DISPATCH_CURSOR
 from tellback.stores.ports import EventLog
 from tellback.stores.ports.store import USER_ERASED, Collection, Erasure, erasure_subject
 from tellback.types.access import Scope
@@ -35,7 +35,7 @@ CONVERSATION_DELETES = {"messages": "erase_messages", "conversations": "erase_co
 SPACE_DELETES = {
     "atom_vectors": "erase_atom_vectors",
     "atom_entities": "erase_atom_entities",
-    "atom_closings": "erase_atom_closings",
+    "atom_validity_ends": "erase_atom_validity_ends",
     "atoms": "erase_atoms",
     "entity_names": "erase_entity_names",
     "entities": "erase_entities",
@@ -43,7 +43,7 @@ SPACE_DELETES = {
 }
 """Tables and the statements that empty them, children before parents."""
 
-BINDING_USER_COLUMNS = ("id", "created_by", "scopes", "space_ids", "about_user")
+BINDING_USER_COLUMNS = ("id", "created_by", "scopes", "space_ids", "single_user_id")
 """What names users in a binding."""
 
 ERASED_TABLES = (
@@ -54,11 +54,11 @@ ERASED_TABLES = (
     "jobs",
     "usage",
     "api_keys",
-    "kept_answers",
+    "idempotent_responses",
     "events",
 )
 
-WIPE_MARK = "wipe"
+WIPE_STEP = "wipe"
 """The mark of what is still to be wiped from the file; see `next_wipe_mark`."""
 
 
@@ -88,17 +88,17 @@ def next_wipe_mark(mark: int) -> int:
 def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
     """Delete a user's rows and tell of it. Work across users: the scope is to be bound to it with `run_in_scope`."""
     # Jobs are planned from events and bindings under this lock: none is left over that was planned beside us.
-    yield "platform_mark_lock", {"name": DISPATCH_MARK}
+    yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     counts: Counter[str] = Counter()
     # Jobs first: one that ends beside us has its own row before it looks at its conversation.
     jobs = yield "erase_jobs_list", {}
     counts["jobs"] = len(jobs)
     yield "erase_jobs", {}
-    for table in ("sessions", "api_keys", "kept_answers"):
+    for table in ("sessions", "api_keys", "idempotent_responses"):
         counts[table] = len((yield f"erase_{table}", {}))
     # From here on nothing is added to these; what is made beside us is another matter, and stays.
-    conversations = yield from _lock_ids("erase_conversations_take")
-    spaces = yield from _lock_ids("erase_spaces_take")
+    conversations = yield from _lock_ids("erase_conversations_lock")
+    spaces = yield from _lock_ids("erase_spaces_lock")
     counts["usage"] = yield from _count_rows("erase_usage_count")
     yield "erase_usage", {}
     for batch in conversations:
@@ -126,8 +126,8 @@ def _delete_events(until: int) -> Operation[int]:
 
 def _remove_from_queue(job_ids: list[str]) -> Operation[None]:
     """Take jobs out of the queue that brings them to workers, if there is one beside our tables."""
-    if job_ids and (yield "platform_queue_is_there", {})[0][0]:
-        yield "platform_queue_forget", {"ids": job_ids}
+    if job_ids and (yield "platform_queue_exists", {})[0][0]:
+        yield "platform_queue_delete_deliveries", {"ids": job_ids}
 
 
 def _lock_ids(statement: str) -> Operation[list[list[str]]]:
@@ -151,7 +151,7 @@ def _delete_tables(parameters: dict[str, str], statements: dict[str, str], count
 
 def _erase_from_bindings(user_id: str) -> Operation[int]:
     """Delete the bindings that are about nobody else, and the user's name from the others; gives how many."""
-    found = yield "platform_bindings_take", {}
+    found = yield "platform_bindings_lock", {}
     changed = 0
     for row in found:
         binding = rows.binding_from_row(row).binding
@@ -182,8 +182,8 @@ def _erasure_event(scope: Scope, counts: Counter[str], now: int) -> tuple[str, d
 
 
 def _set_wipe_mark() -> Operation[None]:
-    found = yield "platform_mark_get", {"name": WIPE_MARK}
-    yield "platform_mark_set", {"name": WIPE_MARK, "value": next_wipe_mark(int(found[0][0]) if found else 0)}
+    found = yield "platform_state_get", {"name": WIPE_STEP}
+    yield "platform_state_set", {"name": WIPE_STEP, "value": next_wipe_mark(int(found[0][0]) if found else 0)}
 
 
 def to_plain(value: Any) -> Any:
@@ -231,7 +231,7 @@ def export_messages(conversation_id: str, after: int, limit: int) -> Operation[l
 def export_stored_responses(after: str, limit: int) -> Operation[list[Record]]:
     """What a user's requests were answered, after an idempotency key."""
     lengths = yield "export_kept_answer_lengths", {"after": after, "limit": limit}
-    found = yield "export_kept_answers", {"after": after, "limit": _fitting_count(lengths)}
+    found = yield "export_idempotent_responses", {"after": after, "limit": _fitting_count(lengths)}
     return [_export_stored_response(*row) for row in found]
 
 
@@ -249,18 +249,18 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
     if not found:
         return []
     seq_range = {"space_id": space_id, "first": found[0][rows.SEQ], "last": found[-1][rows.SEQ]}
-    closings: defaultdict[int, list[Record]] = defaultdict(list)
-    for seq, *closing in (yield "export_closings", seq_range):
-        closings[seq].append(_export_closing(*closing))
+    validity_ends: defaultdict[int, list[Record]] = defaultdict(list)
+    for seq, *validity_end in (yield "export_validity_ends", seq_range):
+        validity_ends[seq].append(_export_validity_end(*validity_end))
     vectors: defaultdict[int, Record] = defaultdict(dict)
     for seq, embedder, *vector in (yield ("export_vectors" if include_vectors else "export_embedders"), seq_range):
         vectors[seq][embedder] = _encode_vector(vector[0]) if vector else None
-    return [_export_atom(row, closings[row[rows.SEQ]], vectors[row[rows.SEQ]], include_vectors) for row in found]
+    return [_export_atom(row, validity_ends[row[rows.SEQ]], vectors[row[rows.SEQ]], include_vectors) for row in found]
 
 
 def export_bindings(scope: Scope) -> Operation[list[Record]]:
     """The bindings that a user made or that name it."""
-    found = yield "platform_bindings_seen", {}
+    found = yield "platform_bindings_visible_to_user", {}
     stored = [rows.binding_from_row(row).binding for row in found]
     return [
         to_plain(_without_other_users(scope.user_id, binding))
@@ -275,18 +275,18 @@ def export_event(event: Event) -> Record:
     return record
 
 
-def _export_closing(by_seq: int, known_at: int, valid_to: int) -> Record:
+def _export_validity_end(by_seq: int, known_at: int, valid_to: int) -> Record:
     """From `known_at` on it was known to hold up to `valid_to`, or with None, never to have held."""
-    end = None if valid_to == NEVER_HELD else from_micros(valid_to)
+    end = None if valid_to == NEVER_VALID else from_micros(valid_to)
     record: Record = to_plain({"by_seq": by_seq, "known_at": from_micros(known_at), "valid_to": end})
     return record
 
 
-def _export_atom(row: Sequence[Any], closings: list[Record], vectors: Record, include_vectors: bool) -> Record:
+def _export_atom(row: Sequence[Any], validity_ends: list[Record], vectors: Record, include_vectors: bool) -> Record:
     origin, slot, value = row[-3:]
     record: Record = to_plain(rows.atom_from_row(row))
     record |= {"seq": row[rows.SEQ], "origin": origin, "slot": slot, "value": value}
-    record |= {"closings": closings, "embedders": list(vectors)}
+    record |= {"validity_ends": validity_ends, "embedders": list(vectors)}
     return record | {"vectors": vectors} if include_vectors else record
 
 
@@ -361,7 +361,7 @@ class SqlUserData:
                 return self._export_children(scope, "spaces", parent_id, partial(export_atoms, include_vectors))
             case "bindings":
                 return self._export_bindings(scope)
-            case "kept_answers":
+            case "idempotent_responses":
                 return self._export_pages(scope, export_stored_responses, "key", "")
             case "events":
                 return self._export_events(scope)

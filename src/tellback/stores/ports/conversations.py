@@ -31,7 +31,7 @@ class SessionTurn:
 class AgentSessions(Protocol):
     """Agents' sessions. What is said in them is in the log: in the user's conversations of that `session_id`.
 
-    - `owner` gives the user whose session an id is in an app, or None; the id of a session is taken once in an app.
+    - `find_scope` gives the scope of the user whose session it is, or None. Session ids are unique in an app.
     - `create`, `get`, `find_active`, `list_sessions`, `set_status` are as in `SessionRepository`; completing and
       abandoning also closes the session's open conversations, in the same transaction. `delete` forgets where it stood
       and closes them; what was said stays in the log, and is no longer the session's.
@@ -41,7 +41,7 @@ class AgentSessions(Protocol):
     - `messages` gives what was said: messages that users see, in the order of the log, and those that were added here.
     """
 
-    async def owner(self, tenant_id: str, app_id: str, id: str) -> Scope | None: ...
+    async def find_scope(self, tenant_id: str, app_id: str, id: str) -> Scope | None: ...
 
     async def create(self, scope: Scope, session: SessionData) -> None: ...
 
@@ -100,11 +100,11 @@ class AppendResult:
 class TurnClaim:
     """A wish to run a turn: when, and until when the claim holds unless extended (seconds since 1970).
 
-    `owner` names this one claim, and begins with the name of the store it was made on.
+    `claim_id` names this one claim, and begins with the name of the store it was made on.
     """
 
     turn_id: str
-    owner: str
+    claim_id: str
     now: float
     until: float
     evict: str | None = None
@@ -126,7 +126,7 @@ class TurnBusy:
     """Another turn is running."""
 
     turn_id: str
-    owner: str
+    claim_id: str
 
 
 class ConversationLog(Protocol):
@@ -143,15 +143,15 @@ class ConversationLog(Protocol):
       closed.
     - `append` stores all drafts or none, in order, at the next `seq`s, dense from 1, whoever else is writing, and one
       `message.appended` event each. A draft whose idempotency key the conversation already holds is not stored again:
-      the stored message takes its place, and the other drafts join its turn. With `release_owner`, the running turn of
-      that owner ends in the same transaction. With `required_owner`, nothing is stored unless that owner's turn runs.
+      the stored message takes its place, and the other drafts join its turn. With `release_claim_id`, that claim ends
+      in the same transaction. With `required_claim_id`, nothing is stored unless that claim's turn runs.
       With `session`, where an agent's session stands is saved with it (`AgentSessions.save`, whose messages are these).
       Raises `NotFoundError`, `ConversationClosedError`, `TurnConflictError`, `SessionConflictError`.
     - `messages` gives what lies between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
       them, or the first ones with `from_start`. Raises `NotFoundError`.
     - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
       gives `TurnBusy` and changes nothing. Without a message the last turn goes on, also in a conversation that was
-      closed. A claim past its time, or of the owner to `evict`, is taken over. `end_turn` gives it up and `extend_turn`
+      closed. A claim past its time, or with the id `evict`, is taken over. `end_turn` gives it up and `extend_turn`
       prolongs it, if it is still held.
     - `list_across_users` gives conversations across users in the order of ids, after one; with `unsummarized`, those
       that are so many turns past their summary.
@@ -185,8 +185,8 @@ class ConversationLog(Protocol):
         turns: Sequence[TurnDraft],
         *,
         now: datetime,
-        release_owner: str | None = None,
-        required_owner: str | None = None,
+        release_claim_id: str | None = None,
+        required_claim_id: str | None = None,
         session: SessionTurn | None = None,
     ) -> AppendResult: ...
 
@@ -209,9 +209,9 @@ class ConversationLog(Protocol):
         self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
     ) -> TurnStarted | TurnBusy: ...
 
-    async def end_turn(self, scope: Scope, id: str, owner: str) -> None: ...
+    async def end_turn(self, scope: Scope, id: str, claim_id: str) -> None: ...
 
-    async def extend_turn(self, scope: Scope, id: str, owner: str, until: float) -> None: ...
+    async def extend_turn(self, scope: Scope, id: str, claim_id: str, until: float) -> None: ...
 
     async def save_summary(
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime

@@ -70,14 +70,14 @@ class JobLog(Protocol):
     - `plan` makes the jobs of one conversation that matching bindings, or the space of `space_id` alone, ask for, at
       `version` or that of the binding, whatever their triggers; jobs that are over are put back in the queue. Raises
       `NotFoundError` for the conversation, the space, or a binding if none matches.
-    - `claim` gives the next job that is due, or that of `id`, to `owner` until then; None if there is none. A job is
-      due when its time has come, it is queued or its lease is over, and no earlier job of its space is unfinished. A
+    - `claim` gives the next job that is due, or that of `id`, to `instance_id` until then; None if there is none. A job
+      is due when its time has come, it is queued or its lease is over, and no earlier job of its space is unfinished. A
       job begun more than `max_attempts` times fails instead.
     - `extend` prolongs a lease, and says whether it was still held.
     - `finish`, `fail` and `postpone` end an attempt, if its lease is still held, and give None if not; `fail` queues
       the job again for `retry_at` or, with None, for good, with its event `extraction.failed`. `finish` writes
       `extraction.completed`. `postpone` does not count the attempt. What was used is kept in any case.
-    - `release` queues again what an owner that is gone was running, and `owners` names those who run something.
+    - `release` queues again what an instance that is gone was running. `running_instances` lists those that run jobs.
     - `retry` queues a job that is over again, as new; `cancel` ends one that waits, and leaves one that is over as it
       is. Both raise `NotFoundError`.
     - `backlog` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
@@ -115,7 +115,7 @@ class JobLog(Protocol):
     ) -> list[Job]: ...
 
     async def claim(
-        self, *, owner: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
+        self, *, instance_id: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
     ) -> Job | None: ...
 
     async def extend(self, id: str, run: int, *, until: float) -> bool: ...
@@ -128,9 +128,9 @@ class JobLog(Protocol):
 
     async def postpone(self, end: JobEnd, *, until: float, now: datetime) -> Job | None: ...
 
-    async def owners(self) -> list[str]: ...
+    async def running_instances(self) -> list[str]: ...
 
-    async def release(self, owner: str, *, now: datetime) -> list[Job]: ...
+    async def release(self, instance_id: str, *, now: datetime) -> list[Job]: ...
 
     async def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Job: ...
 

@@ -112,14 +112,14 @@ class SpaceChanges:
     """What changed in a space after a version: rows as the store keeps them, which
     `tellback.stores.rows` reads.
 
-    `atoms` come in the order of their seq; `closings` are (seq, known_at, valid_to), all there are of each of these
-    atoms, `vectors` (seq, vector).
+    `atoms` come in the order of their seq; `validity_ends` are (seq, known_at, valid_to), all there are of each of
+    these atoms, `vectors` (seq, vector).
     """
 
     version: int
     last_seq: int
     atoms: Sequence[Sequence[Any]] = ()
-    closings: Sequence[Sequence[int]] = ()
+    validity_ends: Sequence[Sequence[int]] = ()
     vectors: Sequence[Sequence[Any]] = ()
     entities: Sequence[Entity] = ()
 

@@ -61,9 +61,9 @@ RESPONSE_LIFETIME = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """The request is ours to answer: `owner` says so when it is finished or abandoned."""
+    """The request is ours to answer: `claim_token` says so when it is finished or abandoned."""
 
-    owner: str
+    claim_token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class IdempotencyStore(Protocol):
       gives the answer if there is one to a request of the same `fingerprint`. Another fingerprint raises
       `IdempotencyConflictError`, a claim that someone else holds `RequestInProgressError`.
     - `finish` keeps the answer, and `abandon` frees the key, as nothing was changed; both do nothing unless the claim
-      is still the owner's. `finish` says whether the answer was kept.
+      is still held by that token. `finish` says whether the answer was kept.
     - `delete_before` deletes what was begun before that moment, no more than `limit`; gives how many. `begin` does so
       now and then.
     """
@@ -92,9 +92,11 @@ class IdempotencyStore(Protocol):
         self, scope: Scope, key: str, fingerprint: str, *, now: datetime, lease_until: datetime
     ) -> IdempotencyClaim | StoredResponse: ...
 
-    async def finish(self, scope: Scope, key: str, owner: str, response: StoredResponse, *, now: datetime) -> bool: ...
+    async def finish(
+        self, scope: Scope, key: str, claim_token: str, response: StoredResponse, *, now: datetime
+    ) -> bool: ...
 
-    async def abandon(self, scope: Scope, key: str, owner: str) -> None: ...
+    async def abandon(self, scope: Scope, key: str, claim_token: str) -> None: ...
 
     async def delete_before(self, moment: datetime, *, limit: int = 500) -> int: ...
 
@@ -134,7 +136,7 @@ Collection = Literal[
     "jobs",
     "usage",
     "api_keys",
-    "kept_answers",
+    "idempotent_responses",
     "events",
 ]
 COLLECTIONS: tuple[Collection, ...] = get_args(Collection)
@@ -187,17 +189,17 @@ class UserData(Protocol):
 
 
 class Store(Protocol):
-    """A place where everything is kept. `owner` names this opening of it among all processes that use it.
+    """A place where everything is kept. `instance_id` names this opening of it among all processes that use it.
 
     `open` migrates the schema to this release's version, or raises `SchemaVersionError` for a newer one; it and `close`
-    may be called twice. `is_alive` says whether an owner still runs: False only when that is certain, None when nobody
-    can tell.
+    may be called twice. `is_instance_alive` says whether an instance still runs: False only when that is certain, None
+    when it cannot be known.
     """
 
     url: str
 
     @property
-    def owner(self) -> str: ...
+    def instance_id(self) -> str: ...
 
     @property
     def conversations(self) -> ConversationLog: ...
@@ -233,4 +235,4 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
-    async def is_alive(self, owner: str) -> bool | None: ...
+    async def is_instance_alive(self, instance_id: str) -> bool | None: ...

@@ -3,6 +3,6 @@
 Only `open_store` and the queue of jobs import it, as it needs asyncpg.
 """
 
-from tellback.stores.postgres.engine import PostgresStore
+from tellback.stores.postgres.store import PostgresStore
 
 __all__ = ["PostgresStore"]

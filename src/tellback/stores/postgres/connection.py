@@ -1,4 +1,4 @@
-"""PostgreSQL connections: driver errors as store errors, rollback, and the listener that holds the owner's lock."""
+"""PostgreSQL connections: driver errors as store errors, rollback, and the listener that holds the instance's lock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROLLBACK_SECONDS = 2.0
 """How long undoing may take."""
 
 CHANNEL = "tellback_events"
-OWNER_LOCK = "tellback.owner"
+INSTANCE_LOCK = "tellback.instance"
 RECONNECT_SECONDS = 0.5
 
 
@@ -138,7 +138,7 @@ class ListenerConnection:
             terminated = asyncio.Event()
             try:
                 connection.add_termination_listener(lambda _, terminated=terminated: terminated.set())
-                await connection.execute(f"SELECT pg_advisory_lock(hashtext('{OWNER_LOCK}'), {self._key})")
+                await connection.execute(f"SELECT pg_advisory_lock(hashtext('{INSTANCE_LOCK}'), {self._key})")
                 await connection.add_listener(CHANNEL, lambda *_: self._notify())
                 self._ready.set()
                 self._notify()  # what happened while we could not listen

@@ -7,26 +7,19 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import asyncpg
 
 from tellback.concurrency import cancel_and_wait
-from tellback.errors import (
-    ConfigurationError,
-    MissingExtraError,
-    StoreBusyError,
-    StoreClosedError,
-    StoreUnavailableError,
-)
+from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError
 from tellback.stores.catalogue import Statement, statements
 from tellback.stores.engine import EVENT_STATEMENT, ChangeNotifier, Operation, OperationFactory, T, scope_values
 from tellback.stores.postgres.connection import (
     CHANNEL,
     DRIVER_ERRORS,
-    OWNER_LOCK,
+    INSTANCE_LOCK,
     ListenerConnection,
     is_connection_lost,
     is_retryable,
@@ -35,13 +28,12 @@ from tellback.stores.postgres.connection import (
     to_store_error,
 )
 from tellback.stores.postgres.schema import migrate, quote_identifier, quote_literal, set_role, vector_schema
-from tellback.stores.store import SqlStore
 from tellback.types.access import Scope
 
 MAX_ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
-OWNER_GRACE_SECONDS = 2.0
-"""How long an owner's lock must be free before the owner counts as gone: a broken session is back before that."""
+INSTANCE_GRACE_SECONDS = 2.0
+"""How long an instance's lock must be free before the instance counts as gone: a broken session is back before that."""
 POLL_SECONDS = 2.0
 """How often to look for changes whose announcement was lost."""
 
@@ -67,7 +59,7 @@ class PostgresEngine:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self.owner = ""
+        self.instance_id = ""
         self.search: Literal["none", "words", "meaning"] = "words"
         self._search_path = quote_identifier(options.schema)
         self._statements: Mapping[str, Statement] = {}
@@ -75,7 +67,7 @@ class PostgresEngine:
         self._notifier = ChangeNotifier()
         self._listener: ListenerConnection | None = None
         self._notify_task: asyncio.Task[None] | None = None
-        self._has_news = False
+        self._notify_pending = False
         self._poll_task: asyncio.Task[None] | None = None
         self._missing_since: dict[str, tuple[float, float]] = {}
         self._active_count = 0
@@ -92,7 +84,7 @@ class PostgresEngine:
     async def _open(self) -> None:
         options = self._options
         key = secrets.randbits(31)
-        self.owner = f"pg|{key}"
+        self.instance_id = f"pg|{key}"
         self._statements = statements("postgres")
         try:
             connection = await self._connect()
@@ -161,7 +153,7 @@ class PostgresEngine:
         finally:
             await notifications.aclose()
 
-    async def announce_owner(self) -> None:
+    async def announce_instance(self) -> None:
         if self._listener is None or self._pool is None:
             raise self._closed_error()
         if not await self._listener.ensure_open():
@@ -170,29 +162,29 @@ class PostgresEngine:
                 " Check the server's connection limit."
             )
 
-    async def is_alive(self, owner: str) -> bool | None:
-        """An owner holds the lock of its key for as long as its session lasts; a session that broke is soon back."""
-        kind, _, key = owner.partition("|")
+    async def is_instance_alive(self, instance_id: str) -> bool | None:
+        """An instance holds the lock of its key for as long as its session lasts; a session that broke is soon back."""
+        kind, _, key = instance_id.partition("|")
         if kind != "pg" or not key.isdigit():
             return None
-        if owner == self.owner:
+        if instance_id == self.instance_id:
             return True
         try:
             async with self._connection() as connection, connection.transaction():
-                # Shared: others who look at the same moment must not be taken for the owner.
-                statement = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{OWNER_LOCK}'), {int(key)})"
+                # Shared: others who look at the same moment must not be taken for the instance.
+                statement = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{INSTANCE_LOCK}'), {int(key)})"
                 is_free: bool = await connection.fetchval(statement)
         except DRIVER_ERRORS as error:
             raise to_store_error(error, self._options.display_url) from error
         if not is_free:
-            self._missing_since.pop(owner, None)
+            self._missing_since.pop(instance_id, None)
             return True
         now = asyncio.get_running_loop().time()
-        first, last = self._missing_since.get(owner, (now, now))
-        if now - last > OWNER_GRACE_SECONDS:
+        first, last = self._missing_since.get(instance_id, (now, now))
+        if now - last > INSTANCE_GRACE_SECONDS:
             first = now  # nobody looked for a while: it may have been back meanwhile
-        self._missing_since[owner] = (first, now)
-        return False if now - first > OWNER_GRACE_SECONDS else None
+        self._missing_since[instance_id] = (first, now)
+        return False if now - first > INSTANCE_GRACE_SECONDS else None
 
     async def wipe(self) -> None:
         """The server's own vacuum does."""
@@ -302,14 +294,14 @@ class PostgresEngine:
     def _announce(self) -> None:
         """Tell this process at once, and others soon: one notification serves all changes since the last."""
         self._notifier.notify()
-        self._has_news = True
+        self._notify_pending = True
         if self._notify_task is None or self._notify_task.done():
             self._notify_task = asyncio.create_task(self._notify())
 
     async def _notify(self) -> None:
         # Not in the change's own transaction: PostgreSQL commits those with a notification one after the other.
-        while self._has_news and self._pool is not None:
-            self._has_news = False
+        while self._notify_pending and self._pool is not None:
+            self._notify_pending = False
             try:
                 async with self._connection() as connection:
                     await connection.execute(f"NOTIFY {CHANNEL}")
@@ -339,54 +331,3 @@ def _begin_statement(scope: Scope | None, *, writes: bool) -> str:
         f" SET LOCAL tellback.app_id = {quote_literal(scope.app_id)};"
         f" SET LOCAL tellback.user_id = {quote_literal(scope.user_id)}"
     )
-
-
-try:
-    from tellback.stores.postgres.engine import PostgresEngine, PostgresOptions
-    from tellback.stores.postgres.schema import APP_ROLE
-except ModuleNotFoundError as error:
-    raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL store") from error
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """What a queue needs to live beside our tables: where they are, and the role to read and write them by."""
-
-    dsn: str = field(repr=False)
-    display_url: str
-    schema: str
-    role: str
-    uses_prepared_statements: bool
-
-
-class PostgresStore(SqlStore):
-    """The store in a PostgreSQL database.
-
-    >>> PostgresStore("postgresql://app:secret@db/prod").url
-    'postgresql://db/prod'
-    """
-
-    def __init__(
-        self,
-        dsn: str,
-        *,
-        schema: str = "tellback",
-        pool_size: int = 10,
-        statement_cache_size: int = 100,
-    ) -> None:
-        url = _without_password(dsn)
-        options = PostgresOptions(dsn, url, schema, pool_size, statement_cache_size=statement_cache_size)
-        self._options = options
-        super().__init__(url, PostgresEngine(options), positions_after_commit=True)
-
-    def queue_settings(self) -> QueueSettings:
-        """How a queue of jobs reaches the same database."""
-        options = self._options
-        return QueueSettings(
-            options.dsn, options.display_url, options.schema, APP_ROLE, options.statement_cache_size > 0
-        )
-
-
-def _without_password(dsn: str) -> str:
-    parts = urlsplit(dsn)
-    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

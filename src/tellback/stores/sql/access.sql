@@ -11,21 +11,21 @@ SELECT {api_key_columns}, digest
 FROM api_keys
 WHERE id = :id;
 
--- name: platform_api_key_of^
+-- name: platform_api_key_get_in_app^
 SELECT {api_key_columns}
 FROM api_keys
-WHERE id = :id AND {of_tenant_and_app};
+WHERE id = :id AND {tenant_app_filter};
 
 -- name: platform_api_keys
 SELECT {api_key_columns}
 FROM api_keys
-WHERE {of_tenant_and_app}
+WHERE {tenant_app_filter}
 ORDER BY id;
 
 -- name: platform_api_key_revoke^
 UPDATE api_keys
 SET revoked_at = :now
-WHERE id = :id AND revoked_at IS NULL AND {of_tenant_and_app}
+WHERE id = :id AND revoked_at IS NULL AND {tenant_app_filter}
 RETURNING {api_key_columns};
 
 -- name: erase_api_keys
@@ -48,51 +48,51 @@ ON CONFLICT (name, number) DO UPDATE
 SET taken = rate_windows.taken + {rate_granted}, granted = {rate_granted}
 RETURNING granted, taken;
 
--- name: answer_begin^
+-- name: idempotency_key_claim^
 -- A claim that ran out goes to whoever asks the same; what is older than answers are kept is as good as gone.
-INSERT INTO kept_answers (tenant_id, app_id, user_id, key, fingerprint, owner, lease_until, created_at)
-VALUES (:tenant_id, :app_id, :user_id, :key, :fingerprint, :owner, :lease_until, :now)
+INSERT INTO idempotent_responses (tenant_id, app_id, user_id, key, fingerprint, claim_token, lease_until, created_at)
+VALUES (:tenant_id, :app_id, :user_id, :key, :fingerprint, :claim_token, :lease_until, :now)
 ON CONFLICT (tenant_id, app_id, user_id, key) DO UPDATE
-SET fingerprint = excluded.fingerprint, owner = excluded.owner, lease_until = excluded.lease_until,
+SET fingerprint = excluded.fingerprint, claim_token = excluded.claim_token, lease_until = excluded.lease_until,
     created_at = excluded.created_at, finished_at = NULL, status = NULL, content_type = NULL, headers = NULL, body = NULL
-WHERE (kept_answers.status IS NOT NULL OR kept_answers.lease_until <= excluded.created_at)
+WHERE (idempotent_responses.status IS NOT NULL OR idempotent_responses.lease_until <= excluded.created_at)
     AND (
-        kept_answers.created_at < :kept_since
-        OR (kept_answers.status IS NULL AND kept_answers.fingerprint = excluded.fingerprint))
-RETURNING owner;
+        idempotent_responses.created_at < :expired_before
+        OR (idempotent_responses.status IS NULL AND idempotent_responses.fingerprint = excluded.fingerprint))
+RETURNING claim_token;
 
--- name: answer_get^
+-- name: idempotent_response_get^
 SELECT fingerprint, status, content_type, headers, body
-FROM kept_answers
+FROM idempotent_responses
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key;
 
--- name: answer_finish^
-UPDATE kept_answers
+-- name: idempotent_response_store^
+UPDATE idempotent_responses
 SET status = :status, content_type = :content_type, headers = :headers, body = :body, finished_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key AND owner = :owner
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key AND claim_token = :claim_token
     AND status IS NULL
 RETURNING 1;
 
--- name: answer_abandon!
-DELETE FROM kept_answers
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key AND owner = :owner
+-- name: idempotency_key_release!
+DELETE FROM idempotent_responses
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key AND claim_token = :claim_token
     AND status IS NULL;
 
--- name: erase_kept_answers
-DELETE FROM kept_answers
+-- name: erase_idempotent_responses
+DELETE FROM idempotent_responses
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
 RETURNING 1;
 
--- name: export_kept_answers
+-- name: export_idempotent_responses
 SELECT key, created_at, finished_at, status, content_type, headers, body
-FROM kept_answers
+FROM idempotent_responses
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key > :after
 ORDER BY key
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: export_kept_answer_lengths
 SELECT COALESCE(LENGTH(body), 0)
-FROM kept_answers
+FROM idempotent_responses
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key > :after
 ORDER BY key
 LIMIT CAST(:limit AS BIGINT);

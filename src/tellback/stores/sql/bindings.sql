@@ -2,10 +2,10 @@
 
 -- name: platform_binding_create!
 INSERT INTO bindings
-    (id, tenant_id, app_id, created_by, scopes, space_ids, space_names, policy, enabled, windowed, about_user, since,
+    (id, tenant_id, app_id, created_by, scopes, space_ids, space_names, policy, enabled, windowed, single_user_id, since,
     created_at, updated_at)
 VALUES
-    (:id, :tenant_id, :app_id, :created_by, :scopes, :space_ids, :space_names, :policy, :enabled, :windowed, :about_user,
+    (:id, :tenant_id, :app_id, :created_by, :scopes, :space_ids, :space_names, :policy, :enabled, :windowed, :single_user_id,
     :since, :now, :now);
 
 -- name: platform_binding_get^
@@ -13,7 +13,7 @@ SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
--- name: platform_bindings_seen
+-- name: platform_bindings_visible_to_user
 -- Those a user made, or that may be about a user: an app can have one for each of its users.
 SELECT {binding_columns}
 FROM bindings
@@ -21,30 +21,30 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND created_by = :user_id
 UNION
 SELECT {binding_columns}
 FROM bindings
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user = :user_id
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id = :user_id
 UNION
 SELECT {binding_columns}
 FROM bindings
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user IS NULL
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id IS NULL
 ORDER BY id;
 
--- name: platform_bindings_about
+-- name: platform_bindings_matching_user
 -- Those that may be about a user: an app can have one for each of its users.
 SELECT {binding_columns}
 FROM bindings
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user = :user_id
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id = :user_id
 UNION ALL
 SELECT {binding_columns}
 FROM bindings
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user IS NULL;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id IS NULL;
 
--- name: platform_bindings_ask^
+-- name: platform_bindings_dispatch_range^
 -- What all of them together ask for: events from which position on, and whether also messages.
 SELECT
     (SELECT MIN(since) FROM bindings),
     (SELECT COUNT(*) FROM (SELECT 1 FROM bindings WHERE windowed = 1 AND enabled = 1 LIMIT 1) AS found);
 
--- name: platform_binding_any^
+-- name: platform_binding_get_by_id^
 SELECT {binding_columns}
 FROM bindings
 WHERE id = :id;
@@ -52,7 +52,7 @@ WHERE id = :id;
 -- name: platform_bindings_all
 SELECT {binding_columns}
 FROM bindings
-WHERE {of_tenant_and_app}
+WHERE {tenant_app_filter}
 ORDER BY id;
 
 -- name: platform_binding_update!

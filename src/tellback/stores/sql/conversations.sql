@@ -63,7 +63,7 @@ SET
     turns = :turns,
     turn_id = :turn_id,
     running_turn = :running_turn,
-    running_owner = :running_owner,
+    running_claim_id = :running_claim_id,
     running_until = :running_until,
     updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
@@ -77,10 +77,10 @@ RETURNING {conversation_columns};
 
 -- name: turn_release!
 UPDATE conversations
-SET running_turn = NULL, running_owner = NULL, running_until = NULL
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_owner = :owner;
+SET running_turn = NULL, running_claim_id = NULL, running_until = NULL
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_claim_id = :claim_id;
 
 -- name: turn_extend!
 UPDATE conversations
 SET running_until = :until
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_owner = :owner;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_claim_id = :claim_id;

@@ -49,7 +49,7 @@ ON CONFLICT DO NOTHING;
 DELETE FROM entity_names
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND entity_id = :entity_id;
 
--- name: entity_seen!
+-- name: entity_update_stats!
 -- One more atom, or one less, is about it; a moment that is not to count is given as NULL.
 UPDATE entities
 SET
@@ -65,14 +65,14 @@ UPDATE entities
 SET aliases = :aliases, version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
--- name: entity_merge_in!
+-- name: entity_absorb_alias!
 UPDATE entities
 SET
     aliases = :aliases, atom_count = :atom_count, first_seen_at = :first_seen_at, last_seen_at = :last_seen_at,
     version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
--- name: entity_merge_away!
+-- name: entity_mark_merged!
 UPDATE entities
 SET status = 'MERGED', merged_into = :merged_into, atom_count = 0, version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;

@@ -1,4 +1,4 @@
--- All of a user's rows, children before parents. Conversations and spaces are taken first (`erase_conversations_take`),
+-- All of a user's rows, children before parents. Conversations and spaces are taken first (`erase_conversations_lock`),
 -- so that nothing is added to them any more.
 
 -- name: erase_atom_vectors
@@ -11,8 +11,8 @@ DELETE FROM atom_entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
 RETURNING 1;
 
--- name: erase_atom_closings
-DELETE FROM atom_closings
+-- name: erase_atom_validity_ends
+DELETE FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
 RETURNING 1;
 
@@ -74,7 +74,7 @@ LIMIT 1;
 
 -- name: platform_binding_erase!
 UPDATE bindings
-SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids, about_user = :about_user
+SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids, single_user_id = :single_user_id
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_events_of_erasure

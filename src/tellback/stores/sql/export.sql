@@ -37,9 +37,9 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
 ORDER BY seq
 LIMIT CAST(:limit AS BIGINT);
 
--- name: export_closings
+-- name: export_validity_ends
 SELECT seq, by_seq, known_at, valid_to
-FROM atom_closings
+FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND seq >= :first AND seq <= :last
 ORDER BY seq, by_seq;

@@ -45,7 +45,7 @@ LIMIT 1;
 -- name: job_end^
 -- A run whose lease was lost ends nothing.
 UPDATE jobs
-SET status = :status, due_at = :due_at, attempts = attempts - :uncounted, owner = NULL, lease_until = NULL,
+SET status = :status, due_at = :due_at, attempts = attempts - :uncounted, instance_id = NULL, lease_until = NULL,
     updated_at = :now, finished_at = :finished_at, error = :error, raw_output = :raw_output, result = :result
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'running'
     AND runs = :run
@@ -53,7 +53,7 @@ RETURNING {job_columns};
 
 -- name: job_requeue^
 UPDATE jobs
-SET status = 'queued', attempts = 0, due_at = :due_at, owner = NULL, lease_until = NULL, updated_at = :now,
+SET status = 'queued', attempts = 0, due_at = :due_at, instance_id = NULL, lease_until = NULL, updated_at = :now,
     finished_at = NULL, error = NULL, raw_output = NULL, result = NULL
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
     AND status NOT IN ('queued', 'running')
@@ -61,7 +61,7 @@ RETURNING {job_columns};
 
 -- name: job_cancel^
 UPDATE jobs
-SET status = 'cancelled', owner = NULL, lease_until = NULL, updated_at = :now, finished_at = :now
+SET status = 'cancelled', instance_id = NULL, lease_until = NULL, updated_at = :now, finished_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
     AND status IN ('queued', 'running')
 RETURNING {job_columns};
@@ -108,7 +108,7 @@ WHERE id = :id;
 -- name: platform_job_list
 SELECT {job_columns}
 FROM jobs
-WHERE {of_tenant_and_app}
+WHERE {tenant_app_filter}
     AND (CAST(:status AS TEXT) IS NULL OR status = :status)
     AND (CAST(:conversation_id AS TEXT) IS NULL OR conversation_id = :conversation_id)
     AND (CAST(:before AS TEXT) IS NULL OR id < :before)
@@ -117,7 +117,7 @@ LIMIT CAST(:limit AS BIGINT);
 
 -- name: platform_job_claim^
 UPDATE jobs
-SET status = 'running', attempts = attempts + 1, runs = runs + 1, owner = :owner, lease_until = :until, updated_at = :now
+SET status = 'running', attempts = attempts + 1, runs = runs + 1, instance_id = :instance_id, lease_until = :until, updated_at = :now
 WHERE id = :id
 RETURNING {job_columns};
 
@@ -129,14 +129,14 @@ RETURNING id;
 
 -- name: platform_job_owners
 -- Both statuses are named where one is meant: so SQLite knows that the small index of what is not over will do.
-SELECT DISTINCT owner
+SELECT DISTINCT instance_id
 FROM jobs
-WHERE status IN ('queued', 'running') AND status = 'running' AND owner IS NOT NULL;
+WHERE status IN ('queued', 'running') AND status = 'running' AND instance_id IS NOT NULL;
 
 -- name: platform_job_release
 UPDATE jobs
-SET status = 'queued', owner = NULL, lease_until = NULL, updated_at = :now
-WHERE status IN ('queued', 'running') AND status = 'running' AND owner = :owner
+SET status = 'queued', instance_id = NULL, lease_until = NULL, updated_at = :now
+WHERE status IN ('queued', 'running') AND status = 'running' AND instance_id = :instance_id
 RETURNING {job_columns};
 
 -- name: platform_jobs_waiting^
@@ -146,7 +146,7 @@ SELECT
     FROM (
         SELECT 1
         FROM jobs
-        WHERE status IN ('queued', 'running') AND (status = 'running' OR (due_at <= :at AND {first_of_space}))
+        WHERE status IN ('queued', 'running') AND (status = 'running' OR (due_at <= :at AND {no_earlier_job_in_space}))
         LIMIT CAST(:limit AS BIGINT)
     ) AS due),
     (SELECT MIN(due_at) FROM jobs WHERE status IN ('queued', 'running') AND due_at > :at);
@@ -154,7 +154,7 @@ SELECT
 -- name: platform_usage_list
 SELECT {usage_columns}
 FROM usage
-WHERE {of_tenant_and_app}
+WHERE {tenant_app_filter}
     AND (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
     AND (CAST(:before AS TEXT) IS NULL OR id < :before)
 ORDER BY id DESC
@@ -163,18 +163,18 @@ LIMIT CAST(:limit AS BIGINT);
 -- name: platform_usage_total
 SELECT tenant_id, app_id, user_id, {usage_sums}
 FROM usage
-WHERE {of_tenant_and_app} AND created_at >= :since AND created_at < :until
+WHERE {tenant_app_filter} AND created_at >= :since AND created_at < :until
 GROUP BY tenant_id, app_id, user_id, purpose, model
 ORDER BY MAX(id) DESC;
 
--- name: platform_events_of_closing
+-- name: platform_close_events
 SELECT position, tenant_id, app_id, user_id, subject_id
 FROM events
 WHERE type IN ('conversation.closed', 'conversation.continued') AND position > :after AND position <= :until
 ORDER BY position
 LIMIT CAST(:limit AS BIGINT);
 
--- name: platform_events_of_talking
+-- name: platform_events_for_extraction
 SELECT position, tenant_id, app_id, user_id, subject_id
 FROM events
 WHERE type IN ('conversation.closed', 'conversation.continued', 'message.appended')
@@ -182,10 +182,10 @@ WHERE type IN ('conversation.closed', 'conversation.continued', 'message.appende
 ORDER BY position
 LIMIT CAST(:limit AS BIGINT);
 
--- name: platform_mark_get^
-SELECT value FROM marks WHERE name = :name;
+-- name: platform_state_get^
+SELECT value FROM platform_state WHERE name = :name;
 
--- name: platform_mark_set!
-INSERT INTO marks (name, value)
+-- name: platform_state_set!
+INSERT INTO platform_state (name, value)
 VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;

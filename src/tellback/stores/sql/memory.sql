@@ -139,7 +139,7 @@ WITH RECURSIVE chain AS (
 )
 SELECT seq, id, valid_from, created_at FROM chain ORDER BY seq;
 
--- name: chain_closed_by
+-- name: chain_ended_by
 -- The atom before one in its chain, and whatever else of the chain that one closed.
 SELECT seq, id
 FROM atoms
@@ -147,7 +147,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND status <> 'DELETED'
     AND seq IN (
         SELECT seq
-        FROM atom_closings
+        FROM atom_validity_ends
         WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
             AND by_seq = :by_seq AND seq <> :by_seq
         UNION
@@ -157,50 +157,50 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
             AND id = :before)
 ORDER BY seq;
 
--- name: chain_join_on!
+-- name: atom_set_superseded_by!
 UPDATE atoms
 SET superseded_by = :superseded_by, version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id;
 
--- name: chain_join_back!
+-- name: atom_set_supersedes!
 UPDATE atoms
 SET supersedes = :supersedes, version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id;
 
--- name: closing_insert!
-INSERT INTO atom_closings (tenant_id, app_id, user_id, space_id, seq, by_seq, known_at, valid_to)
+-- name: validity_end_insert!
+INSERT INTO atom_validity_ends (tenant_id, app_id, user_id, space_id, seq, by_seq, known_at, valid_to)
 VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :by_seq, :known_at, :valid_to);
 
--- name: closing_given^
+-- name: validity_end_own^
 SELECT valid_to
-FROM atom_closings
+FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq
     AND by_seq = :seq;
 
--- name: closings_reopen!
-DELETE FROM atom_closings
+-- name: validity_ends_delete_later!
+DELETE FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq
     AND by_seq > :seq;
 
--- name: closings_forget!
-DELETE FROM atom_closings
+-- name: validity_ends_delete_by!
+DELETE FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND by_seq = :by_seq AND seq <> :by_seq;
 
--- name: closings_all
+-- name: validity_ends_all
 SELECT seq, known_at, valid_to
-FROM atom_closings
+FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id;
 
--- name: closings_changed
--- All those of atoms that changed, which are looked up first: a cross join keeps SQLite from beginning with the closings.
+-- name: validity_ends_changed
+-- All those of atoms that changed, which are looked up first: a cross join keeps SQLite from beginning with the validity_ends.
 SELECT seq, known_at, valid_to
 FROM (
     SELECT seq AS of_seq
     FROM atoms
     WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
 ) AS changed
-CROSS JOIN atom_closings
+CROSS JOIN atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = of_seq;
 
 -- name: vectors_changed
@@ -223,7 +223,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
--- name: vectors_forget!
+-- name: vectors_delete_other_embedders!
 DELETE FROM atom_vectors
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND embedder <> :embedder;

@@ -11,7 +11,7 @@ SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
--- name: message_by_key^
+-- name: message_by_idempotency_key^
 SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id

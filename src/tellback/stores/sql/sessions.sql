@@ -35,13 +35,13 @@ SET
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND version = :version - 1
 RETURNING {session_columns};
 
--- name: session_count
+-- name: session_add_message_count
 UPDATE sessions
 SET message_count = message_count + :message_count, last_message_at = :last_message_at, updated_at = :updated_at
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
 RETURNING {session_columns};
 
--- name: session_status
+-- name: session_set_status
 UPDATE sessions
 SET status = :status, completed_at = CAST(:completed_at AS BIGINT), updated_at = :updated_at
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
@@ -60,7 +60,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
 ORDER BY created_at DESC, id DESC
 LIMIT CAST(:limit AS BIGINT);
 
--- name: session_active
+-- name: session_find_active
 SELECT {session_columns}
 FROM sessions
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'active'

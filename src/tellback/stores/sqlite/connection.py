@@ -28,7 +28,7 @@ from tellback.stores.catalogue import (
     newer_schema_error,
 )
 from tellback.stores.engine import EVENT_STATEMENT, Operation, T
-from tellback.stores.operations.user_data import WIPE_MARK
+from tellback.stores.operations.user_data import WIPE_STEP
 from tellback.types.ids import now_micros
 
 _PRIMARY_CODE_MASK = 0xFF  # extended codes say more in the higher bits
@@ -225,11 +225,11 @@ def wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
     mark = _read_mark(connection)
     if mark % 3 == NEEDS_VACUUM:
         _vacuum(connection)
-        mark = _advance_mark(connection, mark)
+        mark = _advance_wipe_step(connection, mark)
     if mark % 3 == NEEDS_CHECKPOINT:
         if not _truncate_wal(connection):
             return False
-        _advance_mark(connection, mark)
+        _advance_wipe_step(connection, mark)
     return True
 
 
@@ -254,13 +254,13 @@ def _truncate_wal(connection: sqlite3.Connection) -> bool:
 
 
 def _read_mark(connection: sqlite3.Connection) -> int:
-    found = connection.execute("SELECT value FROM marks WHERE name = ?", (WIPE_MARK,)).fetchone()
+    found = connection.execute("SELECT value FROM platform_state WHERE name = ?", (WIPE_STEP,)).fetchone()
     return int(found[0]) if found else 0
 
 
-def _advance_mark(connection: sqlite3.Connection, mark: int) -> int:
+def _advance_wipe_step(connection: sqlite3.Connection, mark: int) -> int:
     """The next step is due, unless more was deleted meanwhile: whoever did that begins anew."""
-    connection.execute("UPDATE marks SET value = value + 1 WHERE name = ? AND value = ?", (WIPE_MARK, mark))
+    connection.execute("UPDATE platform_state SET value = value + 1 WHERE name = ? AND value = ?", (WIPE_STEP, mark))
     return mark + 1
 
 

@@ -41,15 +41,15 @@ WIPE_SECONDS = 0.1
 """How long to wait between two attempts to empty the log."""
 
 
-def new_owner() -> str:
+def new_instance_id() -> str:
     """A name for this process and this opening of the store."""
     return "|".join((*_host_and_namespace(), str(os.getpid()), _process_start(os.getpid()) or "", secrets.token_hex(4)))
 
 
-def is_owner_alive(owner: str) -> bool | None:
-    """False when the owner's process is certainly gone, None when that cannot be told from here."""
+def is_instance_alive(instance_id: str) -> bool | None:
+    """False when the instance's process is certainly gone, None when that cannot be told from here."""
     try:
-        host, namespace, pid, started, _ = owner.split("|")
+        host, namespace, pid, started, _ = instance_id.split("|")
     except ValueError:
         return None
     if (host, namespace) != _host_and_namespace() or os.name != "posix":
@@ -133,7 +133,7 @@ class SqliteEngine:
     search: Literal["none", "words", "meaning"] = "none"
 
     def __init__(self, options: SqliteOptions) -> None:
-        self.owner = ""
+        self.instance_id = ""
         self._pid = 0
         self._options = options
         self._nowait_options = replace(options, busy_timeout=0.0)
@@ -159,8 +159,8 @@ class SqliteEngine:
                 raise ConfigurationError(
                     f"Tellback needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}."
                 )
-            # Here, not when it was made: a process that was forked in between is another owner.
-            self.owner, self._pid = new_owner(), os.getpid()
+            # Here, not when it was made: a process that was forked in between is another instance.
+            self.instance_id, self._pid = new_instance_id(), os.getpid()
             self._statements = statements("sqlite")
             connection = await asyncio.to_thread(self._prepare)
             self._notifier = ChangeNotifier()
@@ -230,11 +230,11 @@ class SqliteEngine:
         finally:
             await notifications.aclose()
 
-    async def announce_owner(self) -> None:
+    async def announce_instance(self) -> None:
         """The process table does."""
 
-    async def is_alive(self, owner: str) -> bool | None:
-        return is_owner_alive(owner)
+    async def is_instance_alive(self, instance_id: str) -> bool | None:
+        return is_instance_alive(instance_id)
 
     def _prepare(self) -> sqlite3.Connection:
         try:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import pytest
 
-from tellback.jobs import Jobs, Postponed, Worker, WorkerOptions, open_worker
+from tellback.jobs import Jobs, PostponeJob, Worker, WorkerOptions, open_worker
 from tellback.stores import AtomDraft, AtomFilter, JobEnd, Reconciliation, Store, open_store
 from tellback.testing.stores.factories import MAYA, append_message, make_conversation, make_space
 from tellback.types.ids import new_id, utc_now
@@ -65,7 +65,7 @@ class ScriptedJobHandler:
         if behaviour == "slow":
             await asyncio.sleep(metadata["seconds"])
         if behaviour == "postponed" and self.started.count(job.id) < 3:
-            raise Postponed(0.05)
+            raise PostponeJob(0.05)
         if behaviour == "held" and self._holds:
             self._report(holding=job.id)
             self.holding.set()

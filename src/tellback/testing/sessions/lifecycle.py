@@ -37,7 +37,7 @@ class SaveContract:
         saved = await adapter.save(made, said)
         assert saved == replace(made, message_count=2, last_message_at=said[-1].created_at)
         assert await adapter.session_repository.get("web-42") == saved
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["To Rome", "When?"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["To Rome", "When?"]
 
     async def test_a_turn_goes_on_from_the_one_before(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository
@@ -61,7 +61,7 @@ class SaveContract:
             last_message_at=last.created_at,
         )
         assert await sessions.get("web-42") == saved
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "note", "two"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one", "note", "two"]
 
     async def test_whose_a_session_is_can_be_said_later(self, adapter: PersistenceAdapter) -> None:
         await adapter.save(make_session(version=1, agent_name=None), [])
@@ -81,7 +81,7 @@ class SaveContract:
         with pytest.raises(SessionConflictError):
             await adapter.save(make_session(version=version), [make_message("lost")])
         assert await adapter.session_repository.get("web-42") == saved
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["one"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one"]
 
     @pytest.mark.parametrize("version", [0, 2])
     async def test_a_later_turn_of_an_unknown_session_is_refused(
@@ -90,7 +90,7 @@ class SaveContract:
         with pytest.raises(SessionConflictError):
             await adapter.save(make_session(version=version), [make_message("lost")])
         assert await adapter.session_repository.get("web-42") is None
-        assert await adapter.message_repository.of_session("web-42") == []
+        assert await adapter.message_repository.list_by_session("web-42") == []
 
     async def test_messages_of_another_session_are_refused(self, adapter: PersistenceAdapter) -> None:
         with pytest.raises(InvalidArgumentError):
@@ -112,7 +112,7 @@ class SaveContract:
         assert [type(each) for each in ended].count(SessionConflictError) == 7
         (winner,) = [each for each in ended if isinstance(each, SessionData)]
         assert await adapter.session_repository.get("web-42") == winner
-        found = contents(await adapter.message_repository.of_session("web-42"))
+        found = contents(await adapter.message_repository.list_by_session("web-42"))
         assert found[earlier_turns:] == [f"{winner.collected_data['turn']}.{k}" for k in range(3)]
         assert winner.message_count == earlier_turns + 3
 
@@ -142,7 +142,7 @@ class SaveContract:
         stored = await adapter.session_repository.get("web-42")
         assert stored is not None
         assert (stored.version, stored.message_count) == (10, 25)
-        found = contents(await adapter.message_repository.of_session("web-42"))
+        found = contents(await adapter.message_repository.list_by_session("web-42"))
         notes = [f"note {n}" for n in range(5)]
         assert [each for each in found if each in notes] == notes
         said = [each for each in found if each not in notes]
@@ -158,8 +158,8 @@ class SaveContract:
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         assert await second.session_repository.get("web-42") == saved
         assert await second.session_repository.find_active("maya") == saved
-        assert await second.session_repository.of_user("maya") == [saved]
-        assert contents(await second.message_repository.of_session("web-42")) == ["Hi"]
+        assert await second.session_repository.list_by_user("maya") == [saved]
+        assert contents(await second.message_repository.list_by_session("web-42")) == ["Hi"]
         await second.session_repository.update_status("web-42", "completed", at=later(2), completed_at=later(2))
         assert await adapter.session_repository.find_active("maya") is None
 
@@ -173,13 +173,13 @@ class PrefixContract:
         await two.initialize()
         await one.save(make_session(version=1), [make_message("in one")])
         assert await two.session_repository.get("web-42") is None
-        assert await two.message_repository.of_session("web-42") == []
-        assert await two.session_repository.of_user("maya") == []
+        assert await two.message_repository.list_by_session("web-42") == []
+        assert await two.session_repository.list_by_user("maya") == []
         assert await two.session_repository.find_active("maya") is None
         assert not await two.session_repository.delete("web-42")
         await two.save(make_session(version=1), [make_message("in two")])
-        assert contents(await one.message_repository.of_session("web-42")) == ["in one"]
-        assert contents(await two.message_repository.of_session("web-42")) == ["in two"]
+        assert contents(await one.message_repository.list_by_session("web-42")) == ["in one"]
+        assert contents(await two.message_repository.list_by_session("web-42")) == ["in two"]
         assert await two.session_repository.delete("web-42")
         assert await one.session_repository.get("web-42") is not None
         await one.disconnect()
@@ -204,9 +204,9 @@ class ExpiryContract:
         await expiring.initialize()
         await expiring.save(make_session(version=1), [make_message("Hi")])
         assert await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None) is None
-        assert await expiring.session_repository.of_user("maya") == []
+        assert await expiring.session_repository.list_by_user("maya") == []
         assert await expiring.session_repository.find_active("maya") is None
-        assert contents(await expiring.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await expiring.message_repository.list_by_session("web-42")) == ["Hi"]
         with pytest.raises(SessionConflictError):
             await expiring.save(make_session(version=2), [])
         await expiring.disconnect()
@@ -221,7 +221,7 @@ class ExpiryContract:
         assert await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None) is None
         saved = await expiring.save(make_session(version=1, user_id="ben"), [make_message("new")])
         assert (saved.message_count, saved.user_id) == (1, "ben")
-        assert contents(await expiring.message_repository.of_session("web-42")) == ["old", "new"]
+        assert contents(await expiring.message_repository.list_by_session("web-42")) == ["old", "new"]
         await expiring.disconnect()
 
     @pytest.mark.parametrize("change", ["save", "add", "update_status"])
@@ -262,12 +262,12 @@ class ExpiryContract:
         await expiring.save(make_session(version=1), [make_message("one"), make_message("two")])
         added = await expiring.message_repository.add([make_message("three")], at=make_session().created_at)
         last = added[-1].position
-        await eventually(lambda: expiring.message_repository.of_session("web-42"), lambda found: not found)
+        await eventually(lambda: expiring.message_repository.list_by_session("web-42"), lambda found: not found)
         await expiring.purge_expired()
         mine = lasting if self.shares else expiring
         await mine.save(make_session(version=2), [make_message("four")])
         if self.shares:
-            found = await mine.message_repository.of_session("web-42", after=last)
+            found = await mine.message_repository.list_by_session("web-42", after=last)
             assert contents(found) == ["four"]
         else:
             added = await expiring.message_repository.add([make_message("five")], at=make_session().created_at)
@@ -284,7 +284,10 @@ class ExpiryContract:
         expiring = make_expiring_adapter(message_ttl=1.0)
         await expiring.initialize()
         await expiring.save(make_session(version=1), [make_message("brief")])
-        assert await eventually(lambda: expiring.message_repository.of_session("web-42"), lambda found: not found) == []
+        assert (
+            await eventually(lambda: expiring.message_repository.list_by_session("web-42"), lambda found: not found)
+            == []
+        )
         found = await expiring.session_repository.get("web-42")
         assert found is not None
         assert found.message_count == 1
@@ -302,11 +305,11 @@ class ExpiryContract:
         await expiring.save(make_session("gone", version=1), [make_message("Hi", "gone")])
         await lasting.save(make_session("kept", version=1), [make_message("Hi", "kept")])
         await eventually(lambda: expiring.session_repository.get("gone"), lambda found: found is None)
-        await eventually(lambda: expiring.message_repository.of_session("gone"), lambda found: not found)
+        await eventually(lambda: expiring.message_repository.list_by_session("gone"), lambda found: not found)
         assert await expiring.purge_expired() <= 2  # a database may have done it
         assert await expiring.purge_expired() == 0
         assert await lasting.session_repository.get("kept") is not None
-        assert contents(await lasting.message_repository.of_session("kept")) == ["Hi"]
+        assert contents(await lasting.message_repository.list_by_session("kept")) == ["Hi"]
         await expiring.disconnect()
         await lasting.disconnect()
 
@@ -319,7 +322,7 @@ class ConnectionContract:
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message("Hi")])
         await adapter.initialize()
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         await adapter.disconnect()
         await adapter.disconnect()
         await adapter.initialize()
@@ -365,14 +368,14 @@ class RestartContract:
         await asyncio.to_thread(server.kill)
         for call in (
             lambda: adapter.session_repository.get("web-42"),
-            lambda: adapter.message_repository.of_session("web-42"),
+            lambda: adapter.message_repository.list_by_session("web-42"),
             lambda: adapter.save(make_session(version=2), [make_message("lost")]),
         ):
             with pytest.raises(StoreUnavailableError):
                 await call()
         await asyncio.to_thread(server.start)
         assert await adapter.session_repository.get("web-42") == saved
-        assert contents(await adapter.message_repository.of_session("web-42")) == ["before"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == ["before"]
         after = await adapter.save(make_session(version=2), [make_message("after")])
         assert after.message_count == 2
 
@@ -407,7 +410,7 @@ class RestartContract:
             assert found is not None
             # The turn that was on its way may have been stored.
             assert found.version in (acknowledged[id], acknowledged[id] + 1)
-            said = contents(await adapter.message_repository.of_session(id))
+            said = contents(await adapter.message_repository.list_by_session(id))
             assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(2)]
             assert found.message_count == len(said)
             await adapter.save(make_session(id, version=found.version + 1), [make_message("on", id)])

@@ -103,7 +103,7 @@ class SessionRepositoryContract:
             status="abandoned",
             current_route="route_book_a_flight",
             current_state="state_ask_when",
-            collected_data={"extracted": {"to": AWKWARD_TEXT, "when": "2026-12-01", "people": 2}, "left": {}},
+            collected_data={"extracted": {"to": AWKWARD_TEXT, "when": "2026-12-01", "people": 2}, "paused_routes": {}},
             completed_at=later(5),
             updated_at=later(5.000001),
         )
@@ -142,8 +142,8 @@ class SessionRepositoryContract:
         found = await adapter.session_repository.get(id)
         assert found is not None
         assert found.id == id
-        assert [each.id for each in await adapter.session_repository.of_user(id)] == [id]
-        assert contents(await adapter.message_repository.of_session(id)) == ["Hi"]
+        assert [each.id for each in await adapter.session_repository.list_by_user(id)] == [id]
+        assert contents(await adapter.message_repository.list_by_session(id)) == ["Hi"]
         assert await adapter.session_repository.get(id + "x" if len(id) < 200 else id[1:]) is None
         assert await adapter.session_repository.delete(id)
         assert await adapter.session_repository.get(id) is None
@@ -155,10 +155,10 @@ class SessionRepositoryContract:
         for call in (
             lambda: sessions.get(id),
             lambda: sessions.find_active(id),
-            lambda: sessions.of_user(id),
+            lambda: sessions.list_by_user(id),
             lambda: sessions.update_status(id, "completed", at=NOON, completed_at=NOON),
             lambda: sessions.delete(id),
-            lambda: messages.of_session(id),
+            lambda: messages.list_by_session(id),
             lambda: messages.add([make_message("Hi", id)], at=NOON),
             lambda: sessions.create(make_session(id)),
             lambda: adapter.save(make_session(id, version=1), []),
@@ -215,7 +215,7 @@ class SessionRepositoryContract:
         sessions = adapter.session_repository
         assert await sessions.get("web-43") is None
         assert await sessions.find_active("maya") is None
-        assert await sessions.of_user("maya") == []
+        assert await sessions.list_by_user("maya") == []
         assert await sessions.update_status("web-43", "completed", at=NOON, completed_at=NOON) is None
         assert not await sessions.delete("web-43")
 
@@ -242,11 +242,11 @@ class SessionRepositoryContract:
             await adapter.session_repository.create(make_session(f"web-{n}", created_at=later(n // 2 / 1e6)))
         await adapter.session_repository.create(make_session("other", user_id="ben"))
         wanted = [f"web-{n}" for n in reversed(range(7))]
-        found = await adapter.session_repository.of_user("maya")
+        found = await adapter.session_repository.list_by_user("maya")
         assert [each.id for each in found] == wanted
         pages = []
         last = None
-        while page := await adapter.session_repository.of_user("maya", limit=2, before=last):
+        while page := await adapter.session_repository.list_by_user("maya", limit=2, before=last):
             pages.append([each.id for each in page])
             last = page[-1]
         assert pages == [wanted[:2], wanted[2:4], wanted[4:6], wanted[6:]]
@@ -287,11 +287,11 @@ class SessionRepositoryContract:
             await adapter.message_repository.add([make_message("Hi", id)], at=NOON)
         assert await adapter.session_repository.delete("web-42")
         assert await adapter.session_repository.get("web-42") is None
-        assert await adapter.message_repository.of_session("web-42") == []
-        assert [each.id for each in await adapter.session_repository.of_user("maya")] == ["web-43"]
-        assert contents(await adapter.message_repository.of_session("web-43")) == ["Hi"]
+        assert await adapter.message_repository.list_by_session("web-42") == []
+        assert [each.id for each in await adapter.session_repository.list_by_user("maya")] == ["web-43"]
+        assert contents(await adapter.message_repository.list_by_session("web-43")) == ["Hi"]
         await adapter.session_repository.create(make_session())
-        assert await adapter.message_repository.of_session("web-42") == []
+        assert await adapter.message_repository.list_by_session("web-42") == []
 
 
 class MessageRepositoryContract:
@@ -309,7 +309,7 @@ class MessageRepositoryContract:
         )
         (added,) = await adapter.message_repository.add([made], at=later(9))
         assert added == replace(made, position=added.position)
-        assert await adapter.message_repository.of_session("web-42") == [added]
+        assert await adapter.message_repository.list_by_session("web-42") == [added]
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert (found.message_count, found.last_message_at, found.updated_at) == (1, made.created_at, later(9))
@@ -320,7 +320,7 @@ class MessageRepositoryContract:
         for n in range(5):  # dated backwards
             batch = [make_message(f"{n}.{k}", created_at=NOON - timedelta(hours=n)) for k in range(2)]
             await adapter.message_repository.add(batch, at=NOON)
-        found = await adapter.message_repository.of_session("web-42")
+        found = await adapter.message_repository.list_by_session("web-42")
         assert contents(found) == [f"{n}.{k}" for n in range(5) for k in range(2)]
         positions = [each.position for each in found]
         assert positions == sorted(set(positions))
@@ -329,28 +329,28 @@ class MessageRepositoryContract:
         await adapter.session_repository.create(make_session())
         added = await adapter.message_repository.add([make_message(str(n)) for n in range(7)], at=NOON)
         messages = adapter.message_repository
-        assert contents(await messages.of_session("web-42", limit=3)) == ["4", "5", "6"]
-        assert contents(await messages.of_session("web-42", limit=3, before=added[4].position)) == ["1", "2", "3"]
-        assert contents(await messages.of_session("web-42", limit=3, before=added[1].position)) == ["0"]
-        assert contents(await messages.of_session("web-42", limit=3, after=0)) == ["0", "1", "2"]
-        assert contents(await messages.of_session("web-42", limit=9, after=added[4].position)) == ["5", "6"]
-        assert await messages.of_session("web-42", limit=3, before=added[0].position) == []
-        assert await messages.of_session("web-42", after=added[6].position) == []
-        between = await messages.of_session("web-42", limit=2, after=added[1].position, before=added[5].position)
+        assert contents(await messages.list_by_session("web-42", limit=3)) == ["4", "5", "6"]
+        assert contents(await messages.list_by_session("web-42", limit=3, before=added[4].position)) == ["1", "2", "3"]
+        assert contents(await messages.list_by_session("web-42", limit=3, before=added[1].position)) == ["0"]
+        assert contents(await messages.list_by_session("web-42", limit=3, after=0)) == ["0", "1", "2"]
+        assert contents(await messages.list_by_session("web-42", limit=9, after=added[4].position)) == ["5", "6"]
+        assert await messages.list_by_session("web-42", limit=3, before=added[0].position) == []
+        assert await messages.list_by_session("web-42", after=added[6].position) == []
+        between = await messages.list_by_session("web-42", limit=2, after=added[1].position, before=added[5].position)
         assert contents(between) == ["2", "3"]
 
     async def test_a_limit_is_a_number(self, adapter: PersistenceAdapter) -> None:
         limit: Any
         for limit in (0, -1, "5", True, 2.5, {"$gt": 0}):
             with pytest.raises(InvalidArgumentError):
-                await adapter.message_repository.of_session("web-42", limit=limit)
+                await adapter.message_repository.list_by_session("web-42", limit=limit)
             with pytest.raises(InvalidArgumentError):
-                await adapter.session_repository.of_user("maya", limit=limit)
+                await adapter.session_repository.list_by_user("maya", limit=limit)
 
     async def test_nothing_is_added_to_a_session_that_is_not_there(self, adapter: PersistenceAdapter) -> None:
         with pytest.raises(NotFoundError):
             await adapter.message_repository.add([make_message("Hi")], at=NOON)
-        assert await adapter.message_repository.of_session("web-42") == []
+        assert await adapter.message_repository.list_by_session("web-42") == []
         assert await adapter.session_repository.get("web-42") is None
 
     async def test_messages_of_two_sessions_are_not_added_at_once(self, adapter: PersistenceAdapter) -> None:
@@ -358,13 +358,13 @@ class MessageRepositoryContract:
             await adapter.session_repository.create(make_session(id))
         with pytest.raises(InvalidArgumentError):
             await adapter.message_repository.add([make_message("Hi"), make_message("Hi", "web-43")], at=NOON)
-        assert await adapter.message_repository.of_session("web-42") == []
+        assert await adapter.message_repository.list_by_session("web-42") == []
 
     async def test_messages_added_at_once_are_all_there(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         batches = [[make_message(f"{n}.{k}") for k in range(2)] for n in range(12)]
         added = await asyncio.gather(*(adapter.message_repository.add(each, at=NOON) for each in batches))
-        found = await adapter.message_repository.of_session("web-42")
+        found = await adapter.message_repository.list_by_session("web-42")
         assert sorted(contents(found)) == sorted(each.content for batch in batches for each in batch)
         for batch in added:  # as one step: nothing of another lies between
             start = found.index(batch[0])
@@ -380,14 +380,14 @@ class MessageRepositoryContract:
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert found.collected_data == {"notes": text}
-        assert contents(await adapter.message_repository.of_session("web-42")) == [text]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == [text]
 
     async def test_many_messages_are_kept(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         for start in range(0, 2_500, 500):
             await adapter.message_repository.add([make_message(str(start + n)) for n in range(500)], at=NOON)
-        assert contents(await adapter.message_repository.of_session("web-42")) == [str(n) for n in range(2_500)]
-        assert contents(await adapter.message_repository.of_session("web-42", limit=2)) == ["2498", "2499"]
+        assert contents(await adapter.message_repository.list_by_session("web-42")) == [str(n) for n in range(2_500)]
+        assert contents(await adapter.message_repository.list_by_session("web-42", limit=2)) == ["2498", "2499"]
 
 
 def _with_types(value: Any) -> Any:

@@ -154,24 +154,24 @@ async def begin_request(
 async def claim_request(
     store: Store, key: str = "k", fingerprint: str = "f", scope: Scope = MAYA, now: datetime = NOON
 ) -> str:
-    """Claim a key that is free; gives the owner's token."""
+    """Claim a key that is free; gives the claim's token."""
     found = await begin_request(store, key, fingerprint, scope, now)
     assert isinstance(found, IdempotencyClaim)
-    return found.owner
+    return found.claim_token
 
 
 async def make_answered_request(store: Store, scope: Scope, key: str, body: bytes) -> None:
     """A request that was answered."""
-    owner = await claim_request(store, key, scope=scope)
-    assert await store.idempotency.finish(scope, key, owner, StoredResponse(200, "text/plain", body), now=NOON)
+    claim_token = await claim_request(store, key, scope=scope)
+    assert await store.idempotency.finish(scope, key, claim_token, StoredResponse(200, "text/plain", body), now=NOON)
 
 
 class IdempotencyContract:
     """`KeptAnswers`."""
 
     async def test_a_request_that_comes_again_is_given_its_answer(self, store: Store) -> None:
-        owner = await claim_request(store)
-        assert await store.idempotency.finish(MAYA, "k", owner, ANSWER, now=NOON)
+        claim_token = await claim_request(store)
+        assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         for _ in range(2):
             assert await begin_request(store, now=NOON + DAY / 2) == ANSWER
 
@@ -182,12 +182,12 @@ class IdempotencyContract:
         assert await begin_request(store) == answer
 
     async def test_a_key_is_for_one_request(self, store: Store) -> None:
-        owner = await claim_request(store)
+        claim_token = await claim_request(store)
         with pytest.raises(IdempotencyConflictError, match="'k'"):
             await begin_request(store, fingerprint="other")
         with pytest.raises(IdempotencyConflictError):  # nor when the claim has run out: nobody knows what it did
             await begin_request(store, fingerprint="other", now=NOON + 2 * MINUTE)
-        await store.idempotency.finish(MAYA, "k", owner, ANSWER, now=NOON)
+        await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         with pytest.raises(IdempotencyConflictError):
             await begin_request(store, fingerprint="other")
         assert await begin_request(store) == ANSWER
@@ -209,31 +209,31 @@ class IdempotencyContract:
         assert await begin_request(store, now=NOON + MINUTE) == ANSWER
 
     async def test_a_claim_that_ran_out_may_still_be_answered_by_its_owner(self, store: Store) -> None:
-        owner = await claim_request(store)
-        assert await store.idempotency.finish(MAYA, "k", owner, ANSWER, now=NOON + 5 * MINUTE)
+        claim_token = await claim_request(store)
+        assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON + 5 * MINUTE)
         assert await begin_request(store, now=NOON + 5 * MINUTE) == ANSWER
 
     async def test_an_answer_is_given_once(self, store: Store) -> None:
-        owner = await claim_request(store)
-        assert await store.idempotency.finish(MAYA, "k", owner, ANSWER, now=NOON)
-        assert not await store.idempotency.finish(MAYA, "k", owner, StoredResponse(500, "", b"again"), now=NOON)
-        await store.idempotency.abandon(MAYA, "k", owner)
+        claim_token = await claim_request(store)
+        assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
+        assert not await store.idempotency.finish(MAYA, "k", claim_token, StoredResponse(500, "", b"again"), now=NOON)
+        await store.idempotency.abandon(MAYA, "k", claim_token)
         assert await begin_request(store) == ANSWER
 
     async def test_a_key_that_was_given_up_is_free_for_any_request(self, store: Store) -> None:
-        owner = await claim_request(store)
-        await store.idempotency.abandon(MAYA, "k", owner)
-        await store.idempotency.abandon(MAYA, "k", owner)
-        assert not await store.idempotency.finish(MAYA, "k", owner, ANSWER, now=NOON)
+        claim_token = await claim_request(store)
+        await store.idempotency.abandon(MAYA, "k", claim_token)
+        await store.idempotency.abandon(MAYA, "k", claim_token)
+        assert not await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         await claim_request(store, fingerprint="other")
 
     async def test_a_key_of_another_user_is_another_key(self, store: Store) -> None:
-        owner = await claim_request(store)
+        claim_token = await claim_request(store)
         for scope in OTHER_SCOPES:
             await claim_request(store, fingerprint="other", scope=scope)
-            assert not await store.idempotency.finish(scope, "k", owner, ANSWER, now=NOON)
-            await store.idempotency.abandon(scope, "k", owner)
-        assert await store.idempotency.finish(MAYA, "k", owner, ANSWER, now=NOON)
+            assert not await store.idempotency.finish(scope, "k", claim_token, ANSWER, now=NOON)
+            await store.idempotency.abandon(scope, "k", claim_token)
+        assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
 
     async def test_answers_are_kept_for_a_day(self, store: Store) -> None:
         await store.idempotency.finish(MAYA, "k", await claim_request(store), ANSWER, now=NOON)
@@ -250,12 +250,12 @@ class IdempotencyContract:
             await begin_request(store, "young", now=NOON + MINUTE)
 
     async def test_an_answer_to_an_erased_user_is_not_kept(self, store: Store) -> None:
-        owner = await claim_request(store)
+        claim_token = await claim_request(store)
         await claim_request(store, scope=OTHER_SCOPES[0])
         erasure = await store.user_data.erase(MAYA, now=NOON)
-        assert erasure.counts["kept_answers"] == 1
-        assert not await store.idempotency.finish(MAYA, "k", owner, ANSWER, now=NOON)
-        assert (await store.user_data.erase(MAYA, now=NOON)).counts["kept_answers"] == 0
+        assert erasure.counts["idempotent_responses"] == 1
+        assert not await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
+        assert (await store.user_data.erase(MAYA, now=NOON)).counts["idempotent_responses"] == 0
         with pytest.raises(RequestInProgressError):
             await begin_request(store, scope=OTHER_SCOPES[0])
 
@@ -280,15 +280,15 @@ class IdempotencyContract:
             done = 0
             for _ in range(25):
                 try:
-                    owner = await claim_request(opening)
+                    claim_token = await claim_request(opening)
                 except RequestInProgressError:
                     await asyncio.sleep(0)
                     continue
                 assert not at_work
-                at_work.add(owner)
+                at_work.add(claim_token)
                 await asyncio.sleep(0)
-                at_work.remove(owner)
-                await opening.idempotency.abandon(MAYA, "k", owner)
+                at_work.remove(claim_token)
+                await opening.idempotency.abandon(MAYA, "k", claim_token)
                 done += 1
             return done
 
@@ -373,13 +373,13 @@ class UserDataContract:
         rome, lisbon = found["atoms"][0], found["atoms"][3]
         assert (rome["superseded_by"], rome["embedders"], rome["origin"]) == (lisbon["id"], ["e"], "talk/1")
         assert rome["category"] == {"name": FACT.name, "kind": FACT.kind.value}
-        assert [closing["valid_to"] for closing in rome["closings"]] == [rome["valid_to"]]
+        assert [closing["valid_to"] for closing in rome["validity_ends"]] == [rome["valid_to"]]
         assert [entity["status"] for entity in found["entities"]] == ["ACTIVE", "MERGED"]
         assert [binding["created_by"] for binding in found["bindings"]] == ["maya"]
         assert [len(found[name]) for name in ("conversations", "sessions", "jobs", "usage")] == [1, 1, 1, 1]
         [key] = found["api_keys"]
         assert (key["role"], key["user_id"], "digest" in key) == ("user", "maya", False)
-        first, second = found["kept_answers"]
+        first, second = found["idempotent_responses"]
         assert (first["key"], first["status"], first["body"]) == ("key-1", 200, '{"said": "Hi"}')
         assert (second["key"], second["body_base64"]) == ("key-2", "/wA=")
         events = [event for event in await read_all_events(store) if event.scope == MAYA]
@@ -418,7 +418,7 @@ class UserDataContract:
         assert {name: erasure.counts[name] for name in COLLECTIONS} == {
             name: len(before[0][name]) for name in COLLECTIONS
         }
-        counted = {"atom_vectors": 1, "atom_entities": 1, "atom_closings": 1, "entity_names": 2}
+        counted = {"atom_vectors": 1, "atom_entities": 1, "atom_validity_ends": 1, "entity_names": 2}
         assert {name: erasure.counts[name] for name in counted} == counted
         assert len(erasure.job_ids) == 1
         assert await store.jobs.get(None, erasure.job_ids[0]) is None

@@ -371,7 +371,7 @@ class DispatchContract:
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         assert job_windows(await dispatch_all(store)) == [(1, 1)]
         late = [TurnDraft(claim.turn_id, [make_draft("Hello!", "assistant")])]
-        await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_owner="me")
+        await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_claim_id="me")
         assert job_windows(await dispatch_all(store)) == [(2, 2)]
         types = [event.type for event in await read_all_events(store) if event.subject_id == conversation.id]
         assert types.count("conversation.continued") == 1

@@ -143,7 +143,7 @@ class ConversationContract:
         running = await make_conversation(store, created_at=old, updated_at=old)
         fresh = await make_conversation(store)
         started = await store.conversations.begin_turn(
-            MAYA, running.id, make_claim(store.owner), None, tail_limit=5, now=old
+            MAYA, running.id, make_claim(store.instance_id), None, tail_limit=5, now=old
         )
         assert isinstance(started, TurnStarted)
         idle = {"idle_since": now - timedelta(hours=1), "now": now}
@@ -169,9 +169,11 @@ class ConversationContract:
                 log.append(other, conversation.id, make_turn(make_draft()), now=utc_now()),
                 log.append(other, conversation.id, make_turn(make_draft(idempotency_key="k")), now=utc_now()),
                 log.begin_turn(
-                    other, conversation.id, make_claim(store.owner), make_draft(), tail_limit=5, now=utc_now()
+                    other, conversation.id, make_claim(store.instance_id), make_draft(), tail_limit=5, now=utc_now()
                 ),
-                log.begin_turn(other, conversation.id, make_claim(store.owner), None, tail_limit=5, now=utc_now()),
+                log.begin_turn(
+                    other, conversation.id, make_claim(store.instance_id), None, tail_limit=5, now=utc_now()
+                ),
             )
             for attempt in attempts:
                 with pytest.raises(NotFoundError):
@@ -481,7 +483,7 @@ class TurnContract:
         claim = make_claim("me")
         await store.conversations.begin_turn(MAYA, conversation.id, claim, make_draft(), tail_limit=5, now=utc_now())
         answer = [TurnDraft(claim.turn_id, [make_draft("Hello!", "assistant")])]
-        appended = await store.conversations.append(MAYA, conversation.id, answer, now=utc_now(), release_owner="me")
+        appended = await store.conversations.append(MAYA, conversation.id, answer, now=utc_now(), release_claim_id="me")
         assert (appended.messages[0].turn_id, appended.turns) == (claim.turn_id, 1)
         next_turn = await store.conversations.begin_turn(
             MAYA, conversation.id, make_claim("you"), make_draft(), tail_limit=9, now=utc_now()
@@ -525,7 +527,7 @@ class TurnContract:
         )
         assert isinstance(started, TurnStarted)
         late = [TurnDraft(started.turn_id, [make_draft("Paid.", "assistant")])]
-        appended = await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_owner="me")
+        appended = await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_claim_id="me")
         assert [message.seq for message in appended.messages] == [2]
         with pytest.raises(ConversationClosedError):
             await store.conversations.append(MAYA, conversation.id, late, now=utc_now())
@@ -542,16 +544,16 @@ class TurnContract:
         ):
             with pytest.raises(ConversationClosedError):
                 await store.conversations.append(MAYA, conversation.id, outsider, now=utc_now())
-        await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_owner="me")
+        await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_claim_id="me")
         with pytest.raises(ConversationClosedError):
             await store.conversations.append(MAYA, conversation.id, late, now=utc_now())
         assert [m.text for m in await store.conversations.messages(MAYA, conversation.id)] == ["Hello", "Hello!"]
 
     async def test_an_owner_is_known_to_be_alive(self, store: Store, second: Store) -> None:
-        assert store.owner != second.owner
+        assert store.instance_id != second.instance_id
         conversation = await make_conversation(store)
         await store.conversations.begin_turn(
-            MAYA, conversation.id, make_claim(store.owner), None, tail_limit=5, now=utc_now()
+            MAYA, conversation.id, make_claim(store.instance_id), None, tail_limit=5, now=utc_now()
         )
-        assert await second.is_alive(store.owner) is not False
-        assert await second.is_alive("nobody we know") is None
+        assert await second.is_instance_alive(store.instance_id) is not False
+        assert await second.is_instance_alive("nobody we know") is None

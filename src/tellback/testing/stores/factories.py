@@ -52,9 +52,9 @@ async def append_message(store: Store, id: str, text: str, scope: Scope = MAYA) 
     return appended.messages[0].seq
 
 
-def make_claim(owner: str, seconds: float = 30, evict: str | None = None) -> TurnClaim:
+def make_claim(claim_id: str, seconds: float = 30, evict: str | None = None) -> TurnClaim:
     """A wish to run a turn, of a claim that holds so long."""
-    return TurnClaim(new_id("turn"), owner, time.time(), time.time() + seconds, evict)
+    return TurnClaim(new_id("turn"), claim_id, time.time(), time.time() + seconds, evict)
 
 
 def make_exchange() -> list[MessageDraft]:
@@ -151,11 +151,19 @@ async def plan_jobs(
 
 
 async def claim_job(
-    store: Store, owner: str = "worker", *, after: float = 0, lease: float = 60, most: int = 5, id: str | None = None
+    store: Store,
+    instance_id: str = "worker",
+    *,
+    after: float = 0,
+    lease: float = 60,
+    most: int = 5,
+    id: str | None = None,
 ) -> Job | None:
     """The next job, as a worker whose clock is so many seconds ahead would get it."""
     at = time.time() + after
-    return await store.jobs.claim(owner=owner, at=at, until=at + lease, max_attempts=most, now=utc_now(), id=id)
+    return await store.jobs.claim(
+        instance_id=instance_id, at=at, until=at + lease, max_attempts=most, now=utc_now(), id=id
+    )
 
 
 async def claim_available_job(store: Store, **options: Any) -> Job:

@@ -51,13 +51,13 @@ class JobLogContract:
         running = await claim_available_job(store)
         assert (running.id, running.status, running.attempts) == (job.id, JobStatus.RUNNING, 1)
         assert await claim_job(store) is None
-        assert await store.jobs.owners() == ["worker"]
+        assert await store.jobs.running_instances() == ["worker"]
         done = await store.jobs.finish(JobEnd(job.id, 1, {"added": 2}), now=NOON)
         assert done == await store.jobs.get(MAYA, job.id)
         assert done is not None
         assert (done.status, done.result, done.finished_at) == (JobStatus.DONE, {"added": 2}, NOON)
         assert await claim_job(store, after=3600) is None
-        assert await store.jobs.owners() == []
+        assert await store.jobs.running_instances() == []
         [completion] = [event for event in await read_all_events(store) if event.type == "extraction.completed"]
         assert (completion.subject_id, completion.data["added"], completion.scope) == (job.id, 2, MAYA)
         assert completion.data["conversation_id"] == job.conversation_id
@@ -100,9 +100,9 @@ class JobLogContract:
 
     async def test_a_lease_that_is_over_gives_the_job_to_another_and_the_first_ends_nothing(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        await claim_available_job(store, owner="slow", lease=10)
+        await claim_available_job(store, instance_id="slow", lease=10)
         assert await claim_job(store, after=9) is None
-        taken = await claim_available_job(store, owner="quick", after=11)
+        taken = await claim_available_job(store, instance_id="quick", after=11)
         assert (taken.id, taken.attempts) == (job.id, 2)
         late = JobEnd(job.id, 1, usage=[make_usage(job_id=job.id, conversation_id=job.conversation_id)])
         assert not await store.jobs.extend(job.id, 1, until=time.time() + 99)
@@ -184,12 +184,12 @@ class JobLogContract:
     async def test_what_an_owner_that_is_gone_was_running_is_queued_again(self, store: Store) -> None:
         [mine] = await make_jobs(store)
         [other] = await make_jobs(store, scope=OTHER_SCOPES[0])
-        await claim_available_job(store, owner="gone", id=mine.id)
-        await claim_available_job(store, owner="alive", id=other.id)
-        assert sorted(await store.jobs.owners()) == ["alive", "gone"]
+        await claim_available_job(store, instance_id="gone", id=mine.id)
+        await claim_available_job(store, instance_id="alive", id=other.id)
+        assert sorted(await store.jobs.running_instances()) == ["alive", "gone"]
         [released] = await store.jobs.release("gone", now=NOON)
         assert (released.id, released.status) == (mine.id, JobStatus.QUEUED)
-        assert await store.jobs.owners() == ["alive"]
+        assert await store.jobs.running_instances() == ["alive"]
         assert await store.jobs.release("gone", now=NOON) == []
         assert await store.jobs.finish(JobEnd(mine.id, 1), now=NOON) is None
         assert (await claim_available_job(store)).attempts == 2

@@ -239,7 +239,7 @@ class MemoryContract:
         await memories.save_vectors(MAYA, space.id, "e", [(2, HALF_VECTOR)], now=utc_now())
         more = await memories.changes(MAYA, space.id, after=read.version, embedder="e")
         assert [row[0] for row in more.atoms] == [first.id, third.id]
-        assert [seq for seq, _, _ in more.closings] == [1]
+        assert [seq for seq, _, _ in more.validity_ends] == [1]
         assert [vector[0] for vector in more.vectors] == [2]
         assert [entity.atom_count for entity in more.entities] == [1]
         await memories.set_status(MAYA, second.id, AtomStatus.DELETED, now=utc_now())
@@ -410,7 +410,7 @@ class AtomHistoryContract:
             draft = make_atom(str(n), valid_from=NOON + (99 - n) * DAY)
             atom = await store.memories.supersede(MAYA, atom.id, draft, now=NOON + n * DAY)
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
-        assert len(changes.closings) == 39
+        assert len(changes.validity_ends) == 39
         for valid_at in (NOON, NOON + 59 * DAY, NOON + 99 * DAY):
             atoms = await store.memories.atoms(MAYA, space.id, AtomFilter(AtomStatus.ACTIVE, valid_at))
             assert [atom.text for atom in atoms] == ["39"], valid_at
@@ -433,7 +433,7 @@ class AtomHistoryContract:
         assert await valid_texts(store, space, NOON + 20 * DAY) == []
         more = await memories.changes(MAYA, space.id, after=read.version, embedder="")
         assert [row[0] for row in more.atoms] == [rome.id, paris.id]
-        assert list(map(tuple, more.closings)) == list(map(tuple, read.closings))
+        assert list(map(tuple, more.validity_ends)) == list(map(tuple, read.validity_ends))
         oslo = await memories.supersede(MAYA, rome.id, make_atom("Oslo", valid_from=NOON + 7 * DAY), now=NOON + 3 * DAY)
         assert await valid_texts(store, space, NOON + 8 * DAY) == ["Oslo"]
         await memories.set_status(MAYA, rome.id, AtomStatus.DELETED, now=NOON + 4 * DAY)

@@ -283,7 +283,7 @@ class ReconcileContract:
 
     async def _read_all(self, store: Store, space: MemorySpace) -> object:
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
-        return changes.version, [atom_from_row(row) for row in changes.atoms], len(changes.closings)
+        return changes.version, [atom_from_row(row) for row in changes.atoms], len(changes.validity_ends)
 
     async def _check_all_reads(self, store: Store, space: MemorySpace, id: str) -> None:
         """Every way of reading an atom gives where it was said again."""

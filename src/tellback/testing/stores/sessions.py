@@ -56,7 +56,7 @@ class AgentSessionContract:
         saved = await store.sessions.save(MAYA, make_session(version=1), messages, make_conversation_to_open())
         assert (saved.version, saved.message_count, saved.last_message_at) == (1, 2, NOON)
         assert await store.sessions.get(MAYA, "web-42") == saved
-        assert await store.sessions.owner("acme", "support", "web-42") == MAYA
+        assert await store.sessions.find_scope("acme", "support", "web-42") == MAYA
         conversation = await store.conversations.find_in_session(MAYA, "wanda", "web-42")
         assert conversation is not None
         assert (conversation.turns, conversation.last_seq) == (1, 2)
@@ -164,7 +164,7 @@ class AgentSessionContract:
     async def test_a_running_turn_is_not_disturbed(self, store: Store) -> None:
         conversation = await make_conversation(store, session_id="web-42")
         await store.sessions.create(MAYA, make_session())
-        claim = make_claim(store.owner + "/1")
+        claim = make_claim(store.instance_id + "/1")
         await store.conversations.begin_turn(
             MAYA, conversation.id, claim, make_draft("Hi"), tail_limit=9, now=utc_now()
         )
@@ -176,8 +176,8 @@ class AgentSessionContract:
             conversation.id,
             make_turn(make_draft("Hello", "assistant")),
             now=utc_now(),
-            release_owner=claim.owner,
-            required_owner=claim.owner,
+            release_claim_id=claim.claim_id,
+            required_claim_id=claim.claim_id,
             session=SessionTurn(make_session(version=1), (make_message("Hello", "agent"),)),
         )
         assert await session_texts(store) == ["Hi", "a note", "Hello"]
@@ -191,8 +191,8 @@ class AgentSessionContract:
             await store.sessions.save(
                 OTHER_SCOPES[0], make_session(scope=OTHER_SCOPES[0], version=1), [], make_conversation_to_open()
             )
-        assert await store.sessions.owner("globex", "support", "web-42") == OTHER_SCOPES[2]
-        assert await store.sessions.owner("globex", "sales", "web-42") is None
+        assert await store.sessions.find_scope("globex", "support", "web-42") == OTHER_SCOPES[2]
+        assert await store.sessions.find_scope("globex", "sales", "web-42") is None
 
     async def test_another_users_session_is_not_there(self, store: Store) -> None:
         await store.sessions.save(MAYA, make_session(version=1), [make_message("secret")], make_conversation_to_open())

@@ -23,25 +23,25 @@ from tellback.agent.definitions.canned_responses import (
 from tellback.errors import FlowError
 
 
-def filled(text: str, data: dict[str, Any] | None = None, context: Any = None) -> str | MissingValues:
+def fill_template(text: str, data: dict[str, Any] | None = None, context: Any = None) -> str | MissingValues:
     (response,) = parse_canned_responses([text], "agent 'Wanda'")
     return fill_canned_response(response, data or {}, context)
 
 
 def test_texts_mappings_and_responses_are_taken() -> None:
-    own = CannedResponse("Bye!", id="bye", condition="the user leaves")
-    assert parse_canned_responses(["Hi", {"text": "Yes", "id": "yes"}, own], "agent") == (
+    bye_response = CannedResponse("Bye!", id="bye", condition="the user leaves")
+    assert parse_canned_responses(["Hi", {"text": "Yes", "id": "yes"}, bye_response], "agent") == (
         CannedResponse("Hi"),
         CannedResponse("Yes", "yes"),
-        own,
+        bye_response,
     )
     assert parse_canned_responses(None, "agent") == parse_canned_responses([], "agent") == ()
 
 
-@pytest.mark.parametrize("given_one", ["Hi", {"text": "Hi"}, 5])
-def test_responses_are_a_list(given_one: Any) -> None:
+@pytest.mark.parametrize("value", ["Hi", {"text": "Hi"}, 5])
+def test_responses_are_a_list(value: Any) -> None:
     with pytest.raises(FlowError, match="State 'Ask': canned responses are a list"):
-        parse_canned_responses(given_one, "state 'Ask'")
+        parse_canned_responses(value, "state 'Ask'")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_template_that_was_never_checked_is_still_named() -> None:
 def test_names_are_filled_from_the_data_then_the_context() -> None:
     text = "{{name}} flies to {{destination}} on {{ departure }}."
     data = {"destination": "Rome", "departure": date(2026, 12, 1), "name": None}
-    assert filled(text, data, {"name": "Maya", "destination": "Oslo"}) == "Maya flies to Rome on 2026-12-01."
+    assert fill_template(text, data, {"name": "Maya", "destination": "Oslo"}) == "Maya flies to Rome on 2026-12-01."
 
 
 def test_a_context_may_be_a_dataclass_or_model() -> None:
@@ -94,19 +94,19 @@ def test_a_context_may_be_a_dataclass_or_model() -> None:
     class Model(BaseModel):
         name: str
 
-    assert filled("{{name}}", context=Account("Maya", SecretStr("x"))) == "Maya"
-    assert filled("{{name}}", context=Model(name="Maya")) == "Maya"
-    assert filled("{{key}}", context=Account("Maya", SecretStr("x"))) == MissingValues(("key",))
+    assert fill_template("{{name}}", context=Account("Maya", SecretStr("x"))) == "Maya"
+    assert fill_template("{{name}}", context=Model(name="Maya")) == "Maya"
+    assert fill_template("{{key}}", context=Account("Maya", SecretStr("x"))) == MissingValues(("key",))
 
 
 def test_names_without_a_value_are_told_once_and_in_order() -> None:
-    assert filled("{{b}} {{a.c}} {{b}} {{d}} {{e}}", {"d": None, "e": ""}) == MissingValues(("b", "a.c", "d"))
+    assert fill_template("{{b}} {{a.c}} {{b}} {{d}} {{e}}", {"d": None, "e": ""}) == MissingValues(("b", "a.c", "d"))
 
 
 def test_dotted_names_go_into_values() -> None:
     data = {"user": {"name": "Maya", "langs": ["pt", "en"], "none": None}}
-    assert filled("{{user.name}} {{user.langs.1}}", data) == "Maya en"
-    assert filled("{{user.age}} {{user.name.first}} {{user.langs.2}} {{user.none}}", data) == MissingValues(
+    assert fill_template("{{user.name}} {{user.langs.1}}", data) == "Maya en"
+    assert fill_template("{{user.age}} {{user.name.first}} {{user.langs.2}} {{user.none}}", data) == MissingValues(
         ("user.age", "user.name.first", "user.langs.2", "user.none")
     )
 
@@ -114,18 +114,21 @@ def test_dotted_names_go_into_values() -> None:
 def test_sections_loop_and_may_be_empty() -> None:
     text = "Found:{{#flights}} {{no}} at {{price}} for {{name}};{{/flights}}{{^flights}} nothing{{/flights}}"
     flights = [{"no": "TP1", "price": 90}, {"no": "TP2", "price": Decimal("95.50")}]
-    assert filled(text, {"flights": flights}, {"name": "Maya"}) == "Found: TP1 at 90 for Maya; TP2 at 95.50 for Maya;"
+    assert (
+        fill_template(text, {"flights": flights}, {"name": "Maya"})
+        == "Found: TP1 at 90 for Maya; TP2 at 95.50 for Maya;"
+    )
     empties: list[dict[str, Any]] = [{}, {"flights": []}, {"flights": None}, {"flights": False}]
-    for nothing in empties:
-        assert filled(text, nothing) == "Found: nothing"
-    assert filled("{{#tags}}[{{.}}]{{/tags}}", {"tags": ["a", 1]}) == "[a][1]"
-    assert filled("{{#user.vip}}Welcome!{{/user.vip}}", {"user": {"vip": True}}) == "Welcome!"
+    for empty in empties:
+        assert fill_template(text, empty) == "Found: nothing"
+    assert fill_template("{{#tags}}[{{.}}]{{/tags}}", {"tags": ["a", 1]}) == "[a][1]"
+    assert fill_template("{{#user.vip}}Welcome!{{/user.vip}}", {"user": {"vip": True}}) == "Welcome!"
 
 
 def test_a_value_missing_in_a_loop_is_not_taken_from_outside() -> None:
-    assert filled("{{#flights}}{{price}}{{/flights}}", {"flights": [{"price": None}], "price": 5}) == MissingValues(
-        ("price",)
-    )
+    assert fill_template(
+        "{{#flights}}{{price}}{{/flights}}", {"flights": [{"price": None}], "price": 5}
+    ) == MissingValues(("price",))
 
 
 class Size(Enum):
@@ -149,14 +152,14 @@ class Size(Enum):
     ],
 )
 def test_values_are_written_plainly(value: Any, text: str) -> None:
-    assert filled("{{v}}|{{{v}}}|{{&v}}", {"v": value}) == f"{text}|{text}|{text}"
+    assert fill_template("{{v}}|{{{v}}}|{{&v}}", {"v": value}) == f"{text}|{text}|{text}"
 
 
 def test_gathered_models_are_opened() -> None:
     class Address(BaseModel):
         city: str
 
-    assert filled("{{address.city}}", {"address": Address(city="Lisbon")}) == "Lisbon"
+    assert fill_template("{{address.city}}", {"address": Address(city="Lisbon")}) == "Lisbon"
 
 
 def test_no_method_or_attribute_is_ever_reached() -> None:
@@ -168,9 +171,9 @@ def test_no_method_or_attribute_is_ever_reached() -> None:
 
     for name in ("text.upper", "text.__class__", "text.length", "list.append", "items", "fn", "keys", "sneaky.secret"):
         values = {"text": "a", "list": [1], "fn": never, "sneaky": Sneaky()}
-        assert filled(f"{{{{{name}}}}}", values) == MissingValues((name,))
-        assert filled(f"{{{{{name}}}}}", {}, values) == MissingValues((name,))
-        assert filled(f"{{{{#{name}}}}}x{{{{/{name}}}}}.", {}, values) == "."
+        assert fill_template(f"{{{{{name}}}}}", values) == MissingValues((name,))
+        assert fill_template(f"{{{{{name}}}}}", {}, values) == MissingValues((name,))
+        assert fill_template(f"{{{{#{name}}}}}x{{{{/{name}}}}}.", {}, values) == "."
 
 
 HOSTILE = [
@@ -185,17 +188,17 @@ HOSTILE = [
 
 
 @given(st.sampled_from(HOSTILE) | st.text() | st.lists(st.sampled_from([*HOSTILE, "{", "}", "#"])).map("".join))
-def test_what_a_user_says_is_never_read_as_a_template(said: str) -> None:
+def test_what_a_user_says_is_never_read_as_a_template(user_text: str) -> None:
     text = "Dear {{name}}, {{#list}}{{.}}{{/list}}{{a.b}}!"
-    data = {"name": said, "list": [said], "a": {"b": said}}
-    expected = f"Dear {said}, {said}{said}!".encode(errors="replace").decode()
-    assert filled(text, data, {"secret": "s3cret"}) == expected
+    data = {"name": user_text, "list": [user_text], "a": {"b": user_text}}
+    expected = f"Dear {user_text}, {user_text}{user_text}!".encode(errors="replace").decode()
+    assert fill_template(text, data, {"secret": "s3cret"}) == expected
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.none() | st.text() | st.integers(), max_size=3))
 def test_a_response_is_filled_or_says_what_is_missing(data: dict[str, Any]) -> None:
     missing = tuple(name for name in "abc" if data.get(name) is None)
-    result = filled("{{a}} {{b}} {{c}}", data)
+    result = fill_template("{{a}} {{b}} {{c}}", data)
     assert result == (MissingValues(missing) if missing else " ".join(str(data[name]) for name in "abc"))
 
 

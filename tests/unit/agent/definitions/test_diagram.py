@@ -33,9 +33,9 @@ LINES = (
 )
 
 
-def is_well_formed(drawn: str) -> bool:
+def is_well_formed(diagram: str) -> bool:
     """Whether every line is one that the drawing writes."""
-    return all(any(re.fullmatch(line, each) for line in LINES) for each in drawn.split("\n"))
+    return all(any(re.fullmatch(line, each) for line in LINES) for each in diagram.split("\n"))
 
 
 @given(nasty, nasty, nasty, nasty)
@@ -43,9 +43,9 @@ def test_no_text_breaks_out_of_its_label(title: str, first: str, second: str, co
     route = Route(title)
     ask = route.initial_state.transition_to(chat_state=first)
     ask.transition_to(chat_state=second, condition=condition).transition_to(state=END_ROUTE)
-    for drawn in (route.to_mermaid(ask.id), Agent("Wanda", routes=[route]).to_mermaid()):
-        assert is_well_formed(drawn), drawn
-        labels = re.findall(LABEL, drawn)
+    for diagram in (route.to_mermaid(ask.id), Agent("Wanda", routes=[route]).to_mermaid()):
+        assert is_well_formed(diagram), diagram
+        labels = re.findall(LABEL, diagram)
         assert not [label for label in labels if "\n" in label or label.splitlines() != [label]]
         assert not any(mark in label.replace("<br/>", "") for label in labels for mark in "<>%")
 
@@ -55,21 +55,21 @@ def test_no_text_breaks_out_of_its_label(title: str, first: str, second: str, co
 def test_every_state_and_every_way_is_drawn_and_described(seed: int) -> None:
     routes = RandomFlows(seed).routes()
     agent = Agent("Wanda", routes=list(routes.values()))
-    ways = 0
+    total_transitions = 0
     for route in routes.values():
-        drawn, description = route.to_mermaid(), route.describe()
-        own = sum(len(state.transitions) for state in route.states)
-        assert drawn.count("-->") == description.count("→") == own
-        ways += own
+        diagram, description = route.to_mermaid(), route.describe()
+        route_transitions = sum(len(state.transitions) for state in route.states)
+        assert diagram.count("-->") == description.count("→") == route_transitions
+        total_transitions += route_transitions
         for number, state in enumerate(route.states):
-            assert re.search(rf"^\s*s{number}[(\[]", drawn, re.MULTILINE)
+            assert re.search(rf"^\s*s{number}[(\[]", diagram, re.MULTILINE)
             assert state.id in description
             for name in (*state.gather, *state.required_data):
                 assert name in description
-    whole = agent.to_mermaid()
-    assert is_well_formed(whole)
-    assert whole.count("-->") == ways
-    assert whole.count("subgraph") == len(routes)
+    agent_diagram = agent.to_mermaid()
+    assert is_well_formed(agent_diagram)
+    assert agent_diagram.count("-->") == total_transitions
+    assert agent_diagram.count("subgraph") == len(routes)
 
 
 @settings(deadline=None, max_examples=50)
@@ -77,10 +77,10 @@ def test_every_state_and_every_way_is_drawn_and_described(seed: int) -> None:
 def test_only_the_current_state_is_lit(seed: int) -> None:
     routes = RandomFlows(seed).routes(end=False)
     first = next(iter(routes.values()))
-    moved, _ = play(routes, create_session("web-42"), RandomTurn(Interpretation(scores={first.id: 100})))
-    drawn = Agent("Wanda", routes=list(routes.values())).to_mermaid(moved.session)
-    assert moved.state is not None
-    assert f"class r0s{first.states.index(moved.state)} current" in drawn
+    result, _ = play(routes, create_session("web-42"), RandomTurn(Interpretation(scores={first.id: 100})))
+    diagram = Agent("Wanda", routes=list(routes.values())).to_mermaid(result.session)
+    assert result.state is not None
+    assert f"class r0s{first.states.index(result.state)} current" in diagram
     assert first.to_mermaid("nowhere").count("current") == 0
 
 
@@ -105,12 +105,12 @@ def test_a_drawing_shows_what_is_gathered_when_a_way_is_taken_and_where_it_ends(
     tool = ask.transition_to(tool_state=look, condition=is_late)
     tool.transition_to(chat_state="Sorry", on_error=True)
     tool.transition_to(state=END_ROUTE, condition="the user agrees")
-    drawn, description = route.to_mermaid(), route.describe()
-    assert 's1["Ask<br/><i>a, note</i>"]' in drawn
-    assert 's2[["look"]]' in drawn
-    assert 's1 -->|"code says so (is_late)"| s2' in drawn
-    assert 's2 -->|"it fails"| s3' in drawn
-    assert 's2 -->|"the user agrees"| sEnd' in drawn
+    diagram, description = route.to_mermaid(), route.describe()
+    assert 's1["Ask<br/><i>a, note</i>"]' in diagram
+    assert 's2[["look"]]' in diagram
+    assert 's1 -->|"code says so (is_late)"| s2' in diagram
+    assert 's2 -->|"it fails"| s3' in diagram
+    assert 's2 -->|"the user agrees"| sEnd' in diagram
     assert "note (optional)" in description
     assert "→ END_ROUTE when the user agrees" in description
 
@@ -132,16 +132,16 @@ def test_a_description_tells_all_that_was_said_of_a_route() -> None:
         return {"order": "A1"}
 
     route = Route("Pay", gather_schema=Facts, initial_data={"a": "x"}, canned_responses=["One\n moment."])
-    paid = route.initial_state.transition_to(
+    pay_state = route.initial_state.transition_to(
         tool_state=pay,
         arguments={"order": "a"},
         repeat=False,
         canned_responses=[{"text": "Paid.", "condition": "it ran"}],
     )
-    paid.transition_to(state=END_ROUTE, on_error=True, condition="the user gives up")
-    paid.transition_to(state=END_ROUTE, on_error=True, condition=bool)
-    paid.transition_to(tool_state=pay, id="again", arguments=given, forgets=["a", "note"])
-    description, drawn = route.describe(), route.to_mermaid()
+    pay_state.transition_to(state=END_ROUTE, on_error=True, condition="the user gives up")
+    pay_state.transition_to(state=END_ROUTE, on_error=True, condition=bool)
+    pay_state.transition_to(tool_state=pay, id="again", arguments=given, forgets=["a", "note"])
+    description, diagram = route.describe(), route.to_mermaid()
     for line in (
         "  Known from the start: a='x'",
         '  Canned: "One moment."',
@@ -156,16 +156,16 @@ def test_a_description_tells_all_that_was_said_of_a_route() -> None:
     ):
         assert line in description.splitlines(), line
     assert description.count("runs once") == 1
-    assert 's1 -->|"it fails, and the user gives up"| sEnd' in drawn
+    assert 's1 -->|"it fails, and the user gives up"| sEnd' in diagram
 
 
 @given(st.from_regex(r"(\d{0,9}[.)]|[-+*_~]{1,3}) \w.*", fullmatch=True))
 def test_no_label_begins_like_markdown(text: str) -> None:
     route = Route(text)
     route.initial_state.transition_to(chat_state=text, condition=text).transition_to(state=END_ROUTE)
-    drawn = Agent("Wanda", routes=[route]).to_mermaid()
-    assert is_well_formed(drawn)
-    assert not [label for label in re.findall(LABEL, drawn) if re.match(r'"(?:\d*[.)]|[-+*_~])', label)]
+    diagram = Agent("Wanda", routes=[route]).to_mermaid()
+    assert is_well_formed(diagram)
+    assert not [label for label in re.findall(LABEL, diagram) if re.match(r'"(?:\d*[.)]|[-+*_~])', label)]
 
 
 def test_a_numbered_state_is_drawn_with_its_number() -> None:

@@ -13,13 +13,13 @@ from tellback.errors import FlowError
 PLACE = "route 'Book a flight'"
 
 
-def schema_of(field: Mapping[str, Any], **more: Any) -> GatherSchema:
-    return GatherSchema.from_definition({"type": "object", "properties": {"x": field}, **more}, PLACE)
+def schema_of(field: Mapping[str, Any], **schema_fields: Any) -> GatherSchema:
+    return GatherSchema.from_definition({"type": "object", "properties": {"x": field}, **schema_fields}, PLACE)
 
 
-def refused(field: Mapping[str, Any], value: Any, **more: Any) -> str:
+def error_text(field: Mapping[str, Any], value: Any, **schema_fields: Any) -> str:
     with pytest.raises(InvalidValue) as caught:
-        schema_of(field, **more).check("x", value)
+        schema_of(field, **schema_fields).check("x", value)
     return str(caught.value)
 
 
@@ -40,7 +40,7 @@ DEFINED = {"$defs": {"address": ADDRESS, "tree": {"type": "array", "items": {"$r
 
 
 @pytest.mark.parametrize(
-    ("field", "written", "expected"),
+    ("field", "raw", "expected"),
     [
         (TEXT, "  Rome \n", "Rome"),
         (TEXT, "Ro\x00me\ud800", "Rome"),
@@ -96,14 +96,14 @@ DEFINED = {"$defs": {"address": ADDRESS, "tree": {"type": "array", "items": {"$r
         (True, 3, 3),
     ],
 )
-def test_a_value_is_read_as_people_write_it(field: Any, written: Any, expected: Any) -> None:
-    checked = schema_of(field, **DEFINED).check("x", written)
+def test_a_value_is_read_as_people_write_it(field: Any, raw: Any, expected: Any) -> None:
+    checked = schema_of(field, **DEFINED).check("x", raw)
     assert checked == expected
     assert type(checked) is type(expected)
 
 
 @pytest.mark.parametrize(
-    ("field", "written", "why"),
+    ("field", "raw", "reason"),
     [
         ({"type": "integer", "maximum": 9}, 12, "12 is greater than the maximum of 9"),
         (INTEGER, 2.5, "2.5 is not a whole number"),
@@ -154,19 +154,19 @@ def test_a_value_is_read_as_people_write_it(field: Any, written: Any, expected: 
         ({}, object(), "is of type object, which is no JSON value"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_a_reason(field: Mapping[str, Any], written: Any, why: str) -> None:
-    assert refused(field, written, **DEFINED) == why
+def test_a_value_that_does_not_fit_is_refused_with_a_reason(field: Mapping[str, Any], raw: Any, reason: str) -> None:
+    assert error_text(field, raw, **DEFINED) == reason
 
 
 def test_a_value_nested_without_end_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    assert refused({}, endless) == "is nested too deeply"
+    assert error_text({}, endless) == "is nested too deeply"
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
-    assert len(refused(INTEGER, "x" * 10_000)) < 150
-    assert len(refused({"type": "string", "maxLength": 3}, "x" * 10_000)) <= 300
+    assert len(error_text(INTEGER, "x" * 10_000)) < 150
+    assert len(error_text({"type": "string", "maxLength": 3}, "x" * 10_000)) <= 300
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -178,14 +178,14 @@ def test_an_unknown_field_is_refused() -> None:
 
 @pytest.mark.parametrize(("required", "needed"), [(None, [True, True]), (["a"], [True, False]), ([], [False, False])])
 def test_what_is_required_is_needed_and_everything_when_nothing_is_said(required: Any, needed: list[bool]) -> None:
-    more = {} if required is None else {"required": required}
-    schema = GatherSchema.from_definition({"type": "object", "properties": {"a": {}, "b": {}}, **more}, PLACE)
+    extra = {} if required is None else {"required": required}
+    schema = GatherSchema.from_definition({"type": "object", "properties": {"a": {}, "b": {}}, **extra}, PLACE)
     assert [field.required for field in schema.fields.values()] == needed
 
 
 def test_titles_are_left_out_but_a_field_may_be_called_title() -> None:
-    written = {"type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
-    assert GatherSchema.from_definition(written, PLACE).fields["title"].schema == {"type": "string"}
+    definition = {"type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
+    assert GatherSchema.from_definition(definition, PLACE).fields["title"].schema == {"type": "string"}
 
 
 def test_definitions_in_the_older_spelling_are_found() -> None:
@@ -196,10 +196,10 @@ def test_definitions_in_the_older_spelling_are_found() -> None:
 
 
 def test_the_given_schema_may_be_read_only_and_is_not_changed() -> None:
-    written = MappingProxyType(
+    definition = MappingProxyType(
         {"type": "object", "properties": MappingProxyType({"x": MappingProxyType(dict(INTEGER))})}
     )
-    assert GatherSchema.from_definition(written, PLACE).check("x", "2") == 2
+    assert GatherSchema.from_definition(definition, PLACE).check("x", "2") == 2
 
 
 def test_values_of_a_json_schema_stay_json() -> None:
@@ -209,7 +209,7 @@ def test_values_of_a_json_schema_stay_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "why"),
+    ("definition", "pattern"),
     [
         ("Flight", "is a JSON schema or a pydantic model class, not 'Flight'"),
         (dict, "is a JSON schema or a pydantic model class"),
@@ -229,9 +229,9 @@ def test_values_of_a_json_schema_stay_json() -> None:
         ({"type": "object", "properties": {"x": {"$id": "https://elsewhere"}}}, "has \\$id"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused_and_its_place_named(written: Any, why: str) -> None:
-    with pytest.raises(FlowError, match=why) as caught:
-        GatherSchema.from_definition(written, PLACE)
+def test_a_schema_that_cannot_be_used_is_refused_and_its_place_named(definition: Any, pattern: str) -> None:
+    with pytest.raises(FlowError, match=pattern) as caught:
+        GatherSchema.from_definition(definition, PLACE)
     assert caught.value.place == PLACE
 
 

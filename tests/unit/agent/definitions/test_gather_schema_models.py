@@ -117,7 +117,7 @@ SCHEMA = GatherSchema.from_definition(Flight, PLACE)
 
 
 @pytest.mark.parametrize(
-    ("name", "written", "expected"),
+    ("name", "raw", "expected"),
     [
         ("destination", " Rome ", "Rome"),
         ("departure", "2026/12/01", date(2026, 12, 1)),
@@ -153,8 +153,8 @@ SCHEMA = GatherSchema.from_definition(Flight, PLACE)
         ("seats", {"first class": "2"}, {Cabin.FIRST: 2}),
     ],
 )
-def test_a_field_is_typed_although_others_are_missing(name: str, written: Any, expected: Any) -> None:
-    checked = SCHEMA.check(name, written)
+def test_a_field_is_typed_although_others_are_missing(name: str, raw: Any, expected: Any) -> None:
+    checked = SCHEMA.check(name, raw)
     assert checked == expected
     assert type(checked) is type(expected)
     assert SCHEMA.check(name, checked) == expected
@@ -162,7 +162,7 @@ def test_a_field_is_typed_although_others_are_missing(name: str, written: Any, e
 
 
 @pytest.mark.parametrize(
-    ("name", "written", "why"),
+    ("name", "raw", "reason"),
     [
         ("passengers", 12, "12 should be less than or equal to 9"),
         ("passengers", 7, "we never sell seven seats"),
@@ -185,10 +185,10 @@ def test_a_field_is_typed_although_others_are_missing(name: str, written: Any, e
         ("bag", {"kilos": "heavy"}, "kilos: 'heavy' is not a whole number"),
     ],
 )
-def test_constraints_and_validators_of_a_field_run(name: str, written: Any, why: str) -> None:
+def test_constraints_and_validators_of_a_field_run(name: str, raw: Any, reason: str) -> None:
     with pytest.raises(InvalidValue) as caught:
-        SCHEMA.check(name, written)
-    assert str(caught.value).startswith(why)
+        SCHEMA.check(name, raw)
+    assert str(caught.value).startswith(reason)
 
 
 def test_a_field_without_a_default_is_needed() -> None:
@@ -331,7 +331,7 @@ class Unusable(BaseModel):
 
 
 @pytest.mark.parametrize(
-    ("written", "why"),
+    ("definition", "pattern"),
     [
         (Tree(name="a"), "an instance of Tree: pass the class, gather_schema=Tree"),
         (RootModel[int], "is a RootModel"),
@@ -339,7 +339,7 @@ class Unusable(BaseModel):
         (Bag, "pydantic model class"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_refused(written: Any, why: str) -> None:
-    with pytest.raises(FlowError, match=why) as caught:
-        GatherSchema.from_definition(written, PLACE)
+def test_a_model_that_cannot_be_used_is_refused(definition: Any, pattern: str) -> None:
+    with pytest.raises(FlowError, match=pattern) as caught:
+        GatherSchema.from_definition(definition, PLACE)
     assert caught.value.place == PLACE

@@ -109,8 +109,8 @@ def test_whatever_is_given_only_invalid_value_is_raised_and_a_check_is_final(
     name = data.draw(st.sampled_from(sorted(schema.fields)))
     try:
         checked = schema.check(name, value)
-    except InvalidValue as refused:
-        problem = str(refused)
+    except InvalidValue as error:
+        problem = str(error)
     else:
         problem = ""
         assert schema.check(name, checked) == checked

@@ -79,9 +79,7 @@ def test_a_value_is_made_of_itself_a_mapping_or_keywords() -> None:
     assert coerce_value(Term, None, {"name": "PNR", "description": "A booking."}) == term
 
 
-@pytest.mark.parametrize(
-    "given_one", ["PNR", 5, {"name": "PNR"}, {"name": "PNR", "description": "a", "colour": 1}, None]
-)
-def test_what_makes_no_value_is_refused(given_one: Any) -> None:
+@pytest.mark.parametrize("value", ["PNR", 5, {"name": "PNR"}, {"name": "PNR", "description": "a", "colour": 1}, None])
+def test_what_makes_no_value_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="no Term"):
-        coerce_value(Term, given_one)
+        coerce_value(Term, value)

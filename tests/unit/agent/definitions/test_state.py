@@ -19,23 +19,25 @@ def look(a: str, b: int = 0) -> str:
     return f"{a}{b}"
 
 
-def start(title: str = "Book") -> State:
+def make_start_state(title: str = "Book") -> State:
     return Route(title, gather_schema=Facts).initial_state
 
 
-def refused(source: State, pattern: str, /, **spec: Any) -> FlowError:
+def catch_flow_error(source: State, pattern: str, /, **spec: Any) -> FlowError:
     """The error of a way that cannot be made; nothing is left of it."""
-    states, ways = source.route.states, list(source.transitions)
+    states, transitions = source.route.states, list(source.transitions)
     with pytest.raises(FlowError, match=pattern) as caught:
         source.transition_to(**spec)
     assert source.route.states == states
-    assert source.transitions == ways
+    assert source.transitions == transitions
     assert "'Book'" in caught.value.place
     return caught.value
 
 
 def test_a_chain_gives_each_state_in_turn() -> None:
-    first = start().transition_to(chat_state="Ask", gather=["a"], required_data=["b"], skip_if=lambda data: False)
+    first = make_start_state().transition_to(
+        chat_state="Ask", gather=["a"], required_data=["b"], skip_if=lambda data: False
+    )
     second = first.transition_to(tool_state=look, save_as="out", repeat=False)
     assert (first.kind, first.title, first.gather, first.required_data) == ("chat", "Ask", ("a",), ("b",))
     assert (second.kind, second.title, second.save_as, second.repeat) == ("tool", "look", "out", False)
@@ -44,7 +46,7 @@ def test_a_chain_gives_each_state_in_turn() -> None:
 
 
 def test_a_way_leads_to_a_state_by_itself_its_ref_or_its_id() -> None:
-    ask = start().transition_to(chat_state="Ask", id="ask")
+    ask = make_start_state().transition_to(chat_state="Ask", id="ask")
     targets: list[State | StateRef | str] = [ask, ask.ref, StateRef("ask", ask.route_id), "ask"]
     for number, target in enumerate(targets):
         state = ask.transition_to(chat_state="More", condition=f"the user wants more for the time {number}")
@@ -52,7 +54,7 @@ def test_a_way_leads_to_a_state_by_itself_its_ref_or_its_id() -> None:
 
 
 def test_a_state_may_be_named_before_it_is_made() -> None:
-    first = start().transition_to(chat_state="First")
+    first = make_start_state().transition_to(chat_state="First")
     awaited = first.transition_to(state="later", condition="the user waits")
     with pytest.raises(FlowError, match="not made yet"):
         awaited.transition_to(chat_state="More")
@@ -61,19 +63,19 @@ def test_a_state_may_be_named_before_it_is_made() -> None:
 
 
 def test_states_of_one_description_have_ids_of_their_own() -> None:
-    first = start().transition_to(chat_state="Ask")
+    first = make_start_state().transition_to(chat_state="Ask")
     second = first.transition_to(chat_state="Ask")
     third = second.transition_to(tool_state=look).transition_to(tool_state=look)
     assert len({state.id for state in third.route.states}) == 5
-    again = start().transition_to(chat_state="Ask")
-    assert again.id == first.id
+    other_ask = make_start_state().transition_to(chat_state="Ask")
+    assert other_ask.id == first.id
 
 
 def test_nothing_follows_the_end() -> None:
     with pytest.raises(FlowError, match="END_ROUTE"):
         END_ROUTE.transition_to(chat_state="More")
     with pytest.raises(FlowError, match="ended"):
-        start().transition_to(state=END_ROUTE).transition_to(chat_state="More")
+        make_start_state().transition_to(state=END_ROUTE).transition_to(chat_state="More")
 
 
 def test_the_end_stays_itself_when_it_is_copied() -> None:
@@ -117,24 +119,24 @@ def test_the_end_stays_itself_when_it_is_copied() -> None:
     ],
 )
 def test_what_makes_no_way_is_refused_and_leaves_nothing_behind(spec: dict[str, Any], pattern: str) -> None:
-    refused(start(), pattern, **spec)
+    catch_flow_error(make_start_state(), pattern, **spec)
 
 
 def test_an_id_is_of_one_state() -> None:
-    ask = start().transition_to(chat_state="Ask", id="ask")
-    refused(ask, "'ask' is another state's", chat_state="More", id="ask")
+    ask = make_start_state().transition_to(chat_state="Ask", id="ask")
+    catch_flow_error(ask, "'ask' is another state's", chat_state="More", id="ask")
 
 
 def test_a_state_of_another_route_is_refused() -> None:
-    other = start("Pay").transition_to(chat_state="Pay")
-    refused(start(), "another route", state=other)
-    refused(start(), "another route", state=other.ref)
+    other = make_start_state("Pay").transition_to(chat_state="Pay")
+    catch_flow_error(make_start_state(), "another route", state=other)
+    catch_flow_error(make_start_state(), "another route", state=other.ref)
 
 
 def test_a_state_of_another_route_of_the_same_title_is_refused() -> None:
-    refused(start(), "another route", state=start().transition_to(chat_state="Pay"))
+    catch_flow_error(make_start_state(), "another route", state=make_start_state().transition_to(chat_state="Pay"))
 
 
 def test_a_guideline_can_be_added() -> None:
-    ask = start().transition_to(chat_state="Ask", guidelines=[{"action": "Be brief."}])
+    ask = make_start_state().transition_to(chat_state="Ask", guidelines=[{"action": "Be brief."}])
     assert [each.action for each in ask.add_guideline(action="Be kind.").guidelines] == ["Be brief.", "Be kind."]

@@ -87,10 +87,16 @@ class Outcome:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-QUIET = (Outcome("ok"), Outcome("error"), Outcome("waiting"), Outcome("ok", {"out": 9}), Outcome("ok", {"out": None}))
+OUTCOMES = (
+    Outcome("ok"),
+    Outcome("error"),
+    Outcome("waiting"),
+    Outcome("ok", {"out": 9}),
+    Outcome("ok", {"out": None}),
+)
 """Outcomes that change nothing a tool takes."""
-LOUD = (
-    *QUIET,
+OUTCOMES_WITH_DATA = (
+    *OUTCOMES,
     Outcome("ok", {"a": "y"}),
     Outcome("ok", {"b": None, "note": "t"}),
     Outcome("ok", {"out": 3, "b": "many"}),
@@ -143,35 +149,35 @@ class RandomFlows:
             route = Route(f"Route {number}", conditions=wants, gather_schema=Facts, initial_data=known)
             last = route.initial_state
             for _ in range(self.choose(range(3, 11))):
-                last = self._add_way(route, last, end)
+                last = self._add_transition(route, last, end)
             built.append(route)
         return {route.id: route for route in built}
 
-    def _add_way(self, route: Route, last: State, end: bool) -> State:
+    def _add_transition(self, route: Route, last: State, end: bool) -> State:
         """One more way, somewhere; what is refused when routes are built is left out."""
         source = last if self.happens(0.85) else self.choose(route.states)
         kind = self.choose(
             ["chat", "chat", "chat", "chat", "tool", "tool", "tool", "tool", "back", "end" if end else "chat"]
         )
-        way: dict[str, Any] = {"condition": self.choose([*WORDS, *TESTS]) if self.happens(0.25) else None}
+        transition: dict[str, Any] = {"condition": self.choose([*WORDS, *TESTS]) if self.happens(0.25) else None}
         if source.kind == "tool":
-            way["on_error"] = self.happens(0.2)
+            transition["on_error"] = self.happens(0.2)
         if kind == "end":
-            way["state"] = END_ROUTE
+            transition["state"] = END_ROUTE
         elif kind == "back":
-            way["state"] = self.choose(route.states)
+            transition["state"] = self.choose(route.states)
         else:
-            way["required_data"] = self.fields() if self.happens(0.2) else []
-            way["skip_if"] = self.choose(TESTS) if self.happens(0.2) else None
+            transition["required_data"] = self.fields() if self.happens(0.2) else []
+            transition["skip_if"] = self.choose(TESTS) if self.happens(0.2) else None
         if kind == "chat":
             gather = self.fields() if self.happens(0.5) else []
-            way |= {"chat_state": f"say {len(route.states)}", "gather": gather}
+            transition |= {"chat_state": f"say {len(route.states)}", "gather": gather}
         if kind == "tool":
             mapped = {"a": "note"} if self.happens(0.2) else None
-            way |= {"tool_state": LOOK if mapped else self.choose([LOOK, LOOK, BOOK, PING]), "arguments": mapped}
-            way |= {"save_as": "out" if self.happens(0.3) else None, "repeat": self.happens(0.7)}
+            transition |= {"tool_state": LOOK if mapped else self.choose([LOOK, LOOK, BOOK, PING]), "arguments": mapped}
+            transition |= {"save_as": "out" if self.happens(0.3) else None, "repeat": self.happens(0.7)}
         try:
-            target = source.transition_to(**way)
+            target = source.transition_to(**transition)
         except FlowError:
             return last
         return target if isinstance(target, State) else last
@@ -189,7 +195,7 @@ class RandomFlows:
         )
 
     def turns(
-        self, routes: Routes, outcomes: Sequence[Outcome] = LOUD, scores: Scores | None = None
+        self, routes: Routes, outcomes: Sequence[Outcome] = OUTCOMES_WITH_DATA, scores: Scores | None = None
     ) -> list[RandomTurn]:
         """A conversation."""
         return [
@@ -205,14 +211,14 @@ class RandomFlows:
 Scores = Callable[[RandomFlows, Routes], Mapping[str, float] | None]
 
 
-def any_scores(chance: RandomFlows, routes: Routes) -> Mapping[str, float] | None:
+def any_scores(flows: RandomFlows, routes: Routes) -> Mapping[str, float] | None:
     """Scores that mostly stay where they are."""
-    return {id: chance.choose([0, 30, 60, 80, 100]) for id in routes} if chance.happens(0.3) else None
+    return {id: flows.choose([0, 30, 60, 80, 100]) for id in routes} if flows.happens(0.3) else None
 
 
 def always(*routes: Route) -> Scores:
     """Scores that always mean one of these routes."""
-    return lambda chance, _: {chance.choose(routes).id: 100}
+    return lambda flows, _: {flows.choose(routes).id: 100}
 
 
 def build_entering_turn(route: Route) -> RandomTurn:
@@ -235,8 +241,8 @@ def play(routes: Routes, session: SessionState, turn: RandomTurn) -> tuple[MoveR
                 outcome = Outcome("error")  # it was denied
             request = walk.send(_build_tool_result(request, outcome))
     except StopIteration as stop:
-        moved: MoveResult = stop.value
-        return moved, requests
+        result: MoveResult = stop.value
+        return result, requests
 
 
 def _build_tool_result(request: ToolRunRequest, outcome: Outcome) -> ToolRunResult:
@@ -293,9 +299,9 @@ class FlowConversation:
             while True:
                 request = walk.send(self._run(request))
         except StopIteration as stop:
-            moved: MoveResult = stop.value
-        self.session = moved.session
-        return moved
+            result: MoveResult = stop.value
+        self.session = result.session
+        return result
 
     def _run(self, request: ToolRunRequest) -> ToolRunResult:
         assert request.state.tool is not None
@@ -315,7 +321,7 @@ class FlowConversation:
         return ToolRunResult(replace(run, content=str(outcome)), outcome)
 
     @property
-    def at(self) -> str | None:
+    def state_title(self) -> str | None:
         """The state it is in, in words."""
         return None if self.session.current_state is None else self.session.current_state.description
 

@@ -32,7 +32,7 @@ def search(to: str, day: date, seats: int) -> list[str]:
     return [f"{to} {day} {seats}"]
 
 
-def booking() -> Route:
+def make_booking_route() -> Route:
     route = Route("Book a flight", conditions=["the user wants to fly"], gather_schema=Flight)
     (
         route.initial_state.transition_to(chat_state="Ask where to", gather=["to"], skip_if=lambda data: "to" in data)
@@ -44,7 +44,7 @@ def booking() -> Route:
     return route
 
 
-def weather() -> Route:
+def make_weather_route() -> Route:
     route = Route(
         "Tell the weather",
         conditions=["the user asks about the weather"],
@@ -56,37 +56,37 @@ def weather() -> Route:
     return route
 
 
-def actions(moved: MoveResult) -> list[tuple[str, str]]:
-    return [(step.action, step.state) for step in moved.walked]
+def actions(result: MoveResult) -> list[tuple[str, str]]:
+    return [(step.action, step.state) for step in result.walked]
 
 
 def test_everything_in_one_message_is_never_asked_again() -> None:
-    route = booking()
+    route = make_booking_route()
     conversation = FlowConversation(route)
-    moved = conversation.take_turn(route, to="Rome", day=DAY, seats=2)
-    assert actions(moved) == [
+    result = conversation.take_turn(route, to="Rome", day=DAY, seats=2)
+    assert actions(result) == [
         ("skipped", "Ask where to"),
         ("skipped", "Ask when and how many"),
         ("ran", "search"),
         ("speaks", "Offer the flights"),
     ]
     assert conversation.ran == [("search", {"to": "Rome", "day": "2026-12-01", "seats": 2})]
-    assert moved.missing == ()
+    assert result.missing == ()
 
 
 def test_a_state_is_kept_to_until_all_it_needs_is_there() -> None:
-    route = booking()
+    route = make_booking_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
     assert conversation.take_turn(day=DAY).missing == ("seats",)
     assert conversation.take_turn().missing == ("seats",)
-    assert conversation.at == "Ask when and how many"
+    assert conversation.state_title == "Ask when and how many"
     conversation.take_turn(seats=2)
-    assert conversation.at == "Offer the flights"
+    assert conversation.state_title == "Offer the flights"
 
 
 def test_a_field_that_belongs_to_a_later_state_is_taken_in_early() -> None:
-    route = booking()
+    route = make_booking_route()
     conversation = FlowConversation(route)
     assert conversation.take_turn(route, seats=2).missing == ("to",)
     assert conversation.take_turn(to="Rome").missing == ("day",)
@@ -99,7 +99,7 @@ def test_an_optional_field_is_asked_for_once() -> None:
     conversation = FlowConversation(route)
     assert conversation.take_turn().missing == ("meal",)
     conversation.take_turn()
-    assert conversation.at == "Say thanks"
+    assert conversation.state_title == "Say thanks"
 
 
 def test_a_needed_field_is_asked_for_again_without_the_optional_one_beside_it() -> None:
@@ -116,9 +116,9 @@ def test_skip_if_alone_decides_whether_a_state_is_passed() -> None:
     first.transition_to(chat_state="Ask", gather=["day"], skip_if=lambda data: True).transition_to(chat_state="Thank")
     conversation = FlowConversation(route)
     conversation.take_turn(to="Rome")
-    assert conversation.at == "Confirm"
+    assert conversation.state_title == "Confirm"
     conversation.take_turn()
-    assert conversation.at == "Thank"
+    assert conversation.state_title == "Thank"
 
 
 def test_a_chain_of_skips_is_walked_in_one_turn() -> None:
@@ -129,7 +129,7 @@ def test_a_chain_of_skips_is_walked_in_one_turn() -> None:
     state.transition_to(chat_state="Arrived")
     conversation = FlowConversation(route)
     assert len(conversation.take_turn().walked) == 51
-    assert conversation.at == "Arrived"
+    assert conversation.state_title == "Arrived"
 
 
 def test_a_state_whose_required_data_is_missing_holds_the_one_before_it() -> None:
@@ -138,11 +138,11 @@ def test_a_state_whose_required_data_is_missing_holds_the_one_before_it() -> Non
     first.transition_to(chat_state="Ask when", gather=["day"], required_data=["to"])
     conversation = FlowConversation(route)
     conversation.take_turn()
-    moved = conversation.take_turn()
-    assert conversation.at == "Greet"
-    assert "to" in moved.walked[-1].why
+    result = conversation.take_turn()
+    assert conversation.state_title == "Greet"
+    assert "to" in result.walked[-1].why
     conversation.take_turn(to="Rome")
-    assert conversation.at == "Ask when"
+    assert conversation.state_title == "Ask when"
 
 
 def test_ways_with_a_condition_come_first_and_in_order() -> None:
@@ -155,7 +155,7 @@ def test_ways_with_a_condition_come_first_and_in_order() -> None:
     for seats, holds in ((2, []), (6, []), (2, ["the user flies for work"]), (6, ["the user flies for work"])):
         conversation = FlowConversation(route)
         conversation.take_turn(holds=holds, seats=seats)
-        places.append(conversation.at)
+        places.append(conversation.state_title)
     assert places == ["Plain", "Group", "Business", "Group"]
 
 
@@ -165,7 +165,7 @@ def test_a_way_whose_target_lacks_data_gives_way_to_the_next() -> None:
     route.initial_state.transition_to(chat_state="Not ready")
     conversation = FlowConversation(route)
     conversation.take_turn()
-    assert conversation.at == "Not ready"
+    assert conversation.state_title == "Not ready"
 
 
 def test_where_no_condition_holds_the_state_speaks_again() -> None:
@@ -210,9 +210,9 @@ def test_a_way_back_is_walked_and_its_states_ask_again() -> None:
     conversation = FlowConversation(route)
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=["the user wants to see more"])
-    assert (conversation.at, len(conversation.ran)) == ("Offer", 2)
+    assert (conversation.state_title, len(conversation.ran)) == ("Offer", 2)
     conversation.take_turn(holds=["the user wants to go elsewhere"], forget=["to"])
-    assert conversation.at == "Ask where to"
+    assert conversation.state_title == "Ask where to"
 
 
 def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
@@ -221,18 +221,18 @@ def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
     second = first.transition_to(tool_state=search, arguments=lambda _: {}, id="second")
     second.transition_to(state=first)
     conversation = FlowConversation(route)
-    moved = conversation.take_turn()
-    assert actions(moved) == [("ran", "search"), ("ran", "search"), ("speaks", "search")]
-    assert "before in this turn" in moved.walked[-1].why
+    result = conversation.take_turn()
+    assert actions(result) == [("ran", "search"), ("ran", "search"), ("speaks", "search")]
+    assert "before in this turn" in result.walked[-1].why
 
 
 def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
-    route = booking()
+    route = make_booking_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome", day=DAY, seats=2)
-    moved = conversation.take_turn()
-    assert moved.ended
-    assert moved.route is route
+    result = conversation.take_turn()
+    assert result.ended
+    assert result.route is route
     assert conversation.session.current_route is None
     assert conversation.session.extracted["to"] == "Rome"
     assert conversation.take_turn(scores={route: 74}).route is None
@@ -240,20 +240,20 @@ def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
 
 
 def test_a_detour_leaves_a_route_as_it_was_and_comes_back_to_it() -> None:
-    book, tell = booking(), weather()
+    book, tell = make_booking_route(), make_weather_route()
     conversation = FlowConversation(book, tell)
     conversation.take_turn(book, to="Rome", day=DAY, seats=2)
     assert conversation.take_turn(tell, city="Rome").route is tell
     assert conversation.session.extracted == {"city": "Rome"}
-    moved = conversation.take_turn(book)
-    assert actions(moved) == [("speaks", "Offer the flights")]
-    assert "taken up again" in moved.walked[-1].why
+    result = conversation.take_turn(book)
+    assert actions(result) == [("speaks", "Offer the flights")]
+    assert "taken up again" in result.walked[-1].why
     assert conversation.session.extracted["day"] == DAY
     assert len(conversation.ran) == 1
 
 
 def test_a_value_that_came_up_on_the_detour_is_known_on_coming_back() -> None:
-    book, tell = booking(), weather()
+    book, tell = make_booking_route(), make_weather_route()
     conversation = FlowConversation(book, tell)
     conversation.take_turn(book, to="Rome", day=DAY)
     conversation.take_turn(tell)
@@ -262,11 +262,11 @@ def test_a_value_that_came_up_on_the_detour_is_known_on_coming_back() -> None:
         next(move(conversation.routes, conversation.session, interpretation, NOW))
     conversation.session = stop.value.value.session
     conversation.take_turn(book)
-    assert conversation.at == "Offer the flights"
+    assert conversation.state_title == "Offer the flights"
 
 
 def test_a_completed_route_starts_afresh() -> None:
-    book, tell = booking(), weather()
+    book, tell = make_booking_route(), make_weather_route()
     conversation = FlowConversation(book, tell)
     conversation.take_turn(tell, city="Rome")
     conversation.take_turn(tell)
@@ -280,41 +280,41 @@ def test_initial_data_is_known_from_the_start_and_is_not_shared() -> None:
     ask.transition_to(chat_state="Go on")
     conversation = FlowConversation(route)
     conversation.take_turn(seats=3)
-    assert (conversation.at, conversation.session.extracted["seats"]) == ("Go on", 3)
+    assert (conversation.state_title, conversation.session.extracted["seats"]) == ("Go on", 3)
     assert route.initial_data["seats"] == 2
 
 
 def test_a_route_that_is_gone_is_left() -> None:
-    route = booking()
+    route = make_booking_route()
     session = replace(create_session("web-42"), current_route=CurrentRoute("gone", "Gone", NOW), extracted={"x": 1})
     conversation = FlowConversation(route)
     conversation.session = session
-    moved = conversation.take_turn(scores={})
-    assert (moved.route, conversation.session.current_route) == (None, None)
+    result = conversation.take_turn(scores={})
+    assert (result.route, conversation.session.current_route) == (None, None)
     assert conversation.session.paused_routes["gone"].extracted == {"x": 1}
     assert conversation.take_turn(route).missing == ("to",)
 
 
 def test_a_state_that_is_gone_begins_its_route_with_what_is_known() -> None:
-    route = booking()
+    route = make_booking_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
     conversation.session = replace(conversation.session, current_state=CurrentState("gone", "Gone", NOW))
     assert conversation.take_turn().missing == ("day", "seats")
 
 
-@pytest.mark.parametrize("where", ["skip_if", "condition"])
-def test_code_that_raises_names_its_state(where: str) -> None:
+@pytest.mark.parametrize("option", ["skip_if", "condition"])
+def test_code_that_raises_names_its_state(option: str) -> None:
     def broken(data: Mapping[str, Any]) -> bool:
         return bool(data["nothing"])
 
     route = Route("Book", gather_schema=Flight)
-    code: Any = {where: broken}
+    code: Any = {option: broken}
     route.initial_state.transition_to(chat_state="Ask where to", **code)
     with pytest.raises(FlowError, match="nothing") as caught:
         FlowConversation(route).take_turn()
     assert "'Book'" in caught.value.place
-    assert where != "skip_if" or "'Ask where to'" in caught.value.place
+    assert option != "skip_if" or "'Ask where to'" in caught.value.place
 
 
 def test_code_cannot_change_the_data_it_is_asked_about() -> None:
@@ -330,12 +330,12 @@ def test_code_cannot_change_the_data_it_is_asked_about() -> None:
 
 def test_a_route_without_states_speaks_at_its_start() -> None:
     route = Route("Listen")
-    moved = FlowConversation(route).take_turn()
-    assert moved.state is route.initial_state
+    result = FlowConversation(route).take_turn()
+    assert result.state is route.initial_state
 
 
 def test_without_routes_there_is_nowhere_to_go() -> None:
     with pytest.raises(StopIteration) as stop:
         next(move({}, create_session("web-42"), Interpretation(scores={}), NOW))
-    moved: MoveResult = stop.value.value
-    assert (moved.route, moved.state, moved.walked) == (None, None, ())
+    result: MoveResult = stop.value.value
+    assert (result.route, result.state, result.walked) == (None, None, ())

@@ -64,96 +64,98 @@ def is_firm(data: Mapping[str, Any]) -> bool:
     return bool(data["kind"] == "firm")
 
 
-def gives(make: Callable[[Mapping[str, Any]], Any]) -> Callable[[ToolRun], ToolRunResult]:
+def return_result(make: Callable[[Mapping[str, Any]], Any]) -> Callable[[ToolRun], ToolRunResult]:
     """A tool whose value is made of its arguments."""
     return lambda run: ToolRunResult(run, make(run.arguments))
 
 
-def sale() -> Route:
+def make_sale_route() -> Route:
     return Route("Sell", gather_schema=Sale)
 
 
-def discounts(*, for_people: bool) -> FlowConversation:
+def make_discount_conversation(*, for_people: bool) -> FlowConversation:
     """A branch whose tool gives a discount, and a price that is made of it."""
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask what kind", gather=["kind"])
     firm = ask.transition_to(tool_state=by_kind, save_as="discount", condition=is_firm)
-    priced = firm.transition_to(tool_state=price)
+    price_state = firm.transition_to(tool_state=price)
     if for_people:
-        ask.transition_to(tool_state=by_person, save_as="discount").transition_to(state=priced)
+        ask.transition_to(tool_state=by_person, save_as="discount").transition_to(state=price_state)
     else:
-        ask.transition_to(state=priced)
-    priced.transition_to(chat_state="Say the price").transition_to(state=END_ROUTE)
+        ask.transition_to(state=price_state)
+    price_state.transition_to(chat_state="Say the price").transition_to(state=END_ROUTE)
     return FlowConversation(route, by_kind=20, by_person=5)
 
 
 def test_what_the_tool_of_an_abandoned_branch_gave_is_gone() -> None:
-    conversation = discounts(for_people=False)
+    conversation = make_discount_conversation(for_people=False)
     conversation.take_turn(kind="firm")
     assert conversation.session.extracted == {"kind": "firm", "discount": 20}
     conversation.take_turn(kind="person")
     assert conversation.session.extracted == {"kind": "person"}
     assert conversation.ran == [("by_kind", {}), ("price", {"discount": 20}), ("price", {})]
-    assert conversation.at == "Say the price"
+    assert conversation.state_title == "Say the price"
 
 
 def test_two_branches_that_give_the_same_field_do_not_mix() -> None:
-    conversation = discounts(for_people=True)
+    conversation = make_discount_conversation(for_people=True)
     for kind, discount in (("firm", 20), ("person", 5), ("firm", 20), ("person", 5)):
         conversation.take_turn(kind=kind)
         assert conversation.session.extracted == {"kind": kind, "discount": discount}
         assert conversation.ran[-1] == ("price", {"discount": discount})
-        assert conversation.at == "Say the price"
+        assert conversation.state_title == "Say the price"
     assert [name for name, _ in conversation.ran].count("by_kind") == 1
     assert [name for name, _ in conversation.ran].count("by_person") == 1
 
 
 def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run() -> None:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    quoted = ask.transition_to(tool_state=quote, save_as="price")
-    charged = quoted.transition_to(chat_state="Say the price").transition_to(tool_state=charge)
-    charged.transition_to(chat_state="Thank")
-    quoted.transition_to(chat_state="Reserve without a price?", on_error=True).transition_to(state=charged)
+    quote_state = ask.transition_to(tool_state=quote, save_as="price")
+    charge_state = quote_state.transition_to(chat_state="Say the price").transition_to(tool_state=charge)
+    charge_state.transition_to(chat_state="Thank")
+    quote_state.transition_to(chat_state="Reserve without a price?", on_error=True).transition_to(state=charge_state)
     conversation = FlowConversation(route, quote=100)
     conversation.take_turn(to="Rome")
     assert conversation.session.extracted["price"] == 100
     conversation.tools["quote"] = ValueError("no flights")
     conversation.take_turn(to="Oslo")
     assert conversation.session.extracted == {"to": "Oslo"}
-    assert conversation.at == "Reserve without a price?"
+    assert conversation.state_title == "Reserve without a price?"
     conversation.take_turn()
     assert conversation.ran[-1] == ("charge", {})
 
 
 def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() -> None:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    when = ask.transition_to(chat_state="Ask when", gather=["day"])
-    when.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
+    ask_when = ask.transition_to(chat_state="Ask when", gather=["day"])
+    ask_when.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
     conversation = FlowConversation(route, quote=100)
     conversation.take_turn(to="Rome", day="Monday")
     conversation.take_turn(to="Oslo", forget=["day"])
-    assert (conversation.at, conversation.session.extracted) == ("Ask when", {"to": "Oslo"})
+    assert (conversation.state_title, conversation.session.extracted) == ("Ask when", {"to": "Oslo"})
 
 
 def test_an_optional_value_that_is_stated_late_counts_before_anything_is_charged() -> None:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to", "coupon"])
-    say = ask.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
-    say.transition_to(tool_state=charge).transition_to(chat_state="Thank")
-    conversation = FlowConversation(route, quote=gives(lambda arguments: 50 if arguments.get("coupon") else 100))
+    say_price = ask.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
+    say_price.transition_to(tool_state=charge).transition_to(chat_state="Thank")
+    conversation = FlowConversation(
+        route, quote=return_result(lambda arguments: 50 if arguments.get("coupon") else 100)
+    )
     conversation.take_turn()
     conversation.take_turn(to="Rome")
     conversation.take_turn(coupon="X10")
     assert conversation.ran == [("quote", {"to": "Rome"}), ("quote", {"to": "Rome", "coupon": "X10"})]
-    assert (conversation.at, conversation.session.extracted["price"]) == ("Say the price", 50)
+    assert (conversation.state_title, conversation.session.extracted["price"]) == ("Say the price", 50)
     conversation.take_turn()
     assert conversation.ran[-1] == ("charge", {"price": 50})
 
 
 def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name", "vip"])
     informed = ask.transition_to(tool_state=inform, condition=lambda data: data.get("vip", False))
     confirm = informed.transition_to(chat_state="Confirm")
@@ -162,29 +164,29 @@ def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
     conversation = FlowConversation(route)
     conversation.take_turn()
     conversation.take_turn(name="Bo")
-    assert (conversation.at, conversation.ran) == ("Confirm", [])
-    moved = conversation.take_turn(vip=True)
-    assert (conversation.at, conversation.ran, moved.ended) == ("Confirm", [("inform", {})], False)
+    assert (conversation.state_title, conversation.ran) == ("Confirm", [])
+    result = conversation.take_turn(vip=True)
+    assert (conversation.state_title, conversation.ran, result.ended) == ("Confirm", [("inform", {})], False)
 
 
 def test_a_state_that_became_needless_is_left_while_it_speaks() -> None:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name", "vip"])
     number = ask.transition_to(chat_state="Ask which kind", gather=["kind"], skip_if=lambda data: data.get("vip"))
     number.transition_to(chat_state="Say goodbye").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route)
     conversation.take_turn()
     conversation.take_turn(name="Bo")
-    assert conversation.at == "Ask which kind"
+    assert conversation.state_title == "Ask which kind"
     conversation.take_turn(vip=True)
-    assert conversation.at == "Say goodbye"
+    assert conversation.state_title == "Say goodbye"
 
 
 def with_terms() -> FlowConversation:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    who = ask.transition_to(chat_state="Ask who", gather=["name"])
-    booked = who.transition_to(chat_state="Ask whether the terms are right").transition_to(tool_state=book)
+    ask_who = ask.transition_to(chat_state="Ask who", gather=["name"])
+    booked = ask_who.transition_to(chat_state="Ask whether the terms are right").transition_to(tool_state=book)
     confirm = booked.transition_to(chat_state="Confirm")
     confirm.transition_to(chat_state="Say goodbye").transition_to(state=END_ROUTE)
     return FlowConversation(route)
@@ -194,11 +196,11 @@ def test_what_does_not_concern_a_value_that_was_taken_back_is_not_done_or_said_a
     conversation = with_terms()
     conversation.take_turn(to="Rome", name="Bo")
     conversation.take_turn()
-    assert (conversation.at, conversation.ran) == ("Confirm", [("book", {"to": "Rome"})])
+    assert (conversation.state_title, conversation.ran) == ("Confirm", [("book", {"to": "Rome"})])
     conversation.take_turn(forget=["name"])
-    assert conversation.at == "Ask who"
+    assert conversation.state_title == "Ask who"
     conversation.take_turn(name="Mia")
-    assert (conversation.at, conversation.ran) == ("Confirm", [("book", {"to": "Rome"})])
+    assert (conversation.state_title, conversation.ran) == ("Confirm", [("book", {"to": "Rome"})])
 
 
 @pytest.mark.parametrize("takes_back_first", [False, True])
@@ -207,18 +209,18 @@ def test_what_follows_a_tool_that_ran_again_is_said_again(takes_back_first: bool
     conversation.take_turn(to="Rome", name="Bo")
     conversation.take_turn()
     conversation.take_turn()
-    assert conversation.at == "Say goodbye"
+    assert conversation.state_title == "Say goodbye"
     if takes_back_first:
         conversation.take_turn(forget=["to"])
-        assert conversation.at == "Ask where to"
-    moved = conversation.take_turn(to="Oslo")
+        assert conversation.state_title == "Ask where to"
+    result = conversation.take_turn(to="Oslo")
     assert conversation.ran == [("book", {"to": "Rome"}), ("book", {"to": "Oslo"})]
-    assert (conversation.at, moved.ended) == ("Confirm", False)
+    assert (conversation.state_title, result.ended) == ("Confirm", False)
 
 
-def laps(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversation:
+def make_lap_conversation(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversation:
     """A route that books, and begins again if the user wants another one."""
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     booked = ask.transition_to(tool_state=book, repeat=repeat).transition_to(chat_state="Another one?")
     booked.transition_to(state=ask, condition=ANOTHER, forgets=list(forgets))
@@ -228,19 +230,19 @@ def laps(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversat
 
 @pytest.mark.parametrize("repeat", [False, True])
 def test_a_tool_runs_again_in_the_next_lap(repeat: bool) -> None:
-    conversation = laps(repeat=repeat, forgets=("to",))
+    conversation = make_lap_conversation(repeat=repeat, forgets=("to",))
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=[ANOTHER])
-    assert (conversation.at, conversation.session.extracted) == ("Ask where to", {})
+    assert (conversation.state_title, conversation.session.extracted) == ("Ask where to", {})
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=[ANOTHER], to="Oslo")
     assert [arguments["to"] for _, arguments in conversation.ran] == ["Rome", "Rome", "Oslo"]
-    assert conversation.at == "Another one?"
+    assert conversation.state_title == "Another one?"
     assert conversation.take_turn().ended
 
 
 def test_a_tool_that_is_not_to_be_repeated_stays_so_within_a_lap() -> None:
-    conversation = laps(repeat=False, forgets=("to",))
+    conversation = make_lap_conversation(repeat=False, forgets=("to",))
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=[ANOTHER], to="Oslo")
     conversation.take_turn(to="Bonn")
@@ -248,29 +250,29 @@ def test_a_tool_that_is_not_to_be_repeated_stays_so_within_a_lap() -> None:
 
 
 def test_a_way_that_forgets_keeps_what_is_said_as_it_is_taken_and_what_it_does_not_name() -> None:
-    conversation = laps(forgets=("to",))
+    conversation = make_lap_conversation(forgets=("to",))
     conversation.take_turn(to="Rome", name="Bo")
     conversation.take_turn(holds=[ANOTHER], to="Oslo")
     assert conversation.session.extracted == {"to": "Oslo", "name": "Bo"}
 
 
 def test_a_lap_that_forgets_nothing_goes_on_with_what_is_known() -> None:
-    conversation = laps()
+    conversation = make_lap_conversation()
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=[ANOTHER])
-    assert (conversation.at, conversation.session.extracted) == ("Another one?", {"to": "Rome"})
+    assert (conversation.state_title, conversation.session.extracted) == ("Another one?", {"to": "Rome"})
 
 
 def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
     def tally(count: int = 0) -> int:
         return count + 1
 
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    counted = ask.transition_to(tool_state=tally, save_as="count").transition_to(chat_state="Another one?")
-    counted.transition_to(state=ask, condition=ANOTHER, forgets=["to"])
-    counted.transition_to(state=END_ROUTE)
-    conversation = FlowConversation(route, tally=gives(lambda arguments: arguments.get("count", 0) + 1))
+    count_state = ask.transition_to(tool_state=tally, save_as="count").transition_to(chat_state="Another one?")
+    count_state.transition_to(state=ask, condition=ANOTHER, forgets=["to"])
+    count_state.transition_to(state=END_ROUTE)
+    conversation = FlowConversation(route, tally=return_result(lambda arguments: arguments.get("count", 0) + 1))
     conversation.take_turn(to="Rome")
     for lap, place in enumerate(("Oslo", "Bonn", "Paris"), 2):
         conversation.take_turn(holds=[ANOTHER], to=place)
@@ -280,13 +282,13 @@ def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
 
 
 def test_a_tool_that_acted_is_not_tried_again_though_its_value_does_not_fit() -> None:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     booked = ask.transition_to(tool_state=book, save_as="price", repeat=False)
     booked.transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route, book="R-77")
-    moved = conversation.take_turn(to="Rome")
-    assert "does not fit" in (moved.tool_runs[0][1].error or "")
+    result = conversation.take_turn(to="Rome")
+    assert "does not fit" in (result.tool_runs[0][1].error or "")
     conversation.take_turn(holds=[retry_condition(booked)])
     conversation.take_turn(to="Oslo")
     assert conversation.ran == [("book", {"to": "Rome"})]
@@ -310,8 +312,8 @@ async def test_no_tool_runs_on_a_value_whose_correction_was_rejected() -> None:
     agent = Agent("Desk")
     route = agent.create_route(title="Reserve", gather_schema=Party)
     ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
-    when = ask.transition_to(chat_state="Ask when", gather=["day"])
-    when.transition_to(tool_state=reserve).transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
+    ask_when = ask.transition_to(chat_state="Ask when", gather=["day"])
+    ask_when.transition_to(tool_state=reserve).transition_to(chat_state="Thank").transition_to(state=END_ROUTE)
     conversation = Dialogue(agent)
     await conversation.says("Two", understands(seats=2), says("When?"))
     await conversation.says("Monday, but we are twelve now", understands(seats=12, day="Monday"), says("Nine at most"))
@@ -349,7 +351,7 @@ async def test_an_optional_value_that_was_rejected_is_asked_for_again() -> None:
 
 
 def waiting_in_a_left_route() -> tuple[FlowConversation, Route, Route]:
-    pay, chat = sale(), Route("Chat", conditions=["the user chats"])
+    pay, chat = make_sale_route(), Route("Chat", conditions=["the user chats"])
     ask = pay.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     ask.transition_to(tool_state=book).transition_to(chat_state="Thank")
     chat.initial_state.transition_to(chat_state="Chat").transition_to(chat_state="Chat more")
@@ -367,7 +369,7 @@ def test_a_call_that_waits_in_a_left_route_is_dropped_once_its_data_is_corrected
     assert waiting
     assert conversation.session.paused_routes[pay.id].pending_calls == waiting
     conversation.take_turn(pay, scores={chat: 100}, to="Oslo")
-    assert conversation.at == "Chat more"
+    assert conversation.state_title == "Chat more"
     assert conversation.session.paused_routes[pay.id].pending_calls == ()
 
 
@@ -379,24 +381,24 @@ def test_nobody_can_approve_what_was_corrected_in_another_route() -> None:
     assert [each.call.input for each in conversation.session.pending_calls] == [{"to": "Oslo"}]
     conversation.tools["book"] = "booked"
     conversation.take_turn(decides=True)
-    assert (conversation.at, conversation.ran) == ("Thank", [("book", {"to": "Oslo"})])
+    assert (conversation.state_title, conversation.ran) == ("Thank", [("book", {"to": "Oslo"})])
 
 
 def test_a_call_that_waits_is_dropped_with_its_route() -> None:
     conversation, pay, _ = waiting_in_a_left_route()
-    moved = conversation.take_turn(scores={}, holds=[drop_condition(pay)])
-    assert moved.route is None
+    result = conversation.take_turn(scores={}, holds=[drop_condition(pay)])
+    assert result.route is None
     assert conversation.session.pending_calls == ()
     assert conversation.session.paused_routes[pay.id].pending_calls == ()
     assert conversation.session.paused_routes[pay.id].dropped
 
 
 def test_what_the_next_state_requires_is_asked_for_where_it_can_be_gathered() -> None:
-    route = sale()
+    route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name"])
     send = ask.transition_to(chat_state="Welcome").transition_to(chat_state="Send it", required_data=["to", "price"])
     send.transition_to(chat_state="Correct the place", gather=["to"])
     conversation = FlowConversation(route)
     assert conversation.take_turn(name="Bo").missing == ()
-    moved = conversation.take_turn()
-    assert (conversation.at, moved.missing) == ("Welcome", ("to",))
+    result = conversation.take_turn()
+    assert (conversation.state_title, result.missing) == ("Welcome", ("to",))

@@ -62,10 +62,10 @@ class Builder:
             return self._branch(number)
         if kind == "tool":
             return self._last.transition_to(tool_state=tool_of(f"tool_{number}", self._field()))
-        more: dict[str, Any] = {} if kind == "chat" else {"gather": [self._field()]}
+        options: dict[str, Any] = {} if kind == "chat" else {"gather": [self._field()]}
         if kind == "skip":
-            more["skip_if"] = is_one(self._field())
-        return self._last.transition_to(chat_state=f"{kind} {number}", **more)
+            options["skip_if"] = is_one(self._field())
+        return self._last.transition_to(chat_state=f"{kind} {number}", **options)
 
     def _branch(self, number: int) -> State:
         on = is_one(self._field())
@@ -77,7 +77,7 @@ class Builder:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FinishedConversation:
     """A conversation that was had: what was said in all, and where it is."""
 
     route: Route
@@ -89,59 +89,61 @@ class Said:
         return self.last.session
 
 
-def take(route: Route, session: SessionState, data: Mapping[str, int]) -> MoveResult:
+def run_turn(route: Route, session: SessionState, data: Mapping[str, int]) -> MoveResult:
     walk = move({route.id: route}, session, Interpretation(data={route.id: data} if data else {}), NOW)
     try:
-        asked = next(walk)
+        request = next(walk)
         while True:
-            assert asked.state.tool is not None
-            asked = walk.send(ToolRunResult(ToolRun(asked.state.tool.name, dict(asked.arguments), content="done")))
+            assert request.state.tool is not None
+            request = walk.send(
+                ToolRunResult(ToolRun(request.state.tool.name, dict(request.arguments), content="done"))
+            )
     except StopIteration as stop:
-        moved: MoveResult = stop.value
-        return moved
+        result: MoveResult = stop.value
+        return result
 
 
-def conversation(seed: int) -> Said:
+def play_conversation(seed: int) -> FinishedConversation:
     """Values that are stated, corrected and stated again over some turns."""
     random = Random(seed)
     route = Builder(random).route
     session, data = create_session("web-42"), dict[str, int]()
     for _ in range(TURNS):
-        said = {name: random.randint(0, 2) for name in FIELDS if random.random() < 0.3}
-        note(f"said {said}")
-        data |= said
-        last = take(route, session, said)
+        turn_data = {name: random.randint(0, 2) for name in FIELDS if random.random() < 0.3}
+        note(f"said {turn_data}")
+        data |= turn_data
+        last = run_turn(route, session, turn_data)
         session = last.session
     note(f"{route.describe()}\nknown {data}")
-    return Said(route, data, last)
+    return FinishedConversation(route, data, last)
 
 
-def title(moved: MoveResult) -> str | None:
-    return None if moved.state is None else moved.state.title
+def current_title(result: MoveResult) -> str | None:
+    return None if result.state is None else result.state.title
 
 
 @many
 @given(seed=SEEDS)
 def test_it_stands_where_it_could_stand_if_all_had_been_said_at_first(seed: int) -> None:
-    said = conversation(seed)
-    session, spoke = create_session("web-43"), []
+    finished = play_conversation(seed)
+    session, titles = create_session("web-43"), []
     for number in range(ENOUGH):
-        moved = take(said.route, session, said.data if number == 0 else {})
-        session = moved.session
-        spoke.append(title(moved))
-    assert title(said.last) in spoke
+        result = run_turn(finished.route, session, finished.data if number == 0 else {})
+        session = result.session
+        titles.append(current_title(result))
+    assert current_title(finished.last) in titles
 
 
 @many
 @given(seed=SEEDS)
 def test_what_is_known_was_said_and_tools_on_its_way_ran_with_it(seed: int) -> None:
-    said = conversation(seed)
-    progress = said.session.progress
-    assert said.session.extracted == said.data
+    finished = play_conversation(seed)
+    progress = finished.session.progress
+    assert finished.session.extracted == finished.data
     for id, run in progress.runs.items():
-        state = said.route.state(id)
+        state = finished.route.state(id)
         assert state is not None
         assert state.tool is not None
         if id in progress.path:
             [field] = state.tool.parameters["properties"]
-            assert run.arguments == ({field: said.data[field]} if field in said.data else {}), state.title
+            assert run.arguments == ({field: finished.data[field]} if field in finished.data else {}), state.title

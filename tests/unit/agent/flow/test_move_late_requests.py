@@ -23,7 +23,7 @@ def search(to: str, cabin: str | None = None) -> str:
     return f"{to} {cabin}"
 
 
-def trip(*, repeat: bool = True) -> Route:
+def make_trip_route(*, repeat: bool = True) -> Route:
     route = Route("Trip", gather_schema=Trip, conditions=["the user wants to travel"])
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to"])
     found = ask.transition_to(tool_state=search, repeat=repeat)
@@ -33,18 +33,18 @@ def trip(*, repeat: bool = True) -> Route:
 
 
 def test_a_value_that_a_tool_could_do_without_makes_it_run_again_once_it_is_stated() -> None:
-    route = trip()
+    route = make_trip_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
-    moved = conversation.take_turn(cabin="business")
+    result = conversation.take_turn(cabin="business")
     assert conversation.ran == [("search", {"to": "Rome"}), ("search", {"to": "Rome", "cabin": "business"})]
-    assert (conversation.at, moved.changed) == ("Offer", ())
+    assert (conversation.state_title, result.changed) == ("Offer", ())
     conversation.take_turn()
     assert len(conversation.ran) == 2
 
 
 def test_a_tool_that_is_not_to_be_repeated_is_not_for_a_later_wish() -> None:
-    route = trip(repeat=False)
+    route = make_trip_route(repeat=False)
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
     conversation.take_turn(cabin="business", holds=["the user takes one"])
@@ -59,25 +59,25 @@ def test_a_state_is_left_once_code_says_that_it_may_be_skipped() -> None:
     ask.transition_to(chat_state="Welcome")
     conversation = FlowConversation(route)
     conversation.take_turn()
-    assert conversation.at == "Ask who"
+    assert conversation.state_title == "Ask who"
     conversation.take_turn(anonymous=True)
-    assert conversation.at == "Welcome"
+    assert conversation.state_title == "Welcome"
 
 
 def test_a_route_that_is_no_longer_wanted_is_left_and_can_be_taken_up_again() -> None:
-    route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
+    route, other = make_trip_route(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
     conversation = FlowConversation(route, other)
     conversation.take_turn(route, to="Rome")
-    moved = conversation.take_turn(scores={route: 5}, holds=[drop_condition(route)])
-    assert (moved.route, conversation.session.current_route) == (None, None)
+    result = conversation.take_turn(scores={route: 5}, holds=[drop_condition(route)])
+    assert (result.route, conversation.session.current_route) == (None, None)
     assert conversation.session.paused_routes[route.id].dropped
     conversation.take_turn(route)
-    assert (conversation.at, conversation.session.extracted) == ("Offer", {"to": "Rome"})
+    assert (conversation.state_title, conversation.session.extracted) == ("Offer", {"to": "Rome"})
 
 
 def test_another_route_that_is_meant_takes_over_from_one_that_is_dropped() -> None:
-    route, other = trip(), Route("Weather", conditions=["the user asks about the weather"])
+    route, other = make_trip_route(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
     conversation = FlowConversation(route, other)
     conversation.take_turn(route, to="Rome")

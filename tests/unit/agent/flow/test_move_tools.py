@@ -28,19 +28,19 @@ def price(item: str, count: int) -> float:
     return len(item) * float(count)
 
 
-def order(**more: Any) -> tuple[Route, State]:
+def make_order_route(**options: Any) -> tuple[Route, State]:
     """A route that works out a price, and its tool state."""
     route = Route("Order", gather_schema=Order)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["item", "count"])
-    return route, ask.transition_to(tool_state=price, **more)
+    return route, ask.transition_to(tool_state=price, **options)
 
 
-def actions(moved: MoveResult) -> list[tuple[str, str]]:
-    return [(step.action, step.state) for step in moved.walked]
+def actions(result: MoveResult) -> list[tuple[str, str]]:
+    return [(step.action, step.state) for step in result.walked]
 
 
 def test_what_a_tool_gives_is_kept_in_the_field_it_is_saved_as() -> None:
-    route, found = order(save_as="total")
+    route, found = make_order_route(save_as="total")
     found.transition_to(chat_state="Tell the price")
     conversation = FlowConversation(route, price="12.50")
     conversation.take_turn(item="tea", count=2)
@@ -52,11 +52,11 @@ def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_
     def gives(run: ToolRun) -> ToolRunResult:
         return ToolRunResult(run, "a lot", {"code": "A1"}, {"shop": 3})
 
-    route, found = order(save_as="total")
+    route, found = make_order_route(save_as="total")
     found.transition_to(chat_state="Tell the price")
     conversation = FlowConversation(route, price=gives)
-    moved = conversation.take_turn(item="tea", count=2)
-    assert actions(moved)[-2:] == [("failed", "price"), ("speaks", "price")]
+    result = conversation.take_turn(item="tea", count=2)
+    assert actions(result)[-2:] == [("failed", "price"), ("speaks", "price")]
     assert conversation.session.extracted == {"item": "tea", "count": 2}
     assert conversation.session.context == {}
     error = conversation.session.progress.runs[found.id].error
@@ -66,15 +66,15 @@ def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_
 
 @pytest.mark.parametrize("data", [{"count": "many"}, {"nowhere": 1}])
 def test_an_update_that_does_not_fit_is_a_failure(data: Mapping[str, Any]) -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Sorry", on_error=True)
     conversation = FlowConversation(route, price=lambda run: ToolRunResult(run, 1, data))
     conversation.take_turn(item="tea", count=2)
-    assert (conversation.at, conversation.session.extracted) == ("Sorry", {"item": "tea", "count": 2})
+    assert (conversation.state_title, conversation.session.extracted) == ("Sorry", {"item": "tea", "count": 2})
 
 
 def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
-    route, found = order(save_as="total")
+    route, found = make_order_route(save_as="total")
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(
         route, price=lambda run: ToolRunResult(run, 3, {"code": "A1", "count": None}, {"shop": 3})
@@ -85,7 +85,7 @@ def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
 
 
 def test_what_an_update_says_of_the_saved_field_wins() -> None:
-    route, found = order(save_as="total")
+    route, found = make_order_route(save_as="total")
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"total": 4}))
     conversation.take_turn(item="tea", count=2)
@@ -93,7 +93,7 @@ def test_what_an_update_says_of_the_saved_field_wins() -> None:
 
 
 def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
-    route, found = order(arguments={"item": "code", "count": "count"})
+    route, found = make_order_route(arguments={"item": "code", "count": "count"})
     found.transition_to(tool_state=price, arguments=lambda data: {"item": data["item"] * 2}, id="again")
     conversation = FlowConversation(route)
     conversation.take_turn(item="tea", count=2, code="A1")
@@ -102,14 +102,14 @@ def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
 
 @pytest.mark.parametrize("broken", [lambda data: data["nothing"], lambda data: 5, lambda data: None])
 def test_a_function_for_arguments_that_fails_names_its_state(broken: Any) -> None:
-    route, found = order(arguments=broken)
+    route, found = make_order_route(arguments=broken)
     with pytest.raises(FlowError, match="arguments") as caught:
         FlowConversation(route).take_turn(item="tea", count=2)
     assert caught.value.place == found.place
 
 
 def test_a_failure_goes_the_way_for_errors() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     found.transition_to(chat_state="Sorry", on_error=True)
     assert actions(FlowConversation(route, price=ValueError("closed")).take_turn(item="tea", count=2))[-2:] == [
@@ -118,24 +118,24 @@ def test_a_failure_goes_the_way_for_errors() -> None:
     ]
     conversation = FlowConversation(route)
     conversation.take_turn(item="tea", count=2)
-    assert conversation.at == "Tell"
+    assert conversation.state_title == "Tell"
 
 
 def test_ways_for_errors_may_have_conditions_of_their_own() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Sorry", on_error=True)
     found.transition_to(chat_state="Call us", on_error=True, condition=lambda data: data["count"] > 5)
     conversation = FlowConversation(route, price=ValueError("closed"))
     conversation.take_turn(item="tea", count=6)
-    assert conversation.at == "Call us"
+    assert conversation.state_title == "Call us"
 
 
 def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_again() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=ValueError("closed"))
     conversation.take_turn(item="tea", count=2)
-    assert conversation.at == "price"
+    assert conversation.state_title == "price"
     assert actions(conversation.take_turn()) == [("speaks", "price")]
     assert len(conversation.ran) == 1
     conversation.take_turn(holds=[retry_condition(found)])
@@ -144,17 +144,17 @@ def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_a
     assert conversation.ran[-1] == ("price", {"item": "tea", "count": 3})
     conversation.tools.clear()
     conversation.take_turn(holds=[retry_condition(found)])
-    assert (conversation.at, len(conversation.ran)) == ("Tell", 4)
+    assert (conversation.state_title, len(conversation.ran)) == ("Tell", 4)
 
 
 def test_trying_again_is_heard_along_with_a_correction_of_something_else() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=ValueError("closed"))
     conversation.take_turn(item="tea", count=2, code="A1")
     conversation.tools.clear()
     conversation.take_turn(code="B2", holds=[retry_condition(found)])
-    assert (conversation.at, len(conversation.ran)) == ("Tell", 2)
+    assert (conversation.state_title, len(conversation.ran)) == ("Tell", 2)
 
 
 def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
@@ -164,42 +164,42 @@ def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
     conversation.take_turn()
     conversation.tools.clear()
     conversation.take_turn(item="tea", count=2)
-    assert (conversation.at, conversation.ran[-1]) == ("Tell", ("price", {"item": "tea", "count": 2}))
+    assert (conversation.state_title, conversation.ran[-1]) == ("Tell", ("price", {"item": "tea", "count": 2}))
 
 
 def test_a_tool_without_a_way_on_is_not_run_every_turn() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Tell", condition="the user wants to know")
     conversation = FlowConversation(route)
     conversation.take_turn(item="tea", count=2)
     conversation.take_turn()
-    assert (conversation.at, len(conversation.ran)) == ("price", 1)
+    assert (conversation.state_title, len(conversation.ran)) == ("price", 1)
     conversation.take_turn(holds=["the user wants to know"])
-    assert (conversation.at, len(conversation.ran)) == ("Tell", 1)
+    assert (conversation.state_title, len(conversation.ran)) == ("Tell", 1)
 
 
 def test_a_call_that_waits_speaks_until_it_is_decided() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=WAITS)
-    moved = conversation.take_turn(item="tea", count=2)
-    assert actions(moved)[-2:] == [("waits", "price"), ("speaks", "price")]
+    result = conversation.take_turn(item="tea", count=2)
+    assert actions(result)[-2:] == [("waits", "price"), ("speaks", "price")]
     assert [each.state_id for each in conversation.session.pending_calls] == [found.id]
     assert actions(conversation.take_turn()) == [("speaks", "price")]
     conversation.tools.clear()
     conversation.take_turn(decides=True)
-    assert (conversation.at, conversation.session.pending_calls) == ("Tell", ())
+    assert (conversation.state_title, conversation.session.pending_calls) == ("Tell", ())
     assert conversation.ran == [("price", {"item": "tea", "count": 2})]
 
 
 def test_a_call_that_is_denied_is_a_failure() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=WAITS)
     conversation.take_turn(item="tea", count=2)
     conversation.tools["price"] = PermissionError("denied")
-    moved = conversation.take_turn(decides=True)
-    assert actions(moved) == [("failed", "price"), ("speaks", "price")]
+    result = conversation.take_turn(decides=True)
+    assert actions(result) == [("failed", "price"), ("speaks", "price")]
     assert conversation.session.pending_calls == ()
     conversation.tools["price"] = WAITS
     conversation.take_turn(holds=[retry_condition(found)])
@@ -207,7 +207,7 @@ def test_a_call_that_is_denied_is_a_failure() -> None:
 
 
 def test_a_call_that_waits_is_still_there_after_a_detour() -> None:
-    route, found = order()
+    route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     other = Route("Chat", conditions=["the user chats"])
     conversation = FlowConversation(route, other, price=WAITS)
@@ -220,8 +220,8 @@ def test_a_call_that_waits_is_still_there_after_a_detour() -> None:
 
 
 def test_a_tool_that_code_passes_is_not_run() -> None:
-    route, found = order(skip_if=lambda data: data["count"] == 0)
+    route, found = make_order_route(skip_if=lambda data: data["count"] == 0)
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route)
     conversation.take_turn(item="tea", count=0)
-    assert (conversation.at, conversation.ran) == ("Tell", [])
+    assert (conversation.state_title, conversation.ran) == ("Tell", [])

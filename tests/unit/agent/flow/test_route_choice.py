@@ -19,17 +19,17 @@ BOOK = Route("Book a flight", conditions=["the user wants to fly"])
 TELL = Route("Tell the weather", conditions=["the user asks about the weather"])
 PAY = Route("Pay", conditions=["the user wants to pay"])
 ROUTES = {route.id: route for route in (BOOK, TELL, PAY)}
-ALONE = Route("Order")
+ONLY_ROUTE = Route("Order")
 scores = st.floats(0, 100)
 all_scores = st.fixed_dictionaries({}, optional=dict.fromkeys(ROUTES, scores))
 
 
-def inside(route: Route) -> SessionState:
+def session_in(route: Route) -> SessionState:
     return enter_route(create_session("web-42"), route.id, route.title)
 
 
-def completed(route: Route) -> SessionState:
-    return leave_route(inside(route), completed=True)
+def session_after(route: Route) -> SessionState:
+    return leave_route(session_in(route), completed=True)
 
 
 @pytest.mark.parametrize(("score", "route"), [(49.9, None), (50, BOOK), (100, BOOK)])
@@ -39,38 +39,38 @@ def test_a_route_is_entered_from_fifty(score: float, route: Route | None) -> Non
 
 @pytest.mark.parametrize(("score", "route"), [(50, None), (74.9, None), (75, BOOK)])
 def test_a_completed_route_is_entered_again_from_seventy_five(score: float, route: Route | None) -> None:
-    assert choose_route(ROUTES, completed(BOOK), {BOOK.id: score}).route is route
+    assert choose_route(ROUTES, session_after(BOOK), {BOOK.id: score}).route is route
 
 
 def test_a_completed_route_that_was_left_on_its_next_visit_is_entered_from_fifty() -> None:
-    session = leave_route(enter_route(completed(BOOK), BOOK.id, BOOK.title))
+    session = leave_route(enter_route(session_after(BOOK), BOOK.id, BOOK.title))
     assert choose_route(ROUTES, session, {BOOK.id: 50}).route is BOOK
 
 
 @pytest.mark.parametrize(
-    ("mine", "other", "route"), [(40, 54.9, BOOK), (40, 55, TELL), (30, 49, BOOK), (90, 100, BOOK)]
+    ("current", "other", "route"), [(40, 54.9, BOOK), (40, 55, TELL), (30, 49, BOOK), (90, 100, BOOK)]
 )
-def test_another_route_takes_over_only_by_the_margin(mine: float, other: float, route: Route) -> None:
-    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: mine, TELL.id: other}).route is route
+def test_another_route_takes_over_only_by_the_margin(current: float, other: float, route: Route) -> None:
+    assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: current, TELL.id: other}).route is route
 
 
 def test_a_current_route_that_nobody_scored_has_nothing_to_hold_it() -> None:
-    assert choose_route(ROUTES, inside(BOOK), {TELL.id: 50}).route is TELL
-    assert choose_route(ROUTES, inside(BOOK), {}).route is BOOK
+    assert choose_route(ROUTES, session_in(BOOK), {TELL.id: 50}).route is TELL
+    assert choose_route(ROUTES, session_in(BOOK), {}).route is BOOK
 
 
 def test_without_scores_the_current_route_goes_on() -> None:
-    assert choose_route(ROUTES, inside(BOOK), None).route is BOOK
+    assert choose_route(ROUTES, session_in(BOOK), None).route is BOOK
     assert choose_route(ROUTES, create_session("web-42"), None).route is None
 
 
 def test_a_sole_route_without_conditions_is_entered_without_asking_unless_it_was_completed() -> None:
-    alone = {ALONE.id: ALONE}
-    assert choose_route(alone, create_session("web-42"), None).route is ALONE
-    assert choose_route(alone, completed(ALONE), None).route is None
-    assert choose_route(alone, completed(ALONE), {ALONE.id: 75}).route is ALONE
+    routes = {ONLY_ROUTE.id: ONLY_ROUTE}
+    assert choose_route(routes, create_session("web-42"), None).route is ONLY_ROUTE
+    assert choose_route(routes, session_after(ONLY_ROUTE), None).route is None
+    assert choose_route(routes, session_after(ONLY_ROUTE), {ONLY_ROUTE.id: 75}).route is ONLY_ROUTE
     assert find_sole_route({BOOK.id: BOOK}, create_session("web-42")) is None
-    assert find_sole_route({ALONE.id: ALONE, BOOK.id: BOOK}, create_session("web-42")) is None
+    assert find_sole_route({ONLY_ROUTE.id: ONLY_ROUTE, BOOK.id: BOOK}, create_session("web-42")) is None
     assert find_sole_route({}, create_session("web-42")) is None
 
 
@@ -86,17 +86,17 @@ def test_of_equal_routes_the_first_is_taken() -> None:
 
 def test_a_route_that_the_user_no_longer_wants_is_left_unless_another_is_meant() -> None:
     dropped = frozenset([drop_condition(BOOK)])
-    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 40}, true_conditions=dropped).route is None
-    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 40, TELL.id: 54}, true_conditions=dropped).route is None
-    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 40, TELL.id: 55}, true_conditions=dropped).route is TELL
-    assert choose_route(ROUTES, inside(TELL), {TELL.id: 40}, true_conditions=dropped).route is TELL
+    assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: 40}, true_conditions=dropped).route is None
+    assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: 40, TELL.id: 54}, true_conditions=dropped).route is None
+    assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: 40, TELL.id: 55}, true_conditions=dropped).route is TELL
+    assert choose_route(ROUTES, session_in(TELL), {TELL.id: 40}, true_conditions=dropped).route is TELL
     assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: 60}, true_conditions=dropped).route is BOOK
 
 
 def test_thresholds_can_be_set() -> None:
     strict = Thresholds(enter=80, reenter=90, margin=0)
     assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: 79}, strict).route is None
-    assert choose_route(ROUTES, inside(BOOK), {BOOK.id: 80, TELL.id: 80}, strict).route is TELL
+    assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: 80, TELL.id: 80}, strict).route is TELL
 
 
 @pytest.mark.parametrize("value", [-1, 101, True, "50", None, float("nan"), float("inf")])
@@ -108,26 +108,26 @@ def test_thresholds_that_make_no_sense_are_refused(value: Any) -> None:
 
 @given(all_scores, st.sampled_from([None, BOOK, TELL, PAY]), st.sets(st.sampled_from([BOOK, TELL, PAY])))
 def test_what_is_chosen_is_the_best_that_may_be_entered(
-    given_scores: dict[str, float], at: Route | None, done: set[Route]
+    given_scores: dict[str, float], current: Route | None, completed_routes: set[Route]
 ) -> None:
     session = create_session("web-42")
-    for route in done - {at}:
+    for route in completed_routes - {current}:
         session = leave_route(enter_route(session, route.id, route.title), completed=True)
-    if at is not None:
-        session = enter_route(session, at.id, at.title)
+    if current is not None:
+        session = enter_route(session, current.id, current.title)
     chosen = choose_route(ROUTES, session, given_scores)
-    mine = 0.0 if at is None else given_scores.get(at.id, 0.0)
-    lead = 0 if at is None else 15
+    current_score = 0.0 if current is None else given_scores.get(current.id, 0.0)
+    lead = 0 if current is None else 15
     may = [
         route
         for route in ROUTES.values()
-        if route is not at
-        and given_scores.get(route.id, 0) >= (75 if route in done else 50)
-        and given_scores.get(route.id, 0) >= mine + lead
+        if route is not current
+        and given_scores.get(route.id, 0) >= (75 if route in completed_routes else 50)
+        and given_scores.get(route.id, 0) >= current_score + lead
     ]
     assert chosen.why
     if not may:
-        assert chosen.route is at
+        assert chosen.route is current
     else:
         assert chosen.route in may
         assert given_scores[chosen.route.id] == max(given_scores[route.id] for route in may)

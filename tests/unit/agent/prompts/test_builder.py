@@ -16,7 +16,7 @@ from tellback.errors import InvalidArgumentError
 
 
 @dataclass
-class Way:
+class FakeRoute:
     title: str
     description: str | None = None
     conditions: tuple[str, ...] = ()
@@ -45,8 +45,10 @@ def test_a_whole_prompt() -> None:
         .add_capabilities([Capability("Refunds", "Up to 100 euros.")])
         .add_active_routes(
             [
-                Way("Book", "Finds a flight.", ("they want to fly", "they ask prices"), ("confirm",), ("promise",)),
-                Way("Chat"),
+                FakeRoute(
+                    "Book", "Finds a flight.", ("they want to fly", "they ask prices"), ("confirm",), ("promise",)
+                ),
+                FakeRoute("Chat"),
             ]
         )
     )
@@ -133,7 +135,7 @@ def test_variables_come_in_several_shapes(variables: Any) -> None:
 
 
 def test_a_context_object_is_shown_without_its_secrets() -> None:
-    assert PromptBuilder().add_context(Way("Book")).sections["context"].splitlines()[1] == '- title: "Book"'
+    assert PromptBuilder().add_context(FakeRoute("Book")).sections["context"].splitlines()[1] == '- title: "Book"'
     variables = {"_token": "s3cret", "key": SecretStr("s3cret"), "client": object()}
     assert PromptBuilder().add_context(variables).build() == ""
 
@@ -150,7 +152,7 @@ def test_names_and_texts_of_sections_are_texts() -> None:
             PromptBuilder().add_section(name, text)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("route", [Way(""), {}, object()])
+@pytest.mark.parametrize("route", [FakeRoute(""), {}, object()])
 def test_a_route_has_a_title(route: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="has a title"):
         PromptBuilder().add_active_routes([route])

@@ -78,7 +78,7 @@ Speak to a person | Hand over to a human agent | the user asks for a human; is a
 """)  # noqa: E501
 """Title, description, conditions, fields."""
 
-SAID = _rows("""
+UTTERANCES = _rows("""
 plain | I'd like to book a flight to Rome for two people in May | Book a flight
 plain | can I move my flight to the 14th instead? | Change a flight booking
 plain | please cancel my trip to Oslo | Cancel a booking
@@ -230,7 +230,7 @@ Urlaub beantragen | Urlaubstage eines Mitarbeiters eintragen | ein Mitarbeiter m
 Krank melden | Krankheitstage eintragen | ein Mitarbeiter ist krank | erster Tag
 Mit einem Menschen sprechen | An einen Mitarbeiter übergeben | der Nutzer verlangt einen Menschen | Thema
 """)
-GERMAN_SAID = _rows("""
+GERMAN_UTTERANCES = _rows("""
 German | ich würde gern am Montag nach Rom fliegen | Flug buchen
 German | kann ich meinen Flug auf Dienstag verschieben | Flug umbuchen
 German | meine Koffer sind nicht da | Verlorenes Gepäck
@@ -260,22 +260,27 @@ def _texts(routes: Sequence[Sequence[str]]) -> list[str]:
     return [". ".join(route) for route in routes]
 
 
-def _found(rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
+def _count_found(
+    rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence[str]]
+) -> dict[str, tuple[int, int]]:
     """By kind, how many of the sayings have their route among the first 6, and among the first 24."""
     titles = [route[0] for route in routes]
     places: dict[str, list[int]] = defaultdict(list)
     for kind, text, title in query:
         places[kind].append(list(rank(text)).index(titles.index(title)))
-    return {kind: (sum(at < 6 for at in found), sum(at < 24 for at in found)) for kind, found in places.items()}
+    return {
+        kind: (sum(position < 6 for position in found), sum(position < 24 for position in found))
+        for kind, found in places.items()
+    }
 
 
-def _reaches(found: dict[str, tuple[int, int]], least: dict[str, tuple[int, int]]) -> bool:
-    assert found.keys() == least.keys()
-    return all(found[kind][0] >= least[kind][0] and found[kind][1] >= least[kind][1] for kind in least)
+def _reaches(found: dict[str, tuple[int, int]], minimum: dict[str, tuple[int, int]]) -> bool:
+    assert found.keys() == minimum.keys()
+    return all(found[kind][0] >= minimum[kind][0] and found[kind][1] >= minimum[kind][1] for kind in minimum)
 
 
 @pytest.fixture
-def vectorless(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_bundled_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bundled embedder's files cannot be read."""
 
     def fail() -> static.StaticWeights:
@@ -286,44 +291,44 @@ def vectorless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_saying_of_no_word_in_common_has_none() -> None:
     texts = dict(zip([route[0] for route in ROUTES], _texts(ROUTES), strict=True))
-    for kind, query, title in SAID:
+    for kind, query, title in UTTERANCES:
         common = {word.term for word in extract_words(query)} & {word.term for word in extract_words(texts[title])}
         assert bool(common) is (kind == "plain") or kind not in ("plain", "no word in common"), query
 
 
 def test_the_route_is_among_the_first() -> None:
-    found = _found(TextRanker(_texts(ROUTES)).rank, ROUTES, SAID)
-    least = {
+    found = _count_found(TextRanker(_texts(ROUTES)).rank, ROUTES, UTTERANCES)
+    minimum = {
         "plain": (24, 24),
         "no word in common": (28, 32),
         "foreign": (7, 12),
         "of all sorts": (41, 48),
         "misspelled": (7, 8),
     }
-    assert _reaches(found, least), found
+    assert _reaches(found, minimum), found
 
 
 def test_words_and_meaning_find_more_than_either_alone(request: pytest.FixtureRequest) -> None:
     def first(rank: Rank) -> int:
-        return sum(found for found, _ in _found(rank, ROUTES, SAID).values())
+        return sum(found for found, _ in _count_found(rank, ROUTES, UTTERANCES).values())
 
     vectors = StaticEmbedder().vectors(_texts(ROUTES))
-    both = first(TextRanker(_texts(ROUTES)).rank)
+    combined = first(TextRanker(_texts(ROUTES)).rank)
     meaning = first(lambda query: np.argsort(-(vectors @ StaticEmbedder().vectors([query])[0]), kind="stable").tolist())
-    request.getfixturevalue("vectorless")
+    request.getfixturevalue("no_bundled_embedder")
     by_words = first(TextRanker(_texts(ROUTES)).rank)
-    assert both > meaning > by_words
+    assert combined > meaning > by_words
 
 
 def test_an_agent_may_speak_another_language_throughout() -> None:
-    found = _found(TextRanker(_texts(GERMAN_ROUTES)).rank, GERMAN_ROUTES, GERMAN_SAID)
+    found = _count_found(TextRanker(_texts(GERMAN_ROUTES)).rank, GERMAN_ROUTES, GERMAN_UTTERANCES)
     assert found["German"][0] >= 14, found
 
 
-@pytest.mark.usefixtures("vectorless")
+@pytest.mark.usefixtures("no_bundled_embedder")
 def test_words_alone_do_where_vectors_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
     relevance = TextRanker(_texts(ROUTES))
-    assert _found(relevance.rank, ROUTES, SAID)["plain"] == (24, 24)
+    assert _count_found(relevance.rank, ROUTES, UTTERANCES)["plain"] == (24, 24)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -358,7 +363,7 @@ def test_a_request_is_found_in_a_long_story() -> None:
         " incredible. Anyway, enough of that. Could you renew my prescription?"
     )
     first = TextRanker(_texts(ROUTES)).rank(story)[:6]
-    assert "Renew a prescription" in [ROUTES[at][0] for at in first]
+    assert "Renew a prescription" in [ROUTES[position][0] for position in first]
 
 
 def test_another_embedder_may_be_used() -> None:
@@ -381,14 +386,14 @@ _SOME_TEXTS = st.lists(st.text(max_size=40) | st.sampled_from(_texts(ROUTES)), m
 
 
 @settings(max_examples=60, deadline=None)
-@given(_SOME_TEXTS, st.text(max_size=80) | st.sampled_from([query for _, query, _ in SAID]))
+@given(_SOME_TEXTS, st.text(max_size=80) | st.sampled_from([query for _, query, _ in UTTERANCES]))
 def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[str], query: str) -> None:
     order = TextRanker(texts).rank(query)
     assert sorted(order) == list(range(len(texts)))
     seen: dict[str, int] = {}
-    for at in order:
-        assert seen.get(texts[at], -1) < at
-        seen[texts[at]] = at
+    for position in order:
+        assert seen.get(texts[position], -1) < position
+        seen[texts[position]] = position
 
 
 def test_numpy_and_vectors_are_loaded_when_they_are_needed() -> None:

@@ -43,7 +43,7 @@ def look(a: str) -> str:
     return a
 
 
-def booking() -> Route:
+def make_booking_route() -> Route:
     route = Route("Book", id="book", conditions=["the user wants to book"], gather_schema=Facts)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["a", "b", "day", "note"])
     offer = ask.transition_to(tool_state=look).transition_to(chat_state="Offer")
@@ -52,7 +52,7 @@ def booking() -> Route:
     return route
 
 
-def chatting() -> Route:
+def make_chat_route() -> Route:
     return Route("Chat", id="chat", description="Small talk", conditions=["the user chats"])
 
 
@@ -68,33 +68,35 @@ def questions_about(
     return build_questions(by_id, keys, session, guidelines, canned, routes, limits or Limits())
 
 
-BOOK, CHAT = booking(), chatting()
+BOOK, CHAT = make_booking_route(), make_chat_route()
 QUESTIONS = questions_about(BOOK, CHAT)
 AGREES = next(key for key, text in QUESTIONS.condition_keys.items() if text == "the user agrees")
 
 
-def read(answer: Any, questions: Questions = QUESTIONS) -> Any:
+def read_answer(answer: Any, questions: Questions = QUESTIONS) -> Any:
     return parse_answer(json.dumps(answer), questions)
 
 
 def test_only_what_is_to_be_decided_is_asked() -> None:
     assert questions_about().is_empty
-    alone = Route("Listen")
-    assert questions_about(alone).is_empty
-    assert not questions_about(chatting()).is_empty  # whether it is meant
-    assert not questions_about(alone, guidelines=[Guideline("Be brief.", condition="the user is in a hurry")]).is_empty
-    assert questions_about(alone, guidelines=[Guideline("Be brief.")]).is_empty
-    assert questions_about(alone, guidelines=[Guideline("Be brief.", condition="x", enabled=False)]).is_empty
+    sole_route = Route("Listen")
+    assert questions_about(sole_route).is_empty
+    assert not questions_about(make_chat_route()).is_empty  # whether it is meant
+    assert not questions_about(
+        sole_route, guidelines=[Guideline("Be brief.", condition="the user is in a hurry")]
+    ).is_empty
+    assert questions_about(sole_route, guidelines=[Guideline("Be brief.")]).is_empty
+    assert questions_about(sole_route, guidelines=[Guideline("Be brief.", condition="x", enabled=False)]).is_empty
 
 
 def test_a_sole_route_is_scored_only_before_it_is_entered() -> None:
-    route = chatting()
+    route = make_chat_route()
     assert questions_about(route).scored == (route,)
     assert questions_about(route, session=enter_route(SESSION, route.id, route.title)).scored == ()
-    alone = Route("Listen")
-    done = leave_route(enter_route(SESSION, alone.id, alone.title), completed=True)
-    assert questions_about(alone).scored == ()
-    assert questions_about(alone, session=done).scored == (alone,)
+    sole_route = Route("Listen")
+    completed = leave_route(enter_route(SESSION, sole_route.id, sole_route.title), completed=True)
+    assert questions_about(sole_route).scored == ()
+    assert questions_about(sole_route, session=completed).scored == (sole_route,)
 
 
 def test_conditions_are_those_of_the_agent_and_of_what_lies_ahead() -> None:
@@ -116,7 +118,7 @@ def test_a_condition_that_lies_behind_is_not_asked_for() -> None:
     conversation = FlowConversation(BOOK)
     conversation.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
     conversation.take_turn(holds=["the user asks why"])
-    assert conversation.at == "Explain"
+    assert conversation.state_title == "Explain"
     assert questions_about(BOOK, session=conversation.session).conditions == (drop_condition(BOOK),)
 
 
@@ -138,8 +140,8 @@ def test_the_current_route_and_those_left_stay_in_play_beyond_the_limits() -> No
 
 
 def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
-    done = leave_route(enter_route(SESSION, CHAT.id, CHAT.title), completed=True)
-    prompt = render_understand_prompt("Wanda", QUESTIONS, done, [Term("PNR", "The name of a booking.")])
+    completed = leave_route(enter_route(SESSION, CHAT.id, CHAT.title), completed=True)
+    prompt = render_understand_prompt("Wanda", QUESTIONS, completed, [Term("PNR", "The name of a booking.")])
     assert "- key_book: Book When: the user wants to book." in prompt
     assert "- key_chat: Chat. Small talk When: the user chats. (completed)" in prompt
     assert "- key_book.day: " in prompt
@@ -185,13 +187,13 @@ def test_a_long_message_is_cut() -> None:
 def test_the_schema_asks_for_what_is_asked_and_nothing_else() -> None:
     assert set(build_output_schema(QUESTIONS)["properties"]) == {"routes", "data", "forget", "conditions"}
     assert set(build_output_schema(questions_about(CHAT))["properties"]) == {"routes"}
-    hurried = questions_about(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
-    assert set(build_output_schema(hurried)["properties"]) == {"conditions"}
+    questions = questions_about(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
+    assert set(build_output_schema(questions)["properties"]) == {"conditions"}
     jsonschema.Draft202012Validator.check_schema(build_output_schema(QUESTIONS))
 
 
 def test_an_answer_is_read() -> None:
-    understood = read(
+    parsed = read_answer(
         {
             "routes": [{"route": "key_book", "score": 80}, {"route": "key_chat", "score": 140}],
             "data": [{"field": "key_book.a", "value": "x"}, {"field": "key_book.day", "value": "2026-05-01"}],
@@ -199,13 +201,13 @@ def test_an_answer_is_read() -> None:
             "conditions": [AGREES],
         }
     )
-    assert understood.interpretation == Interpretation(
+    assert parsed.interpretation == Interpretation(
         scores={"book": 80, "chat": 100},
         data={"book": {"a": "x", "day": date(2026, 5, 1)}},
         forgotten={"book": ("b",)},
         true_conditions=frozenset(["the user agrees"]),
     )
-    assert understood.problems == ()
+    assert parsed.problems == ()
 
 
 @pytest.mark.parametrize(
@@ -217,17 +219,17 @@ def test_an_answer_is_read() -> None:
     ],
 )
 def test_values_are_read_in_every_shape_and_nulls_are_nothing(data: Any) -> None:
-    understood = read({"routes": None, "data": data, "forget": None, "conditions": None})
-    assert understood.interpretation == Interpretation(scores={}, data={"book": {"a": "x"}})
-    assert understood.problems == ()
+    parsed = read_answer({"routes": None, "data": data, "forget": None, "conditions": None})
+    assert parsed.interpretation == Interpretation(scores={}, data={"book": {"a": "x"}})
+    assert parsed.problems == ()
 
 
 def test_a_value_that_does_not_fit_is_set_aside_with_the_reason() -> None:
-    understood = read({"data": [{"field": "key_book.b", "value": "many"}, {"field": "key_book.a", "value": "x"}]})
-    [rejected] = understood.interpretation.rejected
+    parsed = read_answer({"data": [{"field": "key_book.b", "value": "many"}, {"field": "key_book.a", "value": "x"}]})
+    [rejected] = parsed.interpretation.rejected
     assert (rejected.field, rejected.value) == ("b", "many")
     assert rejected.problem
-    assert understood.interpretation.data == {"book": {"a": "x"}}
+    assert parsed.interpretation.data == {"book": {"a": "x"}}
 
 
 @pytest.mark.parametrize(
@@ -248,25 +250,25 @@ def test_a_value_that_does_not_fit_is_set_aside_with_the_reason() -> None:
     ],
 )
 def test_what_was_not_asked_for_is_left_out_and_said_so(answer: Mapping[str, Any]) -> None:
-    understood = read(answer)
-    assert understood.interpretation == Interpretation(scores={})
-    assert understood.problems
+    parsed = read_answer(answer)
+    assert parsed.interpretation == Interpretation(scores={})
+    assert parsed.problems
 
 
 def test_a_score_of_a_route_that_was_not_asked_about_is_left_out() -> None:
     routes = [Route(f"Route {number}", id=f"r{number}", conditions=["x"]) for number in range(3)]
     questions = questions_about(*routes, limits=Limits(in_play=1, listed=2))
-    understood = read({"routes": [{"route": "key_r1", "score": 60}, {"route": "key_r2", "score": 90}]}, questions)
-    assert understood.interpretation.scores == {"r1": 60}
-    assert understood.problems
+    parsed = read_answer({"routes": [{"route": "key_r1", "score": 60}, {"route": "key_r2", "score": 90}]}, questions)
+    assert parsed.interpretation.scores == {"r1": 60}
+    assert parsed.problems
 
 
 def test_routes_that_are_no_list_are_said_so() -> None:
-    assert read({"routes": "key_book"}).problems
+    assert read_answer({"routes": "key_book"}).problems
 
 
 def test_a_route_without_values_is_no_problem() -> None:
-    assert read({"data": {"key_book": {}, "key_chat": {}}}).problems == ()
+    assert read_answer({"data": {"key_book": {}, "key_chat": {}}}).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -296,18 +298,18 @@ def test_a_fence_that_never_ends_is_soon_unreadable() -> None:
 
 @pytest.mark.parametrize("score", ["1" * 400, "-" + "1" * 400, "1e999", "-1e999", "NaN"])
 def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
-    understood = parse_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", QUESTIONS)
-    assert understood.interpretation.scores is not None
-    assert all(0 <= each <= 100 for each in understood.interpretation.scores.values())
+    parsed = parse_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", QUESTIONS)
+    assert parsed.interpretation.scores is not None
+    assert all(0 <= each <= 100 for each in parsed.interpretation.scores.values())
 
 
 @pytest.mark.parametrize("part", ["routes", "data", "forget", "conditions"])
 @pytest.mark.parametrize("depth", [100, 400, 700, 800, 900, 950, 2_000])
 @pytest.mark.parametrize("value", ["{}", '[{{"field": "key_book.a", "value": {}}}]', '{{"key_book": {}}}', "[{}]"])
 def test_an_answer_of_any_depth_is_read_or_unreadable(part: str, depth: int, value: str) -> None:
-    deep = "[" * depth + "]" * depth
+    nested = "[" * depth + "]" * depth
     with contextlib.suppress(UnreadableAnswer):
-        assert parse_answer(f'{{"{part}": {value.format(deep)}}}', QUESTIONS).interpretation
+        assert parse_answer(f'{{"{part}": {value.format(nested)}}}', QUESTIONS).interpretation
 
 
 words = st.sampled_from(
@@ -327,11 +329,11 @@ answers = st.fixed_dictionaries({}, optional=dict.fromkeys(("routes", "data", "f
 @given(garbage | answers)
 def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
     try:
-        understood = parse_answer(json.dumps(answer), QUESTIONS)
+        parsed = parse_answer(json.dumps(answer), QUESTIONS)
     except UnreadableAnswer:
         assert not isinstance(answer, dict)
         return
-    interpretation = understood.interpretation
+    interpretation = parsed.interpretation
     assert set(interpretation.scores or ()) <= {"book", "chat"}
     assert all(0 <= score <= 100 for score in (interpretation.scores or {}).values())
     assert interpretation.true_conditions <= set(QUESTIONS.conditions)

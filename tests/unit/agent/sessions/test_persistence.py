@@ -69,8 +69,8 @@ async def test_another_process_goes_on_where_the_first_was(adapter: InMemoryAdap
     second.model = model
     response = await second.respond("On the first of December, two of us", "web-42")
     assert book.data(response.session).departure == date(2026, 12, 1)
-    said = [message.content for message in model.requests[0].messages]
-    assert any("A flight to Rome" in str(each) for each in said)
+    texts = [message.content for message in model.requests[0].messages]
+    assert any("A flight to Rome" in str(each) for each in texts)
     assert [each.content for each in adapter.snapshot()["messages"]][2:] == [
         "On the first of December, two of us",
         "TP1 flies.",
@@ -83,13 +83,13 @@ async def test_tools_that_ran_go_with_what_was_said_next_and_come_back_as_events
     reading = understands(route=book, destination="Rome", departure="2026-12-01", passengers=2)
     agent.model = ScriptedModel([reading, says("TP1 flies.")])
     await agent.respond("Rome, 1 December, two of us", "web-42")
-    said = await persistence.get_session_messages("web-42")
-    assert [each.role for each in said] == ["user", "agent"]
-    (call,) = said[1].tool_calls
+    messages = await persistence.get_session_messages("web-42")
+    assert [each.role for each in messages] == ["user", "agent"]
+    (call,) = messages[1].tool_calls
     assert (call["tool_name"], call["arguments"]["destination"]) == ("search_flights", "Rome")
     history = await persistence.load_session_history("web-42")
     assert [event.kind for event in history] == [EventKind.MESSAGE, EventKind.TOOL, EventKind.MESSAGE]
-    assert said[1].event == history[2]
+    assert messages[1].event == history[2]
     assert await persistence.load_session_history("web-42", limit=1) == history[1:]
 
 
@@ -112,11 +112,11 @@ async def test_without_auto_save_nothing_is_stored_until_it_is_saved(adapter: In
 
 
 async def test_a_session_is_created_with_its_state(persistence: Persistence) -> None:
-    made = await persistence.create_session_with_state(
+    created = await persistence.create_session_with_state(
         user_id="user_123", agent_name="Travel Agent", initial_data={"channel": "web", "since": date(2026, 3, 1)}
     )
-    session_data, session_state = made
-    assert (made.session_data, made.session_state) == (session_data, session_state)
+    session_data, session_state = created
+    assert (created.session_data, created.session_state) == (session_data, session_state)
     assert session_data.collected_data == {"channel": "web", "since": "2026-03-01"}
     assert session_state.id == session_data.id
     assert session_state.metadata["channel"] == "web"
@@ -143,9 +143,9 @@ async def test_a_mapping_or_a_row_makes_a_session_as_well(persistence: Persisten
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("fields", "pattern"),
     [
-        ({"initial_data": {"left": 5, "owner": "acme"}}, "'left', 'owner'"),
+        ({"initial_data": {"paused_routes": 5, "owner": "acme"}}, "'owner', 'paused_routes'"),
         ({"data": SessionData("x", collected_data={"context": "web"})}, "cannot be read"),
         ({"initial_data": [1]}, "initial_data"),
         ({"user": "maya"}, "takes no user"),
@@ -155,22 +155,22 @@ async def test_a_mapping_or_a_row_makes_a_session_as_well(persistence: Persisten
     ],
 )
 async def test_a_wrong_session_is_refused(
-    persistence: Persistence, adapter: InMemoryAdapter, given: dict[str, Any], named: str
+    persistence: Persistence, adapter: InMemoryAdapter, fields: dict[str, Any], pattern: str
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match=named):
-        await persistence.create_session(**given)
+    with pytest.raises(InvalidArgumentError, match=pattern):
+        await persistence.create_session(**fields)
     assert adapter.snapshot()["sessions"] == []
 
 
 async def test_sessions_are_found_by_user_agent_and_page(persistence: Persistence) -> None:
-    made = [await persistence.create_session(id=f"s{n}", user_id="maya", agent_name="Wanda") for n in range(5)]
+    created = [await persistence.create_session(id=f"s{n}", user_id="maya", agent_name="Wanda") for n in range(5)]
     await persistence.create_session(id="hers", user_id="maya", agent_name="Olga")
     await persistence.complete_session("s4")
     active = await persistence.find_active_session("maya", "Wanda")
-    assert active == made[3]
+    assert active == created[3]
     assert [each.id for each in await persistence.get_user_sessions("maya", 2)] == ["hers", "s4"]
     assert [each.id for each in await persistence.get_user_sessions("maya", 2, before="s4")] == ["s3", "s2"]
-    assert [each.id for each in await persistence.get_user_sessions("maya", before=made[1])] == ["s0"]
+    assert [each.id for each in await persistence.get_user_sessions("maya", before=created[1])] == ["s0"]
     with pytest.raises(NotFoundError):
         await persistence.get_user_sessions("maya", before="gone")
     with pytest.raises(InvalidArgumentError, match="whose sessions"):
@@ -179,14 +179,14 @@ async def test_sessions_are_found_by_user_agent_and_page(persistence: Persistenc
 
 async def test_a_session_is_completed_abandoned_and_taken_up_again(persistence: Persistence) -> None:
     await persistence.create_session(id="one", user_id="maya")
-    done = await persistence.complete_session("one")
-    assert done is not None
-    assert (done.status, done.completed_at) == ("completed", done.updated_at)
-    left = await persistence.abandon_session("one")
-    assert left is not None
-    assert (left.status, left.completed_at) == ("abandoned", None)
-    again = await persistence.update_session_status("one", "active")
-    assert again == await persistence.find_active_session("maya")
+    completed = await persistence.complete_session("one")
+    assert completed is not None
+    assert (completed.status, completed.completed_at) == ("completed", completed.updated_at)
+    abandoned = await persistence.abandon_session("one")
+    assert abandoned is not None
+    assert (abandoned.status, abandoned.completed_at) == ("abandoned", None)
+    reopened = await persistence.update_session_status("one", "active")
+    assert reopened == await persistence.find_active_session("maya")
     assert await persistence.complete_session("gone") is None
     status: Any = "closed"
     with pytest.raises(InvalidArgumentError):
@@ -215,7 +215,7 @@ async def test_messages_are_saved_from_fields_or_events(persistence: Persistence
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {},
         {"role": "user", "content": "Hi"},
@@ -230,14 +230,14 @@ async def test_messages_are_saved_from_fields_or_events(persistence: Persistence
         {"session_id": "one", "event": {"kind": "nonsense"}},
         {"session_id": {"$gt": ""}, "role": "user", "content": "Hi"},
     ],
-    ids=lambda given: ",".join(given)[:40] or "nothing",
+    ids=lambda fields: ",".join(fields)[:40] or "nothing",
 )
 async def test_a_wrong_message_is_refused(
-    persistence: Persistence, adapter: InMemoryAdapter, given: dict[str, Any]
+    persistence: Persistence, adapter: InMemoryAdapter, fields: dict[str, Any]
 ) -> None:
     await persistence.create_session(id="one")
     with pytest.raises(InvalidArgumentError):
-        await persistence.save_message(**given)
+        await persistence.save_message(**fields)
     assert adapter.snapshot()["messages"] == []
 
 
@@ -247,26 +247,26 @@ async def test_a_message_needs_its_session(persistence: Persistence) -> None:
 
 
 async def test_one_users_persistence_sees_no_other_user(adapter: InMemoryAdapter) -> None:
-    everyones, mayas, bens = (Persistence(adapter, user_id=user) for user in (None, "maya", "ben"))
-    await mayas.create_session(id="hers")
-    await mayas.save_message(session_id="hers", role="user", content="Secret")
-    assert await bens.get_session("hers") is None
-    assert await bens.get_session_messages("hers") == []
-    assert await bens.load_session_history("hers") == []
-    assert await bens.complete_session("hers") is None
-    assert not await bens.delete_session("hers")
-    assert await bens.find_active_session() is None
+    unscoped, maya_persistence, ben_persistence = (Persistence(adapter, user_id=user) for user in (None, "maya", "ben"))
+    await maya_persistence.create_session(id="hers")
+    await maya_persistence.save_message(session_id="hers", role="user", content="Secret")
+    assert await ben_persistence.get_session("hers") is None
+    assert await ben_persistence.get_session_messages("hers") == []
+    assert await ben_persistence.load_session_history("hers") == []
+    assert await ben_persistence.complete_session("hers") is None
+    assert not await ben_persistence.delete_session("hers")
+    assert await ben_persistence.find_active_session() is None
     with pytest.raises(NotFoundError):
-        await bens.save_message(session_id="hers", role="user", content="Mine")
+        await ben_persistence.save_message(session_id="hers", role="user", content="Mine")
     with pytest.raises(InvalidArgumentError, match="'ben'"):
-        await bens.get_user_sessions("maya")
+        await ben_persistence.get_user_sessions("maya")
     with pytest.raises(InvalidArgumentError, match="'ben'"):
-        await bens.create_session(user_id="maya")
-    agent = Agent("Wanda", model=ScriptedModel([says("Yours")]), persistence=bens)
+        await ben_persistence.create_session(user_id="maya")
+    agent = Agent("Wanda", model=ScriptedModel([says("Yours")]), persistence=ben_persistence)
     with pytest.raises(NotFoundError, match="ids of their own"):
         await agent.respond("What did I say?", "hers")
-    assert (await everyones.get_session("hers")) is not None
-    assert await mayas.delete_session("hers")
+    assert (await unscoped.get_session("hers")) is not None
+    assert await maya_persistence.delete_session("hers")
 
 
 async def test_a_session_made_for_one_user_is_not_another_senders(adapter: InMemoryAdapter) -> None:
@@ -292,13 +292,15 @@ async def test_a_session_passed_as_a_value_is_still_its_owners(adapter: InMemory
 
 
 async def test_one_user_cannot_save_into_anothers_session(adapter: InMemoryAdapter) -> None:
-    mayas, bens = Persistence(adapter, user_id="maya"), Persistence(adapter, user_id="ben")
-    await mayas.create_session(id="hers")
+    maya_persistence, ben_persistence = Persistence(adapter, user_id="maya"), Persistence(adapter, user_id="ben")
+    await maya_persistence.create_session(id="hers")
     with pytest.raises(NotFoundError):
-        await bens.save(replace(create_session("hers"), version=1), [create_message_event("customer", "Ben", "Mine")])
+        await ben_persistence.save(
+            replace(create_session("hers"), version=1), [create_message_event("customer", "Ben", "Mine")]
+        )
     with pytest.raises(InvalidArgumentError, match="'maya'"):
-        await mayas.save_message(session_id="hers", role="user", content="Hi", user_id="ben")
-    agent = Agent("Wanda", model=ScriptedModel([says("Hm")]), persistence=mayas)
+        await maya_persistence.save_message(session_id="hers", role="user", content="Hi", user_id="ben")
+    agent = Agent("Wanda", model=ScriptedModel([says("Hm")]), persistence=maya_persistence)
     with pytest.raises(InvalidArgumentError, match="'ben' who spoke"):
         await agent.respond("Hi", "new", sender=Identity("ben"))
     assert adapter.snapshot()["messages"] == []
@@ -319,17 +321,17 @@ async def test_an_expired_session_leaves_nothing_to_another_user() -> None:
 
 async def test_what_was_collected_does_not_say_whose_a_session_is(persistence: Persistence) -> None:
     row = SessionData("web-42", user_id="mallory", collected_data={"metadata": {"user_id": "maya"}})
-    made = await persistence.create_session_with_state(row)
-    assert made.session_state.metadata["user_id"] == "mallory"
+    created = await persistence.create_session_with_state(row)
+    assert created.session_state.metadata["user_id"] == "mallory"
 
 
 async def test_a_message_that_was_saved_before_is_not_saved_again(persistence: Persistence) -> None:
     """As one who keeps the log by hand does: save what the user said, load the history, respond."""
     agent = Agent("Wanda", model=ScriptedModel([says("Hello!"), says("Yes?")]), persistence=persistence)
-    made = await persistence.create_session_with_state(user_id="maya")
-    session = made.session_state
-    for said in ("Hi", "Hi"):
-        await persistence.save_message(session_id=session.id, role="user", content=said)
+    created = await persistence.create_session_with_state(user_id="maya")
+    session = created.session_state
+    for text in ("Hi", "Hi"):
+        await persistence.save_message(session_id=session.id, role="user", content=text)
         history = await persistence.load_session_history(session.id)
         session = (await agent.respond(history, session)).session
     said_and_heard = [each.content for each in await persistence.get_session_messages(session.id)]
@@ -348,27 +350,27 @@ async def test_all_sessions_of_a_user_are_deleted(adapter: InMemoryAdapter) -> N
 async def test_a_list_that_lags_behind_does_not_hold_up_a_deletion(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
     await persistence.create_session(id="one", user_id="maya")
-    listed = await adapter.session_repository.of_user("maya")
+    rows = await adapter.session_repository.list_by_user("maya")
 
-    async def lagging(user_id: str, **page: Any) -> list[SessionData]:
-        return listed
+    async def slow_of_user(user_id: str, **page: Any) -> list[SessionData]:
+        return rows
 
-    adapter.session_repository.of_user = lagging  # type: ignore[method-assign]
+    adapter.session_repository.list_by_user = slow_of_user  # type: ignore[method-assign]
     assert await persistence.delete_user_sessions("maya") == 1
 
 
 async def test_the_adapter_is_initialized_once_at_the_first_use(adapter: InMemoryAdapter) -> None:
-    begun = 0
+    started = 0
 
     class Counting(InMemoryAdapter):
         async def initialize(self) -> None:
-            nonlocal begun
-            begun += 1
+            nonlocal started
+            started += 1
             await asyncio.sleep(0)
 
     persistence = Persistence(Counting())
     await asyncio.gather(*(persistence.get_session("one") for _ in range(5)))
-    assert begun == 1
+    assert started == 1
 
 
 def test_an_adapter_that_lacks_something_is_told_what() -> None:
@@ -383,10 +385,10 @@ def test_an_adapter_that_lacks_something_is_told_what() -> None:
         Persistence(InMemoryAdapter(), wrong)
 
 
-@pytest.mark.parametrize("given", [None, "redis://localhost", InMemoryAdapter, object()])
-def test_what_is_no_adapter_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [None, "redis://localhost", InMemoryAdapter, object()])
+def test_what_is_no_adapter_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="InMemoryAdapter"):
-        Persistence(given)
+        Persistence(value)
 
 
 @given(
@@ -398,8 +400,8 @@ def test_any_state_comes_back_from_its_row(data: dict[str, Any], text: str) -> N
 
     async def stored() -> SessionData | None:
         adapter = InMemoryAdapter()
-        kept = session_state_to_data(session)
-        row = SessionData("web-42", current_route="book", collected_data=kept["collected_data"], version=0)
+        data = session_state_to_data(session)
+        row = SessionData("web-42", current_route="book", collected_data=data["collected_data"], version=0)
         await adapter.session_repository.create(row)
         return await adapter.session_repository.get("web-42")
 
@@ -411,8 +413,11 @@ def test_any_state_comes_back_from_its_row(data: dict[str, Any], text: str) -> N
 async def test_events_of_any_order_come_back_in_that_order(persistence: Persistence) -> None:
     session = create_session("web-42")
     tool = create_tool_event("agent", [{"tool_id": "look", "arguments": {"n": 1}, "result": "found"}])
-    said, heard = create_message_event("agent", "Wanda", "Hm."), create_message_event("customer", "Maya", "And?")
-    events = [tool, heard, said, tool, tool, said, heard, tool]
+    agent_event, user_event = (
+        create_message_event("agent", "Wanda", "Hm."),
+        create_message_event("customer", "Maya", "And?"),
+    )
+    events = [tool, user_event, agent_event, tool, tool, agent_event, user_event, tool]
     await persistence.save(replace(session, version=1), events)
     found = await persistence.load_session_history("web-42")
     shape = [(each.kind.value, each.source.value) for each in found]

@@ -73,7 +73,7 @@ def through_json(session: SessionState) -> SessionState:
     return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session), allow_nan=False)))
 
 
-def booking(**data: Any) -> SessionState:
+def make_booking_session(**data: Any) -> SessionState:
     return merge_extracted(enter_route(create_session("web-42"), "book", "Book a flight"), data)
 
 
@@ -131,9 +131,9 @@ def test_metadata_that_changes_later_does_not_change_a_session() -> None:
 
 @given(sessions)
 def test_a_session_survives_json_exactly(session: SessionState) -> None:
-    again = through_json(session)
-    assert again == session
-    assert session_state_to_data(again) == session_state_to_data(session)
+    restored = through_json(session)
+    assert restored == session
+    assert session_state_to_data(restored) == session_state_to_data(session)
 
 
 def test_what_json_does_not_know_is_stored_as_text() -> None:
@@ -144,7 +144,7 @@ def test_what_json_does_not_know_is_stored_as_text() -> None:
         city: str
 
     values = {"day": date(2026, 3, 1), "colour": Colour.RED, "address": Address(city="Rome"), "pair": (1, 2)}
-    assert through_json(booking(**values)).extracted == {
+    assert through_json(make_booking_session(**values)).extracted == {
         "day": "2026-03-01",
         "colour": "red",
         "address": {"city": "Rome"},
@@ -160,43 +160,43 @@ def test_a_time_of_another_zone_is_the_same_moment() -> None:
 
 @given(data_values, data_values, data_values)
 def test_leaving_a_route_and_coming_back_keeps_its_data(
-    first: dict[str, Any], other: dict[str, Any], more: dict[str, Any]
+    first: dict[str, Any], other: dict[str, Any], update: dict[str, Any]
 ) -> None:
-    session = enter_state(booking(**first), "ask_when", "Ask when")
+    session = enter_state(make_booking_session(**first), "ask_when", "Ask when")
     session = replace(session, progress=RouteProgress(("ask_where", "ask_when"), ("ask_where",)))
-    away = merge_extracted(enter_route(session, "weather", "Tell the weather"), other)
-    assert away.extracted == other
-    assert away.current_state is None
-    back = enter_route(through_json(away), "book", "Book a flight", initial_data={"ignored": 1})
+    detour = merge_extracted(enter_route(session, "weather", "Tell the weather"), other)
+    assert detour.extracted == other
+    assert detour.current_state is None
+    back = enter_route(through_json(detour), "book", "Book a flight", initial_data={"ignored": 1})
     assert back.extracted == first
     assert back.current_state == session.current_state
     assert back.progress == session.progress
     assert list(back.paused_routes) == ["weather"]
-    assert merge_extracted(back, more).extracted == {**first, **more}
+    assert merge_extracted(back, update).extracted == {**first, **update}
 
 
 def test_a_completed_route_begins_anew() -> None:
-    done = leave_route(booking(to="Rome"), completed=True)
-    assert done.extracted == {"to": "Rome"}
-    assert done.has_completed("book")
-    assert not done.has_completed("weather")
-    again = enter_route(done, "book", "Book a flight", initial_data={"class": "economy"})
-    assert again.extracted == {"class": "economy"}
-    assert again.progress == RouteProgress()
-    assert not again.has_completed("book")
+    completed = leave_route(make_booking_session(to="Rome"), completed=True)
+    assert completed.extracted == {"to": "Rome"}
+    assert completed.has_completed("book")
+    assert not completed.has_completed("weather")
+    reentered = enter_route(completed, "book", "Book a flight", initial_data={"class": "economy"})
+    assert reentered.extracted == {"class": "economy"}
+    assert reentered.progress == RouteProgress()
+    assert not reentered.has_completed("book")
 
 
 def test_the_history_tells_each_visit() -> None:
     start = datetime(2026, 3, 1, tzinfo=UTC)
-    at = [start + timedelta(minutes=minute) for minute in range(3)]
-    session = enter_route(create_session("web-42"), "book", "Book", at=at[0])
-    session = enter_route(session, "weather", "Weather", at=at[1])
-    session = leave_route(session, completed=True, at=at[2])
+    times = [start + timedelta(minutes=minute) for minute in range(3)]
+    session = enter_route(create_session("web-42"), "book", "Book", at=times[0])
+    session = enter_route(session, "weather", "Weather", at=times[1])
+    session = leave_route(session, completed=True, at=times[2])
     assert session.route_history == (
-        RouteVisit("book", at[0], at[1]),
-        RouteVisit("weather", at[1], at[2], completed=True),
+        RouteVisit("book", times[0], times[1]),
+        RouteVisit("weather", times[1], times[2], completed=True),
     )
-    assert session.metadata["last_updated_at"] == at[2]
+    assert session.metadata["last_updated_at"] == times[2]
 
 
 def test_leaving_no_route_changes_nothing() -> None:
@@ -205,10 +205,10 @@ def test_leaving_no_route_changes_nothing() -> None:
 
 
 def test_what_waits_in_a_route_waits_there_while_it_is_left() -> None:
-    session = replace(booking(), pending_calls=(PendingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
-    away = enter_route(session, "weather", "Tell the weather")
-    assert away.pending_calls == ()
-    assert enter_route(through_json(away), "book", "Book a flight").pending_calls == session.pending_calls
+    session = replace(make_booking_session(), pending_calls=(PendingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
+    detour = enter_route(session, "weather", "Tell the weather")
+    assert detour.pending_calls == ()
+    assert enter_route(through_json(detour), "book", "Book a flight").pending_calls == session.pending_calls
     assert leave_route(session, completed=True).pending_calls == ()
 
 
@@ -228,7 +228,7 @@ def test_parts_that_are_missing_are_as_in_a_new_session() -> None:
         {"version": "x"},
         {"collected_data": {"route_history": [{}]}},
         {"collected_data": {"progress": {"runs": {"a": {"colour": 1}}}}},
-        {"collected_data": {"waiting": [{"state": "a"}]}},
+        {"collected_data": {"pending_calls": [{"state": "a"}]}},
         {"current_route": "book", "collected_data": {"current_route_entered_at": "yesterday"}},
     ],
 )

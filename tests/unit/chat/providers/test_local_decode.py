@@ -20,12 +20,12 @@ VALUES = st.recursive(
 )
 
 
-def pieces(text: str, cuts: list[int]) -> list[str]:
+def split_at(text: str, cuts: list[int]) -> list[str]:
     marks = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
     return [text[start:end] for start, end in pairwise(marks)]
 
 
-def read(reader: AnswerReader, parts: list[str]) -> list[ReplyDelta]:
+def read_parts(reader: AnswerReader, parts: list[str]) -> list[ReplyDelta]:
     return [*(delta for part in parts for delta in reader.feed(part)), *reader.close()]
 
 
@@ -38,8 +38,8 @@ def test_what_is_said_is_decoded_however_it_is_cut(
     text: str, ascii_only: bool, indent: int | None, cuts: list[int]
 ) -> None:
     reader = AnswerReader()
-    written = json.dumps({"say": text}, ensure_ascii=ascii_only, indent=indent)
-    assert text_of(read(reader, pieces(written, cuts))) == text
+    encoded = json.dumps({"say": text}, ensure_ascii=ascii_only, indent=indent)
+    assert text_of(read_parts(reader, split_at(encoded, cuts))) == text
     assert reader.call is None
 
 
@@ -53,8 +53,8 @@ def test_a_call_is_read_however_it_is_cut(
     value: dict[str, Any], ascii_only: bool, indent: int | None, cuts: list[int]
 ) -> None:
     reader = AnswerReader()
-    written = json.dumps({"tool": "look_up", "input": value}, ensure_ascii=ascii_only, indent=indent)
-    deltas = read(reader, pieces(written, cuts))
+    encoded = json.dumps({"tool": "look_up", "input": value}, ensure_ascii=ascii_only, indent=indent)
+    deltas = read_parts(reader, split_at(encoded, cuts))
     assert isinstance(deltas[0], ToolUseStart)
     assert isinstance(deltas[-1], ToolUseEnd)
     inputs = [delta for delta in deltas[1:-1] if isinstance(delta, ToolUseInputDelta)]
@@ -68,27 +68,27 @@ def test_a_call_is_read_however_it_is_cut(
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), st.integers(0, 10_000))
 def test_a_call_that_is_cut_off_is_never_taken_for_a_whole_one(value: dict[str, Any], cut: int) -> None:
-    written = json.dumps({"tool": "wipe", "input": value})
+    encoded = json.dumps({"tool": "wipe", "input": value})
     reader = AnswerReader()
-    read(reader, [written[: cut % (len(written) - 2)]])
+    read_parts(reader, [encoded[: cut % (len(encoded) - 2)]])
     assert reader.call is None or reader.call.invalid_input is not None
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=3), st.lists(st.integers(0, 10_000)))
 def test_what_is_said_by_a_schema_is_given_as_the_json_it_is(value: dict[str, Any], cuts: list[int]) -> None:
-    written = json.dumps(value)
+    encoded = json.dumps(value)
     reader = AnswerReader(expects_json=True)
-    assert text_of(read(reader, pieces(f'{{"say": {written}}}', cuts))) == written
+    assert text_of(read_parts(reader, split_at(f'{{"say": {encoded}}}', cuts))) == encoded
 
 
 @given(TEXTS.filter(lambda text: not text.lstrip(" \t\r\n").startswith("{")))
 def test_free_text_is_given_as_it_is(text: str) -> None:
-    assert text_of(read(AnswerReader(), list(text))) == text.lstrip(" \t\r\n")
+    assert text_of(read_parts(AnswerReader(), list(text))) == text.lstrip(" \t\r\n")
 
 
 @given(st.text())
 def test_nonsense_is_read_without_failing(text: str) -> None:
-    read(AnswerReader(), ['{"', text])
+    read_parts(AnswerReader(), ['{"', text])
 
 
 def test_text_comes_with_the_piece_it_is_in() -> None:
@@ -99,16 +99,17 @@ def test_text_comes_with_the_piece_it_is_in() -> None:
 
 def test_half_a_character_is_marked_as_lost() -> None:
     assert (
-        text_of(read(AnswerReader(), [r'{"say": "a\ud83d b\ude00 \uzzzz \ud83d"}'])) == "a\ufffd b\ufffd \ufffd \ufffd"
+        text_of(read_parts(AnswerReader(), [r'{"say": "a\ud83d b\ude00 \uzzzz \ud83d"}']))
+        == "a\ufffd b\ufffd \ufffd \ufffd"
     )
 
 
-def chunk(content: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def chunk(content: str | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
     delta = {} if content is None else {"content": content}
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **fields}
 
 
-def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStreamReader:
+def collect_reply(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStreamReader:
     stream_reader = LocalStreamReader("local", "tiny", reader)
     for each in chunks:
         list(stream_reader.add(each))
@@ -117,7 +118,7 @@ def collected(reader: AnswerReader | None, *chunks: dict[str, Any]) -> LocalStre
 
 def test_a_reply_has_its_usage_and_costs_nothing() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}}
-    reply = collected(None, chunk("Hi"), chunk(finish="stop"), {"choices": [], "usage": usage}).reply()
+    reply = collect_reply(None, chunk("Hi"), chunk(finish="stop"), {"choices": [], "usage": usage}).reply()
     assert (reply.text, reply.stop_reason) == ("Hi", "end_turn")
     assert reply.usage is not None
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (9, 2, 8)
@@ -125,18 +126,18 @@ def test_a_reply_has_its_usage_and_costs_nothing() -> None:
 
 
 def test_thinking_is_kept_apart() -> None:
-    thought = {"choices": [{"delta": {"reasoning_content": "Hm."}, "finish_reason": None}]}
-    reply = collected(None, thought, chunk("Hi"), chunk(finish="stop")).reply()
+    thinking_chunk = {"choices": [{"delta": {"reasoning_content": "Hm."}, "finish_reason": None}]}
+    reply = collect_reply(None, thinking_chunk, chunk("Hi"), chunk(finish="stop")).reply()
     assert (reply.thinking, reply.text) == ("Hm.", "Hi")
 
 
 def test_a_call_that_the_cap_cut_off_says_both() -> None:
-    stream_reader = collected(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
+    stream_reader = collect_reply(AnswerReader(), chunk('{"tool":"wipe","input":'), chunk(finish="length"))
     reply = stream_reader.reply()
     assert reply.stop_reason == "max_tokens"
     assert [call.invalid_input for call in reply.tool_calls] == [""]
 
 
 def test_a_stream_is_complete_only_when_it_said_why_it_stopped() -> None:
-    assert not collected(None, chunk("Hi")).is_complete
-    assert collected(None, chunk("Hi"), chunk(finish="stop")).is_complete
+    assert not collect_reply(None, chunk("Hi")).is_complete
+    assert collect_reply(None, chunk("Hi"), chunk(finish="stop")).is_complete

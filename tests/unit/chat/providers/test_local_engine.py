@@ -161,9 +161,9 @@ async def test_what_is_cancelled_while_it_waits_never_starts(model: LocalModel, 
 
 async def test_silence_times_out_but_waiting_for_others_does_not(llama: Llama) -> None:
     model = LocalModel("tiny.gguf", timeout=0.2)
-    patient = LocalModel("tiny.gguf", timeout=60)
+    patient_model = LocalModel("tiny.gguf", timeout=60)
     llama.go.clear()
-    first = asyncio.ensure_future(patient.complete("first"))
+    first = asyncio.ensure_future(patient_model.complete("first"))
     await asyncio.to_thread(llama.asking.wait, SECONDS)
     second = asyncio.ensure_future(model.complete("second"))
     await asyncio.sleep(0.4)

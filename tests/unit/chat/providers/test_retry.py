@@ -61,7 +61,7 @@ def test_nobody_waits_an_hour() -> None:
 texts = st.text("ab ", min_size=1, max_size=8)
 
 
-def chunked(text: str, sizes: list[int]) -> list[str]:
+def split_text(text: str, sizes: list[int]) -> list[str]:
     pieces = []
     for size in sizes:
         pieces.append(text[:size])
@@ -75,27 +75,29 @@ def attempt(continuation: StreamContinuation, deltas: Iterable[ReplyDelta]) -> s
     return "".join(delta.text for delta in seen if isinstance(delta, TextDelta))
 
 
-def spoken(text: str, sizes: list[int]) -> list[ReplyDelta]:
-    return [TextDelta(piece) for piece in chunked(text, sizes)]
+def text_deltas(text: str, sizes: list[int]) -> list[ReplyDelta]:
+    return [TextDelta(piece) for piece in split_text(text, sizes)]
 
 
 @given(texts, texts, st.lists(st.integers(0, 3), max_size=6), st.booleans())
-def test_starting_over_is_recognised_however_it_is_cut(before: str, rest: str, sizes: list[int], thinks: bool) -> None:
+def test_starting_over_is_recognised_however_it_is_cut(
+    spoken_text: str, rest: str, sizes: list[int], thinks: bool
+) -> None:
     continuation = StreamContinuation()
-    assert attempt(continuation, [TextDelta(before)]) == before
+    assert attempt(continuation, [TextDelta(spoken_text)]) == spoken_text
     thinking: list[ReplyDelta] = [ThinkingDelta("Hm.")] if thinks else []
-    assert attempt(continuation, [*thinking, *spoken(before + rest, sizes), StreamStop("end_turn")]) == rest
-    assert continuation.build_stop(ChatReply(text=before + rest)).reply == ChatReply(text=before + rest)
+    assert attempt(continuation, [*thinking, *text_deltas(spoken_text + rest, sizes), StreamStop("end_turn")]) == rest
+    assert continuation.build_stop(ChatReply(text=spoken_text + rest)).reply == ChatReply(text=spoken_text + rest)
 
 
 @given(texts, texts, st.lists(st.integers(0, 3), max_size=6), st.sampled_from(["stop", "call"]))
-def test_going_on_loses_nothing(before: str, rest: str, sizes: list[int], end: str) -> None:
+def test_going_on_loses_nothing(spoken_text: str, rest: str, sizes: list[int], end: str) -> None:
     continuation = StreamContinuation()
-    attempt(continuation, [TextDelta(before)])
+    attempt(continuation, [TextDelta(spoken_text)])
     last: ReplyDelta = StreamStop("end_turn") if end == "stop" else ToolUseStart("c", "f")
-    emitted = attempt(continuation, [*spoken(rest, sizes), last])
-    assert emitted == rest.removeprefix(before)
-    assert continuation.text == before + emitted
+    emitted = attempt(continuation, [*text_deltas(rest, sizes), last])
+    assert emitted == rest.removeprefix(spoken_text)
+    assert continuation.text == spoken_text + emitted
 
 
 def test_the_next_attempt_is_shown_what_was_said() -> None:

@@ -19,9 +19,9 @@ def make_conversation(**metadata: Any) -> Conversation:
     return Conversation("conv_1", SCOPE, "chat", "open", NOW, NOW, metadata=metadata)
 
 
-def make_message(seq: int, role: str, content: Any, **more: Any) -> StoredMessage:
-    at = more.pop("at", NOW)
-    return StoredMessage(f"msg_{seq}", "conv_1", seq, f"turn_{seq}", role, as_blocks(content), at, **more)
+def make_message(seq: int, role: str, content: Any, **fields: Any) -> StoredMessage:
+    created_at = fields.pop("at", NOW)
+    return StoredMessage(f"msg_{seq}", "conv_1", seq, f"turn_{seq}", role, as_blocks(content), created_at, **fields)
 
 
 def make_window(*texts: str, first: int = 1, version: str = "v1", before: tuple[StoredMessage, ...] = ()) -> Window:
@@ -31,15 +31,15 @@ def make_window(*texts: str, first: int = 1, version: str = "v1", before: tuple[
     return Window(make_conversation(), messages, before, version)
 
 
-def fact_output(text: str = "User lives in Lisbon.", **more: Any) -> dict[str, Any]:
+def fact_output(text: str = "User lives in Lisbon.", **fields: Any) -> dict[str, Any]:
     """A fact as a model gives it."""
-    return {"messages": ["m1"], "text": text, "kind": "FACT", **more}
+    return {"messages": ["m1"], "text": text, "kind": "FACT", **fields}
 
 
-def make_atom(id: str, text: str, **more: Any) -> Atom:
-    since = more.pop("valid_from", datetime(2025, 1, 1, tzinfo=UTC))
-    return Atom(id, "ms_1", SCOPE, text, Category("home", CategoryKind.FACT), since, NOW, NOW, **more)
+def make_atom(id: str, text: str, **fields: Any) -> Atom:
+    since = fields.pop("valid_from", datetime(2025, 1, 1, tzinfo=UTC))
+    return Atom(id, "ms_1", SCOPE, text, Category("home", CategoryKind.FACT), since, NOW, NOW, **fields)
 
 
-def make_question(text: str, *candidates: Atom, **more: Any) -> Question:
-    return Question(ExtractedFact(text, Category("home", CategoryKind.FACT), ("msg_1",), **more), candidates)
+def make_question(text: str, *candidates: Atom, **fields: Any) -> Question:
+    return Question(ExtractedFact(text, Category("home", CategoryKind.FACT), ("msg_1",), **fields), candidates)

@@ -26,26 +26,26 @@ from tellback.memory.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tellback.types.memory import Category, CategoryKind, EntityType
 from tests.unit.memory.extraction.factories import fact_output, make_window
 
-SAID = render_transcript(
+TRANSCRIPT = render_transcript(
     make_window(
         "I moved to Lisbon yesterday!", "You must love the sea, then.", "Yes, I do. 👍", "Shall I remember that?"
     )
 )
 
 
-def reading(*facts: dict[str, Any], entities: tuple[dict[str, Any], ...] = (), quotes: bool = False) -> Extraction:
+def parse_facts(*facts: dict[str, Any], entities: tuple[dict[str, Any], ...] = (), quotes: bool = False) -> Extraction:
     return parse_extraction(
-        ExtractionOutput.model_validate({"facts": facts, "entities": entities}), SAID, quotes=quotes
+        ExtractionOutput.model_validate({"facts": facts, "entities": entities}), TRANSCRIPT, quotes=quotes
     )
 
 
-def only(*facts: dict[str, Any], **more: Any) -> ExtractedFact:
-    (found,) = reading(*facts, **more).facts
+def parse_one(*facts: dict[str, Any], **options: Any) -> ExtractedFact:
+    (found,) = parse_facts(*facts, **options).facts
     return found
 
 
 def test_a_fact_is_read_in_full() -> None:
-    given = fact_output(
+    output = fact_output(
         category=" Home ",
         messages=["m1", "m3", "m1"],
         subject="user",
@@ -59,7 +59,7 @@ def test_a_fact_is_read_in_full() -> None:
         entities=["lisbon", "Atlantis"],
     )
     lisbon = {"name": "Lisbon", "type": "place", "aliases": ["Lisboa", "lisboa", "LISBON"], "description": "a city"}
-    assert reading(given, entities=(lisbon,)) == Extraction(
+    assert parse_facts(output, entities=(lisbon,)) == Extraction(
         (
             ExtractedFact(
                 "User lives in Lisbon.",
@@ -82,27 +82,27 @@ def test_a_fact_is_read_in_full() -> None:
 
 
 def test_nothing_found_is_an_empty_extraction() -> None:
-    assert reading() == Extraction()
+    assert parse_facts() == Extraction()
 
 
 def test_an_unknown_citation_is_for_the_model_to_mend() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.1 \('User sings\.'\): messages: .*no message 'm9', 'x'; .*m1, m2"):
-        reading(fact_output(), fact_output("User sings.", messages=["m1", "m9", "x"]))
+        parse_facts(fact_output(), fact_output("User sings.", messages=["m1", "m9", "x"]))
 
 
 def test_every_problem_is_told_at_once() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*'soon' is not a date.*facts\.1 .*no message 'm9'"):
-        reading(fact_output(since="soon"), fact_output(messages=["m9"]))
+        parse_facts(fact_output(since="soon"), fact_output(messages=["m9"]))
 
 
 def test_what_only_the_assistant_said_is_left_out() -> None:
-    found = reading(fact_output("User loves the sea.", messages=["m2", "m4"]), fact_output())
-    assert [(left.text, left.why) for left in found.left_out] == [("User loves the sea.", NOT_FROM_USER)]
+    found = parse_facts(fact_output("User loves the sea.", messages=["m2", "m4"]), fact_output())
+    assert [(omitted.text, omitted.why) for omitted in found.left_out] == [("User loves the sea.", NOT_FROM_USER)]
     assert len(found.facts) == 1
 
 
 def test_what_the_user_confirms_is_kept() -> None:
-    assert only(fact_output("User loves the sea.", messages=["m2", "m3"])).message_ids == ("msg_2", "msg_3")
+    assert parse_one(fact_output("User loves the sea.", messages=["m2", "m3"])).message_ids == ("msg_2", "msg_3")
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_what_the_user_confirms_is_kept() -> None:
 def test_dates_months_and_years_are_moments(
     since: str | None, until: str | None, valid_from: str | None, valid_to: str | None
 ) -> None:
-    found = only(fact_output(since=since, until=until))
+    found = parse_one(fact_output(since=since, until=until))
     expected = [None if text is None else datetime.fromisoformat(f"{text}+00:00") for text in (valid_from, valid_to)]
     assert [found.valid_from, found.valid_to] == expected
 
 
 @pytest.mark.parametrize(
-    "when",
+    "dates",
     [
         {"since": "March"},
         {"since": "0000"},
@@ -140,9 +140,9 @@ def test_dates_months_and_years_are_moments(
         {"since": "1000-01-01T00:00:00+14:00"},
     ],
 )
-def test_dates_that_cannot_be_are_for_the_model_to_mend(when: dict[str, str]) -> None:
+def test_dates_that_cannot_be_are_for_the_model_to_mend(dates: dict[str, str]) -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*(since|until): "):
-        reading(fact_output(**when))
+        parse_facts(fact_output(**dates))
 
 
 @given(st.one_of(st.text(max_size=30), st.datetimes().map(str), st.dates().map(str), st.from_regex(r"\d{4}(-\d\d)?")))
@@ -156,7 +156,7 @@ def test_a_date_is_a_stretch_in_utc_or_refused(text: str) -> None:
 
 
 def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
-    found = reading(
+    found = parse_facts(
         fact_output("a", quote="i moved   to LISBON"),
         fact_output("b", quote="I moved to Lisbon yesterday [2026-03-04]!"),
         fact_output("c", messages=["m2", "m3"], quote="Yes, I do"),
@@ -171,12 +171,12 @@ def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
         quotes=True,
     )
     assert [each.text for each in found.facts] == ["a", "b", "c", "d", "e"]
-    assert [(left.text, left.why) for left in found.left_out] == [(text, NOT_QUOTED) for text in "fghijk"]
+    assert [(omitted.text, omitted.why) for omitted in found.left_out] == [(text, NOT_QUOTED) for text in "fghijk"]
 
 
 def test_a_missing_quote_is_for_the_model_to_mend() -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*quote"):
-        reading(fact_output(), quotes=True)
+        parse_facts(fact_output(), quotes=True)
 
 
 # An ellipsis splits a quote into parts, and a part of one word is not looked for.
@@ -190,12 +190,12 @@ def test_words_that_were_said_are_found(before: str, quote: str, after: str) -> 
 
 
 @given(st.text(max_size=20).filter(lambda text: any(map(str.isalnum, text))))
-def test_all_that_was_said_is_a_quote(said: str) -> None:
-    assert is_quoted(said, said)
+def test_all_that_was_said_is_a_quote(text: str) -> None:
+    assert is_quoted(text, text)
 
 
 @pytest.mark.parametrize(
-    ("quote", "said"),
+    ("quote", "text"),
     [
         ("i", "Am I rich? Hi"),
         ("rich", "Am I rich? Hi"),
@@ -209,12 +209,12 @@ def test_all_that_was_said_is_a_quote(said: str) -> None:
         ("我", "我住在里斯本"),
     ],
 )
-def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, said: str) -> None:
-    assert not is_quoted(quote, said)
+def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, text: str) -> None:
+    assert not is_quoted(quote, text)
 
 
 @pytest.mark.parametrize(
-    ("quote", "said"),
+    ("quote", "text"),
     [
         ("yes", "Yes!"),
         ("I don't", "I  DON\u2019T know"),
@@ -225,26 +225,28 @@ def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, said: str) ->
         ("👍", "Yes 👍"),
     ],
 )
-def test_two_words_or_all_that_was_said_are_proof(quote: str, said: str) -> None:
-    assert is_quoted(quote, said)
+def test_two_words_or_all_that_was_said_are_proof(quote: str, text: str) -> None:
+    assert is_quoted(quote, text)
 
 
 def test_texts_that_cannot_be_kept_are_left_out() -> None:
-    found = reading(
+    found = parse_facts(
         fact_output(" \n\x00"), fact_output("x" * (MAX_TEXT_LENGTH + 1)), fact_output("y" * MAX_TEXT_LENGTH)
     )
-    assert [left.why for left in found.left_out] == [BLANK, TOO_LONG]
-    assert all(len(left.text) <= MAX_TEXT_LENGTH for left in found.left_out)
+    assert [omitted.why for omitted in found.left_out] == [BLANK, TOO_LONG]
+    assert all(len(omitted.text) <= MAX_TEXT_LENGTH for omitted in found.left_out)
     assert len(found.facts) == 1
 
 
 def test_what_no_database_can_hold_is_taken_out() -> None:
-    found = only(fact_output("User\x00 lives\nin \ud800Lisbon.", value="Lis\x00bon", subject="user", attribute="home"))
+    found = parse_one(
+        fact_output("User\x00 lives\nin \ud800Lisbon.", value="Lis\x00bon", subject="user", attribute="home")
+    )
     assert (found.text, found.value) == ("User lives in Lisbon.", "Lisbon")
 
 
 def test_the_same_fact_given_twice_is_one() -> None:
-    found = only(
+    found = parse_one(
         fact_output("User likes tea.", importance=2, confidence=0.5),
         fact_output("user likes  tea", messages=["m3"], importance=4, confidence=0.9),
     )
@@ -258,27 +260,27 @@ def test_the_same_fact_given_twice_is_one() -> None:
 
 def test_the_same_words_about_another_day_are_another_fact() -> None:
     run = "User went running."
-    assert len(reading(fact_output(run, since="2026-03-01"), fact_output(run, since="2026-03-02")).facts) == 2
+    assert len(parse_facts(fact_output(run, since="2026-03-01"), fact_output(run, since="2026-03-02")).facts) == 2
 
 
 @pytest.mark.parametrize("slot", [{"subject": "user"}, {"attribute": "age"}, {"subject": " ", "attribute": "age"}])
 def test_only_a_named_attribute_can_be_single(slot: dict[str, str]) -> None:
-    assert not only(fact_output(single=True, **slot)).single
+    assert not parse_one(fact_output(single=True, **slot)).single
 
 
 def test_a_slot_that_is_too_long_is_none() -> None:
-    assert only(fact_output(subject="user", attribute="a" * (MAX_NAME_LENGTH + 1))).attribute is None
+    assert parse_one(fact_output(subject="user", attribute="a" * (MAX_NAME_LENGTH + 1))).attribute is None
 
 
 @pytest.mark.parametrize("category", ["", "  ", "turn", "PATTERN"])
 def test_a_category_without_a_name_of_its_own_is_named_by_its_kind(category: str) -> None:
-    assert only(fact_output(category=category, kind="RULE")).category == Category("rule", CategoryKind.RULE)
+    assert parse_one(fact_output(category=category, kind="RULE")).category == Category("rule", CategoryKind.RULE)
 
 
 def test_entities_are_known_by_all_their_names() -> None:
     anna = {"name": "Anna Silva", "type": "PERSON", "aliases": ["Anna", "my sister"]}
-    again = {"name": "anna silva", "type": "PERSON", "aliases": ["Annie"], "description": "the user's sister"}
-    found = reading(fact_output(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, again))
+    duplicate = {"name": "anna silva", "type": "PERSON", "aliases": ["Annie"], "description": "the user's sister"}
+    found = parse_facts(fact_output(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, duplicate))
     assert found.facts[0].entities == ("Anna Silva",)
     assert found.entities == (
         ExtractedEntity("Anna Silva", EntityType.PERSON, ("Anna", "my sister", "Annie"), "the user's sister"),
@@ -287,14 +289,14 @@ def test_entities_are_known_by_all_their_names() -> None:
 
 def test_entities_that_no_fact_names_are_dropped() -> None:
     sea = {"name": "sea", "type": "PLACE"}
-    found = reading(
+    found = parse_facts(
         fact_output("User loves the sea.", messages=["m2"], entities=["sea"]), fact_output(), entities=(sea,)
     )
     assert found.entities == ()
 
 
 def test_entities_without_a_usable_name_are_dropped() -> None:
-    found = reading(
+    found = parse_facts(
         fact_output(entities=["", "x" * 600]),
         entities=({"name": " ", "type": "PERSON"}, {"name": "x" * 600, "type": "PERSON"}),
     )
@@ -327,7 +329,7 @@ def test_whatever_a_model_gives_an_extraction_holds_together(
     facts: list[dict[str, Any]], entities: list[dict[str, Any]], quotes: bool
 ) -> None:
     try:
-        found = reading(*facts, entities=tuple(entities), quotes=quotes)
+        found = parse_facts(*facts, entities=tuple(entities), quotes=quotes)
     except InvalidOutput:
         return
     assert len(found.facts) + len(found.left_out) <= len(facts)

@@ -38,8 +38,10 @@ def test_providers_can_hold_a_model_to_it(schema: dict[str, Any]) -> None:
 
 
 def test_only_messages_of_the_window_can_be_cited() -> None:
-    cited = extraction_schema(["m3", "m4"], quotes=False)["properties"]["facts"]["items"]["properties"]["messages"]
-    assert cited["items"] == {"type": "string", "enum": ["m3", "m4"]}
+    messages_schema = extraction_schema(["m3", "m4"], quotes=False)["properties"]["facts"]["items"]["properties"][
+        "messages"
+    ]
+    assert messages_schema["items"] == {"type": "string", "enum": ["m3", "m4"]}
     many = extraction_schema([f"m{number}" for number in range(MAX_ENUM_IDS + 1)], quotes=False)
     assert "enum" not in many["properties"]["facts"]["items"]["properties"]["messages"]["items"]
 
@@ -60,7 +62,7 @@ def test_its_words_are_those_of_the_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("wrong", "pattern"),
     [
         ({"kind": "PATTERN"}, "kind"),
         ({"kind": "GUESS"}, "kind"),
@@ -72,8 +74,8 @@ def test_its_words_are_those_of_the_values() -> None:
         ({"text": None}, "text"),
     ],
 )
-def test_what_does_not_fit_is_for_the_model_to_mend(wrong: dict[str, Any], named: str) -> None:
-    with pytest.raises(InvalidOutput, match=rf"facts\.0\.{named}"):
+def test_what_does_not_fit_is_for_the_model_to_mend(wrong: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(InvalidOutput, match=rf"facts\.0\.{pattern}"):
         OutputSpec.from_type(ExtractionOutput).parse(dump_json({"facts": [fact_output(**wrong)]}))
 
 

@@ -15,8 +15,8 @@ from tellback.types.memory import CategoryKind
 from tellback.user import User
 from tests.unit.memory.extraction.factories import fact_output
 
-PAID = ChatUsage(input_tokens=1000, output_tokens=10)
-SOON = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
+USAGE = ChatUsage(input_tokens=1000, output_tokens=10)
+FAST_WORKER = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
 
 
 async def open_job(rc: Tellback, *words: str) -> tuple[User, Job]:
@@ -30,11 +30,11 @@ async def open_job(rc: Tellback, *words: str) -> tuple[User, Job]:
     return user, job
 
 
-async def spent(user: User) -> list[int | None]:
+async def used_input_tokens(user: User) -> list[int | None]:
     return [record.input_tokens for record in await user.admin.usage()]
 
 
-async def ended(user: User, job: Job) -> Job:
+async def wait_until_finished(user: User, job: Job) -> Job:
     async with asyncio.timeout(30):
         while True:
             [found] = [each for each in await user.memory.list_jobs() if each.id == job.id]
@@ -44,49 +44,49 @@ async def ended(user: User, job: Job) -> Job:
 
 
 async def test_calls_before_a_providers_failure_are_paid_for() -> None:
-    found = answers({"facts": [], "entities": []}, usage=PAID)
-    script = [says("no JSON", usage=PAID), raises(ProviderOverloadedError("busy", retryable=True)), found]
+    found = answers({"facts": [], "entities": []}, usage=USAGE)
+    script = [says("no JSON", usage=USAGE), raises(ProviderOverloadedError("busy", retryable=True)), found]
     with ScriptedModel(script) as model:
-        async with Tellback(":memory:", model=model, worker=SOON) as rc:
+        async with Tellback(":memory:", model=model, worker=FAST_WORKER) as rc:
             user, job = await open_job(rc, "I live in Porto.")
-            assert (await ended(user, job)).attempts == 2
-            assert await spent(user) == [1000, 1000]
+            assert (await wait_until_finished(user, job)).attempts == 2
+            assert await used_input_tokens(user) == [1000, 1000]
 
 
 async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     second_call_started = asyncio.Event()
-    script = [says("no JSON", usage=PAID), says("never", delay=30, expect=lambda _: second_call_started.set())]
-    async with Tellback(url, model=ScriptedModel(script), worker=SOON) as rc:
+    script = [says("no JSON", usage=USAGE), says("never", delay=30, expect=lambda _: second_call_started.set())]
+    async with Tellback(url, model=ScriptedModel(script), worker=FAST_WORKER) as rc:
         _, job = await open_job(rc, "I live in Porto.")
         async with asyncio.timeout(30):
             await second_call_started.wait()
         await rc.jobs.cancel(job.id)
     async with Tellback(url) as rc:  # closing waits for what is under way
-        assert await spent(rc.user("maya")) == [1000]
+        assert await used_input_tokens(rc.user("maya")) == [1000]
 
 
-class Giving:
+class FixedExtractor:
     """An extractor of one's own, without any care."""
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
 
     async def extract(self, window: Window) -> Extraction:
-        given = {"text": "User has a fact.", "category": Category("x", CategoryKind.FACT), **self.fields}
-        return Extraction((ExtractedFact(message_ids=(window.messages[0].id,), **given),), usage=(PAID,))
+        fact_fields = {"text": "User has a fact.", "category": Category("x", CategoryKind.FACT), **self.fields}
+        return Extraction((ExtractedFact(message_ids=(window.messages[0].id,), **fact_fields),), usage=(USAGE,))
 
 
 @pytest.mark.parametrize(
     "fields", [{"category": Category("x", CategoryKind.PATTERN)}, {"text": "a\ud800"}, {"importance": 99}, {"text": ""}]
 )
 async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
-    async with Tellback(":memory:", extractor=Giving(**fields)) as rc:
+    async with Tellback(":memory:", extractor=FixedExtractor(**fields)) as rc:
         user, job = await open_job(rc, "Hello.")
-        finished = await ended(user, job)
+        finished = await wait_until_finished(user, job)
         assert (finished.status.value, finished.attempts) == ("failed", 1)
         assert "facts.0" in str(finished.error)
-        assert await spent(user) == [1000]
+        assert await used_input_tokens(user) == [1000]
         assert await user.memory.list_atoms(job.memory_space_id) == []
 
 
@@ -97,5 +97,5 @@ async def test_a_year_before_all_others_is_mended_by_the_model() -> None:
     with ScriptedModel([found(until="0001-01-01"), found(until="2020")]) as model:
         async with Tellback(":memory:", model=model) as rc:
             user, job = await open_job(rc, "I lived in Porto.")
-            assert (await ended(user, job)).status.value == "done"
+            assert (await wait_until_finished(user, job)).status.value == "done"
     assert "0001-01-01" in str(model.requests[-1].messages[-1])

@@ -23,10 +23,10 @@ JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_what_is_in_order_is_passed_on() -> None:
-    whole = replace(
+    complete_fact = replace(
         FACT, valid_from=JANUARY, valid_to=JANUARY.replace(year=2027), entities=("Anna",), subject="user", value="x"
     )
-    extraction = Extraction((FACT, whole), (ANNA,), usage=(ChatUsage(1),))
+    extraction = Extraction((FACT, complete_fact), (ANNA,), usage=(ChatUsage(1),))
     assert validate_extraction(extraction, WINDOW) is extraction
     assert validate_extraction(Extraction(), WINDOW) == Extraction()
 
@@ -58,12 +58,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "named"), WRONG)
-def test_a_fact_that_cannot_be_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
-    given = Extraction((FACT, replace(FACT, **fields)), usage=(ChatUsage(7),))
-    with pytest.raises(ExtractionError, match=rf"facts\.1.*{named}") as failure:
-        validate_extraction(given, WINDOW)
-    assert failure.value.usage == given.usage
+@pytest.mark.parametrize(("fields", "pattern"), WRONG)
+def test_a_fact_that_cannot_be_is_refused_by_name(fields: dict[str, Any], pattern: str) -> None:
+    extraction = Extraction((FACT, replace(FACT, **fields)), usage=(ChatUsage(7),))
+    with pytest.raises(ExtractionError, match=rf"facts\.1.*{pattern}") as failure:
+        validate_extraction(extraction, WINDOW)
+    assert failure.value.usage == extraction.usage
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_entity_that_cannot_be_is_refused_by_name(fields: dict[str, Any]) -> 
         validate_extraction(Extraction((FACT,), (replace(ANNA, **fields),)), WINDOW)
 
 
-@pytest.mark.parametrize("given", [None, [FACT], Extraction(None), Extraction(("a fact",)), Extraction((), ("Anna",))])  # type: ignore[arg-type]
-def test_what_is_no_extraction_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [None, [FACT], Extraction(None), Extraction(("a fact",)), Extraction((), ("Anna",))])  # type: ignore[arg-type]
+def test_what_is_no_extraction_is_refused(value: Any) -> None:
     with pytest.raises(ExtractionError):
-        validate_extraction(given, WINDOW)
+        validate_extraction(value, WINDOW)

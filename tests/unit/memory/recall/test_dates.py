@@ -14,7 +14,7 @@ from tellback.types.ids import as_utc, from_micros, to_micros
 WEDNESDAY = "2023-06-14T15:30"
 
 
-def to_us(moment: str) -> int:
+def to_micros_of(moment: str) -> int:
     """Microseconds of a date, or of a date and a time, in UTC."""
     return to_micros(as_utc(f"{moment}:00Z" if "T" in moment else f"{moment}T00:00:00Z"))
 
@@ -27,7 +27,7 @@ def format_span(span: TimeSpan) -> str:
 
 
 def parse(text: str, now: str = WEDNESDAY) -> list[str]:
-    return [format_span(span) for span in parse_query_time(text, to_us(now)).spans]
+    return [format_span(span) for span in parse_query_time(text, to_micros_of(now)).spans]
 
 
 NAMED_DAYS = [
@@ -425,20 +425,20 @@ def test_ordinary_words_are_no_dates(text: str) -> None:
 
 def test_a_text_may_name_several_times_and_each_knows_its_words() -> None:
     spans = parse_time_spans(
-        "I moved to Lisbon in March, then last week to Porto; by then (since 2021!) I cooked.", to_us(WEDNESDAY)
+        "I moved to Lisbon in March, then last week to Porto; by then (since 2021!) I cooked.", to_micros_of(WEDNESDAY)
     )
     assert [span.text for span in spans] == ["March", "last week", "since 2021"]
 
 
 def test_the_words_are_those_of_the_text_even_when_small_letters_are_longer() -> None:
-    spans = parse_time_spans("İİİ said: we met LAST Friday, ok?", to_us(WEDNESDAY))
+    spans = parse_time_spans("İİİ said: we met LAST Friday, ok?", to_micros_of(WEDNESDAY))
     assert [span.text for span in spans] == ["LAST Friday"]
 
 
 def test_a_remembered_text_is_read_from_when_it_was_said() -> None:
-    said = to_us("2021-03-10T09:00")
-    assert [format_span(span) for span in parse_time_spans("I saw Noor last Friday", said)] == ["2021-03-05 day"]
-    assert [format_span(span) for span in parse_time_spans("I bought it last May", said)] == [
+    stated_at = to_micros_of("2021-03-10T09:00")
+    assert [format_span(span) for span in parse_time_spans("I saw Noor last Friday", stated_at)] == ["2021-03-05 day"]
+    assert [format_span(span) for span in parse_time_spans("I bought it last May", stated_at)] == [
         "2020-05-01 2020-06-01 month"
     ]
 
@@ -466,7 +466,7 @@ def test_a_remembered_text_is_read_from_when_it_was_said() -> None:
     ],
 )
 def test_a_question_for_a_time_is_noticed(question: str) -> None:
-    found = parse_query_time(question, to_us(WEDNESDAY))
+    found = parse_query_time(question, to_micros_of(WEDNESDAY))
     assert found.asks_when
     assert found.spans == ()
 
@@ -476,7 +476,7 @@ def test_a_question_for_a_time_is_noticed(question: str) -> None:
     ["When I was in Rome, what did I eat?", "What did Ana say when I called?", "Who came?", "What is whenever?", ""],
 )
 def test_other_questions_are_not_for_a_time(question: str) -> None:
-    assert not parse_query_time(question, to_us(WEDNESDAY)).asks_when
+    assert not parse_query_time(question, to_micros_of(WEDNESDAY)).asks_when
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_other_questions_are_not_for_a_time(question: str) -> None:
     ],
 )
 def test_questions_for_the_latest_and_the_first(question: str, latest: bool, first: bool) -> None:
-    found = parse_query_time(question, to_us(WEDNESDAY))
+    found = parse_query_time(question, to_micros_of(WEDNESDAY))
     assert (found.wants_latest, found.wants_first) == (latest, first)
 
 
@@ -546,7 +546,7 @@ def test_a_whole_date_is_that_day_whenever_it_is_read(date: object, now: int) ->
 @given(st.dates(), st.integers(0, 6))
 def test_last_and_next_weekdays_are_at_most_a_week_away(today: object, number: int) -> None:
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-    now = to_us(str(today))
+    now = to_micros_of(str(today))
     for word, sign in (("last", -1), ("next", 1)):
         for span in parse_time_spans(f"{word} {names[number]}", now):
             days = (span.start - now) // DAY

@@ -27,7 +27,7 @@ DAY = 86_400_000_000
 FACTS = ["User prefers morning meetings", "User is allergic to peanuts", "User's sister Clara lives in Porto"]
 
 
-def space(entries: Sequence[str | IndexEntry], *, embedded: bool = True) -> SpaceIndex:
+def make_index(entries: Sequence[str | IndexEntry], *, embedded: bool = True) -> SpaceIndex:
     index_entries = [entry if isinstance(entry, IndexEntry) else IndexEntry(entry, NOW) for entry in entries]
     index = SpaceIndex(STATIC if embedded else None)
     index.extend(index_entries)
@@ -42,7 +42,7 @@ def rank(index: SpaceIndex, text: str, *, vector: bool = True, now: int = NOW, *
     return score_rows(index, Query(text, now, embedded, reading), **options)
 
 
-def best(index: SpaceIndex, text: str, **options: Any) -> int:
+def best_row(index: SpaceIndex, text: str, **options: Any) -> int:
     return int(np.argmax(rank(index, text, **options).total))
 
 
@@ -50,8 +50,8 @@ def scores(found: RelevanceScores) -> npt.NDArray[np.float64]:
     return 1 / (1 + np.exp(-found.total.astype(np.float64)))
 
 
-def conversation(*lines: str, group: str = "g", start: int = NOW) -> list[IndexEntry]:
-    return [IndexEntry(line, start + at * 60_000_000, group) for at, line in enumerate(lines)]
+def make_entries(*lines: str, group: str = "g", start: int = NOW) -> list[IndexEntry]:
+    return [IndexEntry(line, start + offset * 60_000_000, group) for offset, line in enumerate(lines)]
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -60,7 +60,7 @@ def conversation(*lines: str, group: str = "g", start: int = NOW) -> list[IndexE
     [("Where does Clara live?", 2), ("peanuts", 1), ("When does the user like to meet?", 0), ("Who is Clara?", 2)],
 )
 def test_a_good_match_in_a_small_space_scores_high_and_the_rest_low(question: str, answer: int, embedded: bool) -> None:
-    found = scores(rank(space(FACTS, embedded=embedded), question, vector=embedded))
+    found = scores(rank(make_index(FACTS, embedded=embedded), question, vector=embedded))
     assert int(np.argmax(found)) == answer
     assert found[answer] > 0.6
     assert np.delete(found, answer).max() < 0.3
@@ -73,7 +73,7 @@ def test_a_good_match_in_a_small_space_scores_high_and_the_rest_low(question: st
 )
 def test_what_matches_nothing_scores_low(question: str, size: int, embedded: bool) -> None:
     texts = (FACTS + [f"User visited the {n}. market and bought a chair" for n in range(60)])[:size]
-    assert scores(rank(space(texts, embedded=embedded), question, vector=embedded)).max() < 0.3
+    assert scores(rank(make_index(texts, embedded=embedded), question, vector=embedded)).max() < 0.3
 
 
 @pytest.mark.parametrize(
@@ -87,28 +87,28 @@ def test_what_matches_nothing_scores_low(question: str, size: int, embedded: boo
     ],
 )
 def test_other_languages_match_by_equal_words(texts: list[str], question: str, answer: int) -> None:
-    assert best(space(texts, embedded=False), question, vector=False) == answer
+    assert best_row(make_index(texts, embedded=False), question, vector=False) == answer
 
 
 def test_a_word_of_like_meaning_matches() -> None:
     index = SpaceIndex(STATIC)
     index.extend([IndexEntry("Rents a large automobile", NOW), IndexEntry("Rents a large apartment", NOW)])
-    assert best(index, "car", vector=False) == 0
+    assert best_row(index, "car", vector=False) == 0
 
 
 def test_the_answer_after_a_matching_question_is_found() -> None:
-    index = space(
-        conversation("Ana: Which instrument do you play?", "Ben: The cello, since I was nine!", "Ana: Lovely.")
-        + conversation("Ana: The soup was cold.", "Ben: Mine was fine.", "Ana: Odd.", group="h")
+    index = make_index(
+        make_entries("Ana: Which instrument do you play?", "Ben: The cello, since I was nine!", "Ana: Lovely.")
+        + make_entries("Ana: The soup was cold.", "Ben: Mine was fine.", "Ana: Odd.", group="h")
     )
     order = np.argsort(-rank(index, "Which instrument does Ben play?").total)
     assert order[0] == 1
 
 
 def test_neighbours_do_not_reach_into_another_conversation_or_session() -> None:
-    apart = conversation("Ana: We talked about the lighthouse") + conversation("Ben: Sure", "Ana: Fine", group="h")
+    separate = make_entries("Ana: We talked about the lighthouse") + make_entries("Ben: Sure", "Ana: Fine", group="h")
     later = [IndexEntry("Ben: Sure", NOW + 3 * DAY, "g")]
-    index = space(apart + later, embedded=False)
+    index = make_index(separate + later, embedded=False)
     parts = rank(index, "lighthouse", vector=False).parts
     for part in ("same words", "words nearby", "same conversation"):
         assert parts[part][0] > 0
@@ -116,14 +116,14 @@ def test_neighbours_do_not_reach_into_another_conversation_or_session() -> None:
 
 
 def test_who_is_asked_about_is_preferred_as_speaker() -> None:
-    index = space(conversation("Ana: I adopted a cat", "Ben: I adopted a cat", "Ana: I adopted a cat"))
-    assert best(index, "What did Ben adopt?") == 1
+    index = make_index(make_entries("Ana: I adopted a cat", "Ben: I adopted a cat", "Ana: I adopted a cat"))
+    assert best_row(index, "What did Ben adopt?") == 1
     assert rank(index, "What did Ben adopt?").speaker_names == ("Ben",)
     assert rank(index, "What did Ben's boss and Ana adopt?").speaker_names == ("Ben", "Ana")
 
 
 def test_names_and_dates_are_no_part_of_the_topic() -> None:
-    index = space(conversation("Ana: hello", "Ben: hello"))
+    index = make_index(make_entries("Ana: hello", "Ben: hello"))
     text = "What did Ana's sister buy in May 2023?"
     assert parse_query(index, Query(text, NOW, None, parse_query_time(text, NOW))).topic.split() == [
         "What",
@@ -148,18 +148,18 @@ def test_names_and_dates_are_no_part_of_the_topic() -> None:
 def test_times_are_cut_out_of_a_question_and_names_that_look_like_them_are_not(
     question: str, topic: str, people: tuple[str, ...]
 ) -> None:
-    index = space([IndexEntry("Maya: hello", NOW), IndexEntry("June: hello", NOW)], embedded=False)
-    read_so = parse_query(index, Query(question, NOW, None, parse_query_time(question, NOW)))
-    assert read_so.topic.split() == topic.split()
-    assert tuple(index.speaker_names[number] for number in read_so.speakers) == people
+    index = make_index([IndexEntry("Maya: hello", NOW), IndexEntry("June: hello", NOW)], embedded=False)
+    parsed = parse_query(index, Query(question, NOW, None, parse_query_time(question, NOW)))
+    assert parsed.topic.split() == topic.split()
+    assert tuple(index.speaker_names[number] for number in parsed.speakers) == people
 
 
 def test_a_log_full_of_dates_is_read_for_a_few_of_them() -> None:
     log = " ".join(f"On {day} May 20{year:02d} it rained." for year in range(10, 40) for day in range(1, 29))
-    index = space([IndexEntry(f"{n} {log}", NOW) for n in range(20)], embedded=False)
-    asked = Query(log, NOW, None, parse_query_time(log, NOW))
-    assert len(parse_query(index, asked).spans) <= 8
-    assert np.isfinite(score_rows(index, asked).total).all()
+    index = make_index([IndexEntry(f"{n} {log}", NOW) for n in range(20)], embedded=False)
+    query = Query(log, NOW, None, parse_query_time(log, NOW))
+    assert len(parse_query(index, query).spans) <= 8
+    assert np.isfinite(score_rows(index, query).total).all()
     assert max(len(index.dates_in_row(row)) for row in range(20)) <= 16
 
 
@@ -169,10 +169,10 @@ def test_a_large_space_is_looked_at_twice_and_gives_what_one_look_gives(monkeypa
     index.extend([IndexEntry(text, NOW, f"g{row // 20}") for row, text in enumerate(texts)])
     index.set_vectors(np.arange(len(texts)), STATIC.vectors(texts))
     questions = [f"Who bought a {thing} in {place}?" for place in PLACES[:4] for thing in THINGS[:4]]
-    whole = [rank(index, question).total for question in questions]
+    expected = [rank(index, question).total for question in questions]
     monkeypatch.setattr(similarity, "MAX_FULL_SCAN_ROWS", 100)
     monkeypatch.setattr(similarity, "RESCORED_ROWS", 40)
-    for question, total in zip(questions, whole, strict=True):
+    for question, total in zip(questions, expected, strict=True):
         twice = rank(index, question).total
         assert np.isfinite(twice).all()
         assert len({*np.argsort(-twice)[:10].tolist()} & {*np.argsort(-total)[:10].tolist()}) >= 6
@@ -183,34 +183,36 @@ def test_a_large_space_is_looked_at_twice_and_gives_what_one_look_gives(monkeypa
 
 def test_a_date_in_the_question_prefers_what_is_from_that_time() -> None:
     texts = [IndexEntry("Went swimming", NOW - days * DAY) for days in (400, 30, 3)]
-    index = space(texts, embedded=False)
-    assert best(index, "Who went swimming in May 2024?", vector=False) == 1
-    assert best(index, "Who went swimming in April 2023?", vector=False) == 0
+    index = make_index(texts, embedded=False)
+    assert best_row(index, "Who went swimming in May 2024?", vector=False) == 1
+    assert best_row(index, "Who went swimming in April 2023?", vector=False) == 0
 
 
 def test_a_text_may_speak_of_the_time_that_is_asked_about() -> None:
-    said = to_micros(as_utc("2024-03-20T10:00:00Z"))
-    index = space([IndexEntry("Had the flu two months ago", said), IndexEntry("Had the flu", said)], embedded=False)
+    stated_at = to_micros(as_utc("2024-03-20T10:00:00Z"))
+    index = make_index(
+        [IndexEntry("Had the flu two months ago", stated_at), IndexEntry("Had the flu", stated_at)], embedded=False
+    )
     found = rank(index, "Who had the flu in January 2024?", vector=False).parts["date"]
     assert found[0] > found[1]
 
 
 def test_of_many_texts_those_that_answer_best_are_read_for_their_times() -> None:
-    said = to_micros(as_utc("2024-03-20T10:00:00Z"))
-    others = [IndexEntry(f"Sold {n} chairs last week", said) for n in range(200)]
-    index = space([*others, IndexEntry("Had the flu two months ago", said)], embedded=False)
+    stated_at = to_micros(as_utc("2024-03-20T10:00:00Z"))
+    others = [IndexEntry(f"Sold {n} chairs last week", stated_at) for n in range(200)]
+    index = make_index([*others, IndexEntry("Had the flu two months ago", stated_at)], embedded=False)
     assert rank(index, "Who had the flu in January 2024?", vector=False).parts["date"][-1] > 0
     assert len(index._dates_by_row) <= 64
 
 
 def test_questions_for_a_time_prefer_texts_that_tell_one() -> None:
-    index = space(["Clara moved to Porto", "Clara moved to Porto last Friday"], embedded=False)
+    index = make_index(["Clara moved to Porto", "Clara moved to Porto last Friday"], embedded=False)
     found = rank(index, "When did Clara move to Porto?", vector=False)
     assert found.parts["form"][1] > found.parts["form"][0]
 
 
 def test_rows_without_a_vector_are_neutral_in_meaning() -> None:
-    index = space(FACTS)
+    index = make_index(FACTS)
     index.extend([IndexEntry("User has a canoe", NOW)])
     found = rank(index, "canoe trips")
     assert found.parts["meaning"][3] == 0
@@ -218,14 +220,14 @@ def test_rows_without_a_vector_are_neutral_in_meaning() -> None:
 
 
 def test_without_vectors_or_with_those_of_another_embedder_words_decide() -> None:
-    index = space(FACTS)
+    index = make_index(FACTS)
     query = Query("peanuts", NOW, np.ones(7, np.float32))
     assert "meaning" not in score_rows(index, query).parts
     assert int(np.argmax(score_rows(index, query).total)) == 1
 
 
 def test_vectors_of_another_length_take_the_place_of_all() -> None:
-    index = space(FACTS)
+    index = make_index(FACTS)
     index.set_vectors(np.array([1]), np.array([[0.6, 0.8]], np.float32))
     found = score_rows(index, Query("x", NOW, np.array([0.6, 0.8], np.float32)))
     assert found.parts["meaning"][1] > 0
@@ -233,27 +235,27 @@ def test_vectors_of_another_length_take_the_place_of_all() -> None:
 
 
 def test_what_is_not_eligible_does_not_change_the_scores_of_the_rest() -> None:
-    index = space([*FACTS, "Clara Clara Clara"] + ["Porto Porto"] * 30)
+    index = make_index([*FACTS, "Clara Clara Clara"] + ["Porto Porto"] * 30)
     eligible = np.zeros(len(index), np.bool_)
     eligible[:3] = True
     few = rank(index, "What food is dangerous?", eligible=eligible).parts["meaning"][:3]
-    alone = rank(space(FACTS), "What food is dangerous?").parts["meaning"]
-    assert np.allclose(few, alone, atol=1e-4)
+    meaning_scores = rank(make_index(FACTS), "What food is dangerous?").parts["meaning"]
+    assert np.allclose(few, meaning_scores, atol=1e-4)
     assert np.isfinite(rank(index, "Clara", eligible=np.zeros(len(index), np.bool_)).total).all()
 
 
 def test_weights_can_be_others() -> None:
-    index = space(FACTS)
-    silent = Weights(**dict.fromkeys(Weights.__dataclass_fields__, 0.0))
-    assert not rank(index, "Where does Clara live?", weights=silent).total.any()
+    index = make_index(FACTS)
+    zero_weights = Weights(**dict.fromkeys(Weights.__dataclass_fields__, 0.0))
+    assert not rank(index, "Where does Clara live?", weights=zero_weights).total.any()
     assert Weights() == DEFAULT_WEIGHTS
 
 
 def test_a_query_of_ten_thousand_words_is_ranked_by_its_rarest() -> None:
     common = ["river", "guitar", "lawyer", "bridge", "summer"]
-    index = space([*FACTS, *(f"Talked about the {common[n % 5]} at length" for n in range(200))])
+    index = make_index([*FACTS, *(f"Talked about the {common[n % 5]} at length" for n in range(200))])
     text = " ".join(f"{common[n % 5]} zq{n}xv" for n in range(5_000)) + " peanuts"
-    assert best(index, text, vector=False) == 1
+    assert best_row(index, text, vector=False) == 1
     assert np.isfinite(rank(index, text).total).all()
 
 
@@ -286,7 +288,7 @@ ENTRIES = st.lists(
 def test_any_space_and_query_give_finite_parts_that_add_up(
     entries: list[IndexEntry], text: str, embedded: bool, masked: bool, random: Any
 ) -> None:
-    index = space(entries, embedded=embedded)
+    index = make_index(entries, embedded=embedded)
     eligible = np.array([random.random() < 0.5 for _ in entries], np.bool_) if masked and random else None
     found = rank(index, text, vector=embedded, eligible=eligible)
     assert found.total.dtype == np.float32
@@ -304,24 +306,26 @@ def test_any_space_and_query_give_finite_parts_that_add_up(
 @given(ENTRIES, ANY_TEXT, st.data())
 def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[IndexEntry], text: str, data: Any) -> None:
     grown = SpaceIndex(STATIC)
-    at = 0
-    while at < len(entries):
-        step = data.draw(st.integers(1, len(entries) - at))
-        grown.extend(entries[at : at + step])
-        grown.set_vectors(np.arange(at, at + step), STATIC.vectors([entry.text for entry in entries[at : at + step]]))
+    start = 0
+    while start < len(entries):
+        step = data.draw(st.integers(1, len(entries) - start))
+        grown.extend(entries[start : start + step])
+        grown.set_vectors(
+            np.arange(start, start + step), STATIC.vectors([entry.text for entry in entries[start : start + step]])
+        )
         if data.draw(st.booleans()):
             rank(grown, text)
-        at += step
-    once = space(entries)
-    assert np.allclose(rank(grown, text).total, rank(once, text).total, atol=1e-5)
+        start += step
+    built_at_once = make_index(entries)
+    assert np.allclose(rank(grown, text).total, rank(built_at_once, text).total, atol=1e-5)
 
 
 @settings(deadline=None)
 @given(ANY_TEXT, ANY_TEXT, st.integers(1, 70))
 @example("yesterday", "yesterday", 65)
-def test_equal_texts_score_equally(said: str, asked: str, count: int) -> None:
-    index = space([IndexEntry(said, NOW)] * count)
-    assert len(set(rank(index, asked).total.tolist())) == 1
+def test_equal_texts_score_equally(text: str, question: str, count: int) -> None:
+    index = make_index([IndexEntry(text, NOW)] * count)
+    assert len(set(rank(index, question).total.tolist())) == 1
 
 
 @given(st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=20), st.integers(0, 6))
@@ -330,7 +334,7 @@ def test_neighbours_are_those_of_the_group_in_order(groups: list[str | None], ar
     index.extend([IndexEntry("x", NOW, group) for group in groups])
     for row, group in enumerate(groups):
         found = index.neighbour_rows(row, around)
-        members = [other for other, its in enumerate(groups) if its == group] if group else [row]
+        members = [other for other, other_group in enumerate(groups) if other_group == group] if group else [row]
         place = members.index(row)
         assert found == [*members[max(0, place - around) : place], *members[place + 1 : place + 1 + around]]
 
@@ -352,7 +356,7 @@ def test_mentions_are_by_speaker_or_by_words() -> None:
 
 
 def test_memory_is_told_as_it_grows() -> None:
-    index = space([])
+    index = make_index([])
     sizes = []
     for _ in range(4):
         index.extend([IndexEntry(f"A text about number {n}", NOW, "g") for n in range(500)])
@@ -364,5 +368,5 @@ def test_memory_is_told_as_it_grows() -> None:
 
 
 def test_scores_are_shown_between_nothing_and_all() -> None:
-    found = scores(rank(space(FACTS), "morning meetings"))
+    found = scores(rank(make_index(FACTS), "morning meetings"))
     assert all(0 < value < 1 and not math.isnan(value) for value in found)

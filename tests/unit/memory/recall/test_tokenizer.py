@@ -96,7 +96,7 @@ def test_the_table_of_known_words_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "speaker", "said"),
+    ("text", "speaker", "statement"),
     [
         ("Ana: I am home", "Ana", "I am home"),
         ("Ana Ruiz: I am home", "Ana Ruiz", "I am home"),
@@ -122,11 +122,11 @@ def test_the_table_of_known_words_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         ("", None, ""),
     ],
 )
-def test_a_leading_name_is_the_speaker(text: str, speaker: str | None, said: str) -> None:
-    assert split_speaker(text) == (speaker, said)
+def test_a_leading_name_is_the_speaker(text: str, speaker: str | None, statement: str) -> None:
+    assert split_speaker(text) == (speaker, statement)
 
 
 @given(st.text())
 def test_what_was_said_is_the_end_of_the_text(text: str) -> None:
-    _, said = split_speaker(text)
-    assert text.endswith(said)
+    _, statement = split_speaker(text)
+    assert text.endswith(statement)

@@ -25,7 +25,7 @@ from tellback.server.settings import HostPolicy, host_name, is_loopback
 from tests.support import tokens
 from tests.support.http_server import app_client
 
-HERE = "/ai-conversations"
+PATH = "/ai-conversations"
 
 
 @pytest.fixture
@@ -34,106 +34,116 @@ async def rc() -> AsyncIterator[Tellback]:
         yield opened
 
 
-def serving(rc: Tellback, **settings: Any) -> Any:
+def make_server(rc: Tellback, **settings: Any) -> Any:
     return create_app(rc, ServerSettings(**settings), opens=False)
 
 
-async def asked(app: Any, secret: str | None = None, user: str | None = None, **more: Any) -> httpx2.Response:
+async def send_request(app: Any, secret: str | None = None, user: str | None = None, **options: Any) -> httpx2.Response:
     async with app_client(app, secret, user) as client:
-        return await client.request(more.pop("method", "GET"), more.pop("path", HERE), **more)
+        return await client.request(options.pop("method", "GET"), options.pop("path", PATH), **options)
 
 
-def told(answer: httpx2.Response) -> tuple[int, str]:
+def status_and_code(answer: httpx2.Response) -> tuple[int, str]:
     assert answer.headers["content-type"] == "application/problem+json"
     return answer.status_code, answer.json()["code"]
 
 
 async def test_who_has_no_credential_is_told_what_to_send(rc: Tellback) -> None:
-    answer = await asked(serving(rc))
-    assert told(answer) == (401, "not-authenticated")
+    answer = await send_request(make_server(rc))
+    assert status_and_code(answer) == (401, "not-authenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert "Authorization: Bearer" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
-    "given", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "rk_x", "Bearer x y", "Bearer rk_" + "0" * 28]
+    "header", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "tb_x", "Bearer x y", "Bearer tb_" + "0" * 28]
 )
-async def test_what_is_no_credential_is_refused(rc: Tellback, given: str) -> None:
-    answer = await asked(serving(rc), headers={"Authorization": given})
-    assert told(answer) == (401, "not-authenticated")
-    assert given.removeprefix("Bearer").strip() in ("", *given.split()) or given not in answer.text
+async def test_what_is_no_credential_is_refused(rc: Tellback, header: str) -> None:
+    answer = await send_request(make_server(rc), headers={"Authorization": header})
+    assert status_and_code(answer) == (401, "not-authenticated")
+    assert header.removeprefix("Bearer").strip() in ("", *header.split()) or header not in answer.text
 
 
 async def test_a_key_opens_until_it_is_revoked(rc: Tellback) -> None:
-    app, made = serving(rc), await rc.keys.create("app", tenant_id="acme")
-    assert (await asked(app, made.secret, "maya")).status_code == 200
-    assert (await asked(app, headers={"Authorization": f"bearer   {made.secret} "}, user="maya")).status_code == 200
-    await rc.keys.revoke(made.key.id)
-    assert told(await asked(app, made.secret, "maya")) == (401, "not-authenticated")
+    app, created = make_server(rc), await rc.keys.create("app", tenant_id="acme")
+    assert (await send_request(app, created.secret, "maya")).status_code == 200
+    assert (
+        await send_request(app, headers={"Authorization": f"bearer   {created.secret} "}, user="maya")
+    ).status_code == 200
+    await rc.keys.revoke(created.key.id)
+    assert status_and_code(await send_request(app, created.secret, "maya")) == (401, "not-authenticated")
 
 
 async def test_a_key_opens_until_it_expires(rc: Tellback) -> None:
-    app, created = serving(rc), await rc.keys.create("app", expires_at=timedelta(hours=1))
-    assert (await asked(app, created.secret, "maya")).status_code == 200
+    app, created = make_server(rc), await rc.keys.create("app", expires_at=timedelta(hours=1))
+    assert (await send_request(app, created.secret, "maya")).status_code == 200
     now = rc.clock
     rc.clock = lambda: now() + timedelta(hours=2)
-    assert told(await asked(app, created.secret, "maya")) == (401, "not-authenticated")
+    assert status_and_code(await send_request(app, created.secret, "maya")) == (401, "not-authenticated")
 
 
 async def test_a_token_and_a_key_open_the_same_server(rc: Tellback) -> None:
-    app, key = serving(rc, jwt=tokens.settings()), (await rc.keys.create("app", tenant_id="acme")).secret
-    made = await asked(app, tokens.token(), method="POST", json={"namespace": "chat"})
-    assert made.status_code == 201
-    found = await asked(app, key, "maya", path=f"{HERE}/{made.json()['id']}")
+    app, key = make_server(rc, jwt=tokens.settings()), (await rc.keys.create("app", tenant_id="acme")).secret
+    response = await send_request(app, tokens.token(), method="POST", json={"namespace": "chat"})
+    assert response.status_code == 201
+    found = await send_request(app, key, "maya", path=f"{PATH}/{response.json()['id']}")
     assert found.status_code == 200
-    assert told(await asked(app, tokens.token(exp=1))) == (401, "not-authenticated")
-    assert told(await asked(app, tokens.token(tenant_id="umbrella"), path=f"{HERE}/{made.json()['id']}"))[0] == 404
-    assert told(await asked(app, tokens.token(sub="noor"), path=f"{HERE}/{made.json()['id']}"))[0] == 404
+    assert status_and_code(await send_request(app, tokens.token(exp=1))) == (401, "not-authenticated")
+    assert (
+        status_and_code(
+            await send_request(app, tokens.token(tenant_id="umbrella"), path=f"{PATH}/{response.json()['id']}")
+        )[0]
+        == 404
+    )
+    assert (
+        status_and_code(await send_request(app, tokens.token(sub="noor"), path=f"{PATH}/{response.json()['id']}"))[0]
+        == 404
+    )
 
 
 async def test_a_token_is_nothing_where_no_issuer_is_known(rc: Tellback) -> None:
-    assert told(await asked(serving(rc), tokens.token())) == (401, "not-authenticated")
+    assert status_and_code(await send_request(make_server(rc), tokens.token())) == (401, "not-authenticated")
 
 
 async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(rc: Tellback) -> None:
-    app = serving(rc, jwt=tokens.settings(jwks_url="http://127.0.0.1:1/keys"))
-    answer = await asked(app, tokens.token())
-    assert told(answer) == (503, "issuer-unavailable")
+    app = make_server(rc, jwt=tokens.settings(jwks_url="http://127.0.0.1:1/keys"))
+    answer = await send_request(app, tokens.token())
+    assert status_and_code(answer) == (503, "issuer-unavailable")
     assert answer.headers["retry-after"] == "5"
     assert "127.0.0.1" not in answer.text
 
 
 async def test_a_key_for_one_user_is_for_no_other(rc: Tellback) -> None:
-    app, secret = serving(rc), (await rc.keys.create("user", user_id="maya")).secret
-    assert (await asked(app, secret)).status_code == 200
-    assert (await asked(app, secret, "maya")).status_code == 200
-    assert told(await asked(app, secret, "noor")) == (403, "not-allowed")
+    app, secret = make_server(rc), (await rc.keys.create("user", user_id="maya")).secret
+    assert (await send_request(app, secret)).status_code == 200
+    assert (await send_request(app, secret, "maya")).status_code == 200
+    assert status_and_code(await send_request(app, secret, "noor")) == (403, "not-allowed")
 
 
 async def test_a_key_for_any_user_needs_one_to_be_named(rc: Tellback) -> None:
-    app, secret = serving(rc), (await rc.keys.create("app")).secret
-    answer = await asked(app, secret)
-    assert told(answer) == (422, "invalid-argument")
+    app, secret = make_server(rc), (await rc.keys.create("app")).secret
+    answer = await send_request(app, secret)
+    assert status_and_code(answer) == (422, "invalid-argument")
     assert "X-Tellback-User" in answer.json()["detail"]
 
 
 async def test_the_credential_is_looked_at_before_anything_else(rc: Tellback) -> None:
-    app = serving(rc, body_bytes=10)
-    for path in (HERE, "/nowhere", f"{HERE}/../x", "/mcp", "/docs/x", "/health"):
-        assert told(await asked(app, path=path, method="POST", content=b"x" * 1_000))[0] == 401
+    app = make_server(rc, body_bytes=10)
+    for path in (PATH, "/nowhere", f"{PATH}/../x", "/mcp", "/docs/x", "/health"):
+        assert status_and_code(await send_request(app, path=path, method="POST", content=b"x" * 1_000))[0] == 401
 
 
 async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Tellback) -> None:
     created = await rc.keys.create("app")
     stored: dict[str, Any] = {}
 
-    async def keeping(scope: Any, receive: Any, send: Any) -> None:
+    async def hold_open(scope: Any, receive: Any, send: Any) -> None:
         stored.update(scope["state"])
         await Response()(scope, receive, send)
 
     settings = ServerSettings()
-    await asked(
-        AuthMiddleware(keeping, ServerContext(rc, settings), Authenticator(rc, settings)), created.secret, "maya"
+    await send_request(
+        AuthMiddleware(hold_open, ServerContext(rc, settings), Authenticator(rc, settings)), created.secret, "maya"
     )
     assert await stored["is_still_valid"]()
     await rc.keys.revoke(created.key.id)
@@ -141,47 +151,47 @@ async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Tellback)
 
 
 async def test_too_many_requests_are_told_when_there_may_be_more(rc: Tellback) -> None:
-    app, secret = serving(rc, rate_limit=3), (await rc.keys.create("app")).secret
-    answers = [await asked(app, secret, "maya") for _ in range(8)]
+    app, secret = make_server(rc, rate_limit=3), (await rc.keys.create("app")).secret
+    answers = [await send_request(app, secret, "maya") for _ in range(8)]
     assert 3 <= sum(each.status_code == 200 for each in answers) <= 6  # a minute may end meanwhile
     last = next(each for each in answers if each.status_code != 200)
-    assert told(last) == (429, "rate-limited")
+    assert status_and_code(last) == (429, "rate-limited")
     assert 1 <= int(last.headers["retry-after"]) <= 60
     assert last.headers["ratelimit-remaining"] == "0"
-    assert (await asked(app, path="/health/live")).status_code == 200
+    assert (await send_request(app, path="/health/live")).status_code == 200
 
 
 async def test_one_who_guesses_has_to_wait_and_locks_out_nobody_behind_the_same_address(rc: Tellback) -> None:
-    app, good = serving(rc, failure_limit=3), (await rc.keys.create("app")).secret
-    statuses = [(await asked(app, f"guess{number}", "maya")).status_code for number in range(10)]
+    app, good = make_server(rc, failure_limit=3), (await rc.keys.create("app")).secret
+    statuses = [(await send_request(app, f"guess{number}", "maya")).status_code for number in range(10)]
     assert statuses[:3] == [401] * 3
     assert 429 in statuses
-    assert (await asked(app, good, "maya")).status_code == 200  # though nobody has seen it before
+    assert (await send_request(app, good, "maya")).status_code == 200  # though nobody has seen it before
 
 
 class Waiting:
     """An application that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.inside = 0
-        self.go_on = asyncio.Event()
+        self.active = 0
+        self.may_continue = asyncio.Event()
         self.changed = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.inside += 1
+        self.active += 1
         self.changed.set()
         try:
-            await self.go_on.wait()
+            await self.may_continue.wait()
             if scope["path"] == "/fails":
                 raise RuntimeError("failed")
             await Response()(scope, receive, send)
         finally:
-            self.inside -= 1
+            self.active -= 1
             self.changed.set()
 
-    async def has(self, count: int) -> None:
+    async def wait_for_count(self, count: int) -> None:
         async with asyncio.timeout(20):
-            while self.inside != count:
+            while self.active != count:
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -190,42 +200,44 @@ async def test_a_credential_has_so_many_requests_at_once(rc: Tellback) -> None:
     settings, waiting = ServerSettings(concurrency=3), Waiting()
     guard = AuthMiddleware(waiting, ServerContext(rc, settings), Authenticator(rc, settings))
     one, other = [(await rc.keys.create("app")).secret for _ in range(2)]
-    held = [asyncio.create_task(asked(guard, one, "maya", path=path)) for path in (HERE, "/fails", "/cancelled")]
-    await waiting.has(3)
-    refused = await asked(guard, one, "noor")
-    assert told(refused) == (429, "rate-limited")
-    assert (refused.headers["retry-after"], refused.headers["ratelimit-remaining"]) == ("1", "0")
-    held.append(asyncio.create_task(asked(guard, other, "maya")))
-    await waiting.has(4)
-    held[2].cancel()
-    await waiting.has(3)
-    held.append(asyncio.create_task(asked(guard, one, "maya")))
-    await waiting.has(4)
-    waiting.go_on.set()
-    ended = await asyncio.gather(*held, return_exceptions=True)
-    assert [type(each) for each in ended[1:3]] == [RuntimeError, asyncio.CancelledError]
+    tasks = [
+        asyncio.create_task(send_request(guard, one, "maya", path=path)) for path in (PATH, "/fails", "/cancelled")
+    ]
+    await waiting.wait_for_count(3)
+    refused_response = await send_request(guard, one, "noor")
+    assert status_and_code(refused_response) == (429, "rate-limited")
+    assert (refused_response.headers["retry-after"], refused_response.headers["ratelimit-remaining"]) == ("1", "0")
+    tasks.append(asyncio.create_task(send_request(guard, other, "maya")))
+    await waiting.wait_for_count(4)
+    tasks[2].cancel()
+    await waiting.wait_for_count(3)
+    tasks.append(asyncio.create_task(send_request(guard, one, "maya")))
+    await waiting.wait_for_count(4)
+    waiting.may_continue.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in results[1:3]] == [RuntimeError, asyncio.CancelledError]
     assert guard._concurrency._counts == {}
-    assert told(await asked(guard, "guess"))[0] == 401
-    assert (await asked(guard, one, "maya", content=b"x" * 5_000_000)).status_code == 413
+    assert status_and_code(await send_request(guard, "guess"))[0] == 401
+    assert (await send_request(guard, one, "maya", content=b"x" * 5_000_000)).status_code == 413
     assert guard._concurrency._counts == {}
 
 
-@pytest.mark.parametrize("more", [{"open": True, "concurrency": 1}, {"concurrency": None}])
-async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Tellback, more: Any) -> None:
-    settings, waiting = ServerSettings(rate_limit=None, **more), Waiting()
+@pytest.mark.parametrize("options", [{"open": True, "concurrency": 1}, {"concurrency": None}])
+async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Tellback, options: Any) -> None:
+    settings, waiting = ServerSettings(rate_limit=None, **options), Waiting()
     guard = AuthMiddleware(waiting, ServerContext(rc, settings), Authenticator(rc, settings))
     secret = None if settings.open else (await rc.keys.create("app")).secret
-    held = [asyncio.create_task(asked(guard, secret, "maya")) for _ in range(120)]
-    await waiting.has(120)
-    waiting.go_on.set()
-    assert {each.status_code for each in await asyncio.gather(*held)} == {200}
+    tasks = [asyncio.create_task(send_request(guard, secret, "maya")) for _ in range(120)]
+    await waiting.wait_for_count(120)
+    waiting.may_continue.set()
+    assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
 
 
 async def test_everyone_on_this_machine_may_use_an_open_server(rc: Tellback) -> None:
-    app = serving(rc, open=True, rate_limit=1)
+    app = make_server(rc, open=True, rate_limit=1)
     for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST", "[::1]:8765", "127.8.9.1"):
-        assert (await asked(app, headers={"Host": host})).status_code == 200
-    created = await asked(app, user="maya", method="POST", json={"namespace": "chat"})
+        assert (await send_request(app, headers={"Host": host})).status_code == 200
+    created = await send_request(app, user="maya", method="POST", json={"namespace": "chat"})
     assert created.json()["userId"] == "maya"
 
 
@@ -248,27 +260,27 @@ async def test_everyone_on_this_machine_may_use_an_open_server(rc: Tellback) -> 
     ],
 )
 async def test_an_open_server_is_not_reached_in_other_ways(rc: Tellback, headers: dict[str, str]) -> None:
-    answer = await asked(serving(rc, open=True), headers=headers)
-    assert told(answer) == (403, "not-allowed")
+    answer = await send_request(make_server(rc, open=True), headers=headers)
+    assert status_and_code(answer) == (403, "not-allowed")
     assert "evil" not in answer.text
 
 
 async def test_an_open_server_answers_its_own_page(rc: Tellback) -> None:
-    app = serving(rc, open=True, cors_origins=("http://localhost:3000",))
+    app = make_server(rc, open=True, cors_origins=("http://localhost:3000",))
     for origin in ("http://127.0.0.1", "http://localhost:3000"):
-        assert (await asked(app, headers={"Origin": origin})).status_code == 200
+        assert (await send_request(app, headers={"Origin": origin})).status_code == 200
 
 
 async def test_an_open_server_is_not_for_other_machines(rc: Tellback) -> None:
-    app = serving(rc, open=True)
+    app = make_server(rc, open=True)
     for client, status in (("203.0.113.9", 403), ("::ffff:127.0.0.1", 200), ("::1", 200), ("127.0.0.1", 200)):
         transport = httpx2.ASGITransport(app, client=(client, 4711))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as there:
-            assert (await there.get(HERE)).status_code == status
+            assert (await there.get(PATH)).status_code == status
 
 
 async def test_only_the_names_that_are_allowed_are_answered(rc: Tellback) -> None:
-    app = serving(rc, allowed_hosts=("api.example.com", "*.example.org"))
+    app = make_server(rc, allowed_hosts=("api.example.com", "*.example.org"))
     secret = (await rc.keys.create("app")).secret
     for host, status in (
         ("api.example.com", 200),
@@ -280,31 +292,31 @@ async def test_only_the_names_that_are_allowed_are_answered(rc: Tellback) -> Non
         ("127.0.0.1", 403),
         ("", 403),
     ):
-        assert (await asked(app, secret, "maya", headers={"Host": host})).status_code == status, host
-    assert (await asked(app, path="/health/live", headers={"Host": "10.0.0.3"})).status_code == 200
+        assert (await send_request(app, secret, "maya", headers={"Host": host})).status_code == status, host
+    assert (await send_request(app, path="/health/live", headers={"Host": "10.0.0.3"})).status_code == 200
 
 
 async def test_pages_of_other_origins_read_nothing_unless_they_are_named(rc: Tellback) -> None:
-    closed, named = serving(rc), serving(rc, cors_origins=("https://app.example.com",))
+    closed, cors_app = make_server(rc), make_server(rc, cors_origins=("https://app.example.com",))
     secret = (await rc.keys.create("app")).secret
     headers = "authorization,x-tellback-space,x-tellback-user"
     ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": headers}
     for app, origin, is_allowed in (
         (closed, "https://app.example.com", False),
-        (named, "https://evil.example.com", False),
-        (named, "https://app.example.com.evil.example.com", False),
-        (named, "https://app.example.com", True),
+        (cors_app, "https://evil.example.com", False),
+        (cors_app, "https://app.example.com.evil.example.com", False),
+        (cors_app, "https://app.example.com", True),
     ):
-        before = await asked(app, method="OPTIONS", headers={"Origin": origin, **ask})
-        answer = await asked(app, secret, "maya", headers={"Origin": origin})
-        assert (before.status_code == 200) is is_allowed
-        assert ("access-control-allow-origin" in before.headers) is is_allowed
+        preflight = await send_request(app, method="OPTIONS", headers={"Origin": origin, **ask})
+        answer = await send_request(app, secret, "maya", headers={"Origin": origin})
+        assert (preflight.status_code == 200) is is_allowed
+        assert ("access-control-allow-origin" in preflight.headers) is is_allowed
         assert (answer.headers.get("access-control-allow-origin") == origin) is is_allowed
         assert "access-control-allow-credentials" not in answer.headers
-    refused = await asked(named, headers={"Origin": "https://app.example.com"})
-    assert refused.status_code == 401
-    assert refused.headers["access-control-allow-origin"] == "https://app.example.com"
-    assert {"ETag", "Idempotency-Replayed"} <= {*refused.headers["access-control-expose-headers"].split(", ")}
+    response = await send_request(cors_app, headers={"Origin": "https://app.example.com"})
+    assert response.status_code == 401
+    assert response.headers["access-control-allow-origin"] == "https://app.example.com"
+    assert {"ETag", "Idempotency-Replayed"} <= {*response.headers["access-control-expose-headers"].split(", ")}
 
 
 def test_settings_that_open_a_server_by_mistake_are_refused() -> None:
@@ -322,10 +334,10 @@ def test_settings_that_open_a_server_by_mistake_are_refused() -> None:
     for host in ("*", "*.", "", "a.*.com", "https://example.com"):
         with pytest.raises(ConfigurationError, match="allowed_hosts"):
             ServerSettings(allowed_hosts=(host,))
-    nothing: dict[str, Any] = dict.fromkeys(("rate_limit", "failure_limit", "body_bytes", "body_seconds"), 0)
-    for name in nothing:
+    no_limits: dict[str, Any] = dict.fromkeys(("rate_limit", "failure_limit", "body_bytes", "body_seconds"), 0)
+    for name in no_limits:
         with pytest.raises(ConfigurationError, match=name):
-            ServerSettings(**{name: nothing[name]})
+            ServerSettings(**{name: no_limits[name]})
     with pytest.raises(ConfigurationError, match="concurrency"):
         ServerSettings(concurrency=0)
     with pytest.raises(ConfigurationError, match="body_seconds"):
@@ -342,23 +354,25 @@ def test_any_host_can_be_read(host: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60))
 def test_a_user_s_name_comes_through_a_header_as_it_is(name: str) -> None:
-    anyone = Principal("key_1", "acme", "default", "app")
+    principal = Principal("key_1", "acme", "default", "app")
     if not name.strip() or name == "*":
         return
-    assert resolve_acting_user(anyone, quote(name, safe="").encode()) == name
+    assert resolve_acting_user(principal, quote(name, safe="").encode()) == name
     assert resolve_acting_user(OPEN_PRINCIPAL, quote(name).encode()) == name
 
 
-@pytest.mark.parametrize("given", ["%", "%4", "%zz", "%FF", "%ED%A0%80", "%00", "a%00b", "*", "%2A", "%20", "x" * 201])
-async def test_a_user_who_cannot_be_named_is_refused(rc: Tellback, given: str) -> None:
-    answer = await asked(serving(rc), (await rc.keys.create("app")).secret, headers={"X-Tellback-User": given})
-    assert told(answer) == (422, "invalid-argument")
+@pytest.mark.parametrize("user", ["%", "%4", "%zz", "%FF", "%ED%A0%80", "%00", "a%00b", "*", "%2A", "%20", "x" * 201])
+async def test_a_user_who_cannot_be_named_is_refused(rc: Tellback, user: str) -> None:
+    answer = await send_request(
+        make_server(rc), (await rc.keys.create("app")).secret, headers={"X-Tellback-User": user}
+    )
+    assert status_and_code(answer) == (422, "invalid-argument")
 
 
 async def test_no_name_of_a_user_is_taken_as_it_stands_beyond_ascii(rc: Tellback) -> None:
     headers = [(b"X-Tellback-User", "zoë".encode())]
-    answer = await asked(serving(rc), (await rc.keys.create("app")).secret, headers=headers)
-    assert told(answer) == (422, "invalid-argument")
+    answer = await send_request(make_server(rc), (await rc.keys.create("app")).secret, headers=headers)
+    assert status_and_code(answer) == (422, "invalid-argument")
 
 
 async def test_a_websocket_is_closed(rc: Tellback) -> None:
@@ -370,8 +384,8 @@ async def test_a_websocket_is_closed(rc: Tellback) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "websocket", "path": HERE, "headers": [], "query_string": b"", "client": ("127.0.0.1", 1)}
-    await serving(rc, open=True)(scope, receive, send)
+    scope = {"type": "websocket", "path": PATH, "headers": [], "query_string": b"", "client": ("127.0.0.1", 1)}
+    await make_server(rc, open=True)(scope, receive, send)
     assert [each["type"] for each in sent] == ["websocket.close"]
 
 
@@ -391,10 +405,10 @@ async def test_the_server_starts_and_stops_through_the_guard() -> None:
 
 
 async def test_one_of_our_keys_counts_also_where_none_is_needed(rc: Tellback) -> None:
-    app = serving(rc, open=True)
+    app = make_server(rc, open=True)
     created = await rc.keys.create("user", tenant_id="acme", user_id="maya")
     conversation = await rc.user("maya", "acme").conversations.create("chat")
-    assert [each["id"] for each in (await asked(app, created.secret)).json()["items"]] == [conversation.id]
-    assert (await asked(app, "sk-of-another-vendor")).json()["items"] == []
+    assert [each["id"] for each in (await send_request(app, created.secret)).json()["items"]] == [conversation.id]
+    assert (await send_request(app, "sk-of-another-vendor")).json()["items"] == []
     await rc.keys.revoke(created.key.id)
-    assert told(await asked(app, created.secret)) == (401, "not-authenticated")
+    assert status_and_code(await send_request(app, created.secret)) == (401, "not-authenticated")

@@ -37,18 +37,18 @@ class Pages:
         async def page(request: Request, name: str) -> JSONResponse:
             state = request.scope["state"]
             caller = state["caller"]
-            of = request.query_params.get("user")
+            user_id = request.query_params.get("user")
             try:
-                seen = caller.user_handle(of).scope if of else None
+                seen = caller.user_handle(user_id).scope if user_id else None
             except NotAllowedError:
                 return JSONResponse("not allowed", 403)
-            held = await state["is_still_valid"]()
+            is_valid = await state["is_still_valid"]()
             return JSONResponse(
                 {
                     "tenant": caller.principal.tenant_id,
                     "user": caller.user_id,
                     "seen": seen and [seen.tenant_id, seen.app_id, seen.user_id],
-                    "held": held,
+                    "held": is_valid,
                 }
             )
 
@@ -59,12 +59,12 @@ async def rc() -> AsyncIterator[Tellback]:
         yield opened
 
 
-def served(rc: Tellback, **settings: Any) -> Any:
+def make_server(rc: Tellback, **settings: Any) -> Any:
     return create_app(rc, ServerSettings(**settings), opens=False, web_uis=[Pages()])
 
 
-async def key(rc: Tellback, role: ApiKeyRole = "app", **more: Any) -> str:
-    return (await rc.keys.create(role, **more)).secret
+async def create_key(rc: Tellback, role: ApiKeyRole = "app", **options: Any) -> str:
+    return (await rc.keys.create(role, **options)).secret
 
 
 async def log_in(client: httpx2.AsyncClient, secret: str, next: str = "") -> httpx2.Response:
@@ -72,23 +72,23 @@ async def log_in(client: httpx2.AsyncClient, secret: str, next: str = "") -> htt
 
 
 async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_they_wanted(rc: Tellback) -> None:
-    async with app_client(served(rc)) as client:
+    async with app_client(make_server(rc)) as client:
         answer = await client.get("/console/memory?space=a b&x=1")
         assert answer.status_code == 303
         form = await client.get(answer.headers["location"])
         assert (form.status_code, form.headers["content-type"]) == (200, "text/html; charset=utf-8")
         action = re.search(r'action="([^"]+)"', form.text)
         assert action is not None
-        secret = await key(rc, tenant_id="acme")
-        done = await client.post(action[1].replace("&amp;", "&"), data={"key": f" {secret} "})
-        assert (done.status_code, done.headers["location"]) == (303, "/console/memory?space=a%20b&x=1")
+        secret = await create_key(rc, tenant_id="acme")
+        response = await client.post(action[1].replace("&amp;", "&"), data={"key": f" {secret} "})
+        assert (response.status_code, response.headers["location"]) == (303, "/console/memory?space=a%20b&x=1")
         page = await client.get("/console/memory")
         assert page.json() == {"tenant": "acme", "user": None, "seen": None, "held": True}
 
 
 async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellback) -> None:
-    secret = await key(rc)
-    async with app_client(served(rc)) as client:
+    secret = await create_key(rc)
+    async with app_client(make_server(rc)) as client:
         plain = (await log_in(client, secret)).headers["set-cookie"]
         client.base_url = httpx2.URL("https://127.0.0.1")
         secure = (await log_in(client, secret)).headers["set-cookie"]
@@ -100,29 +100,29 @@ async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellbac
 
 
 async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> None:
-    async with app_client(served(rc, failure_limit=2)) as client:
+    async with app_client(make_server(rc, failure_limit=2)) as client:
         for _ in range(2):
-            answer = await log_in(client, "rk_" + "0" * 30)
+            answer = await log_in(client, "tb_" + "0" * 30)
             assert (answer.status_code, COOKIE in client.cookies) == (401, False)
             assert 'role="alert"' in answer.text
-        assert (await log_in(client, "rk_" + "0" * 30)).status_code == 429
-        assert (await log_in(client, await key(rc))).status_code == 303  # who guesses locks out nobody
+        assert (await log_in(client, "tb_" + "0" * 30)).status_code == 429
+        assert (await log_in(client, await create_key(rc))).status_code == 303  # who guesses locks out nobody
 
 
 async def test_wrong_credentials_in_a_header_are_counted_as_well(rc: Tellback) -> None:
-    async with app_client(served(rc, failure_limit=2), "rk_" + "0" * 30) as client:
+    async with app_client(make_server(rc, failure_limit=2), "tb_" + "0" * 30) as client:
         assert [(await client.get("/console/")).status_code for _ in range(3)] == [303, 303, 429]
 
 
 async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> None:
-    async with app_client(served(rc)) as client:
+    async with app_client(make_server(rc)) as client:
         answer = await log_in(client, '"><script>1</script>', '/console/"><img src=x onerror=1>')
         assert "<script>" not in answer.text
         assert "<img" not in answer.text
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "target",
     [
         "https://evil.example/console/",
         "//evil.example/console/",
@@ -135,21 +135,21 @@ async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> Non
         "",
     ],
 )
-async def test_logging_in_leads_nowhere_else(rc: Tellback, wanted: str) -> None:
-    secret = await key(rc)
-    async with app_client(served(rc)) as client:
-        assert (await log_in(client, secret, wanted)).headers["location"] == "/console/"
+async def test_logging_in_leads_nowhere_else(rc: Tellback, target: str) -> None:
+    secret = await create_key(rc)
+    async with app_client(make_server(rc)) as client:
+        assert (await log_in(client, secret, target)).headers["location"] == "/console/"
 
 
 async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback) -> None:
-    secret = await key(rc)
-    app = served(rc)
+    secret = await create_key(rc)
+    app = make_server(rc)
     async with app_client(app) as client, app_client(app) as other:
         await log_in(client, secret)
         other.cookies.set(COOKIE, client.cookies[COOKIE], path="/console")
         assert (await other.get("/console/")).status_code == 200
-        left = await client.post("/console/logout")
-        assert (left.status_code, left.headers["location"]) == (303, "/console/login")
+        logout_response = await client.post("/console/logout")
+        assert (logout_response.status_code, logout_response.headers["location"]) == (303, "/console/login")
         assert COOKIE not in client.cookies
         assert (await other.get("/console/")).status_code == 303
         assert (await client.get("/console/logout")).status_code == 303  # a link or a picture logs nobody out
@@ -157,7 +157,7 @@ async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback
 
 async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -> None:
     created = await rc.keys.create("app")
-    async with app_client(served(rc)) as client:
+    async with app_client(make_server(rc)) as client:
         await log_in(client, created.secret)
         assert (await client.get("/console/")).json()["held"]
         await rc.keys.revoke(created.key.id)
@@ -165,10 +165,10 @@ async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -
 
 
 async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(rc: Tellback) -> None:
-    app = served(rc)
+    app = make_server(rc)
     async with app_client(app) as maya, app_client(app) as acme:
-        await log_in(maya, await key(rc, "user", tenant_id="acme", user_id="maya"))
-        await log_in(acme, await key(rc, tenant_id="acme"))
+        await log_in(maya, await create_key(rc, "user", tenant_id="acme", user_id="maya"))
+        await log_in(acme, await create_key(rc, tenant_id="acme"))
         assert (await maya.get("/console/")).json()["user"] == "maya"
         assert (await maya.get("/console/?user=noor")).status_code == 403
         assert (await acme.get("/console/?user=noor")).json()["seen"] == ["acme", "default", "noor"]
@@ -186,16 +186,16 @@ HOSTILE = [
 @pytest.mark.parametrize("headers", HOSTILE)
 @pytest.mark.parametrize("path", ["/console/login", "/console/logout", "/console/page"])
 async def test_a_page_of_another_origin_cannot_post(rc: Tellback, path: str, headers: dict[str, str]) -> None:
-    secret = await key(rc)
-    async with app_client(served(rc)) as client:
+    secret = await create_key(rc)
+    async with app_client(make_server(rc)) as client:
         await log_in(client, secret)
         assert (await client.post(path, data={"key": secret}, headers=headers)).status_code == 403
         assert (await client.get("/console/")).status_code == 200  # still logged in
-        own = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
-        assert (await client.post("/console/page", headers=own)).status_code == 200
+        same_origin = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
+        assert (await client.post("/console/page", headers=same_origin)).status_code == 200
 
 
-async def knock(app: Any, headers: dict[str, str], path: str = "/console/_ws") -> str:
+async def websocket_response(app: Any, headers: dict[str, str], path: str = "/console/_ws") -> str:
     """What a WebSocket is answered with first."""
     sent: list[str] = []
 
@@ -205,7 +205,7 @@ async def knock(app: Any, headers: dict[str, str], path: str = "/console/_ws") -
     async def send(message: dict[str, Any]) -> None:
         sent.append(message["type"])
 
-    given = {"host": "127.0.0.1", **{name.lower(): value for name, value in headers.items()}}
+    sent_headers = {"host": "127.0.0.1", **{name.lower(): value for name, value in headers.items()}}
     scope = {
         "type": "websocket",
         "path": path,
@@ -213,7 +213,7 @@ async def knock(app: Any, headers: dict[str, str], path: str = "/console/_ws") -
         "root_path": "",
         "scheme": "ws",
         "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in sent_headers.items()],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
         "subprotocols": [],
@@ -225,7 +225,7 @@ async def knock(app: Any, headers: dict[str, str], path: str = "/console/_ws") -
 
 async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Tellback) -> None:
     """Where there are no credentials each of its pictures would be a page that is built and kept for a while."""
-    async with app_client(served(rc, open=True)) as client:
+    async with app_client(make_server(rc, open=True)) as client:
         for site, mode, status in (
             ("cross-site", "no-cors", 403),
             ("same-site", "cors", 403),
@@ -237,26 +237,26 @@ async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Tell
 
 
 async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Tellback) -> None:
-    app = served(rc)
+    app = make_server(rc)
 
     @app.websocket("/console/_ws")  # type: ignore[untyped-decorator]
-    async def talk(socket: WebSocket) -> None:
+    async def echo(socket: WebSocket) -> None:
         await socket.accept()
 
     async with app_client(app) as client:
-        await log_in(client, await key(rc))
+        await log_in(client, await create_key(rc))
         cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
-    own = {"Origin": "http://127.0.0.1"}
-    assert await knock(app, {**cookie, **own}) == "websocket.accept"
-    assert await knock(app, own) == "websocket.close"
-    assert await knock(app, {"Cookie": f"{COOKIE}=guessed", **own}) == "websocket.close"
-    assert await knock(app, {**cookie, **own}, "/ai-conversations") == "websocket.close"
+    same_origin = {"Origin": "http://127.0.0.1"}
+    assert await websocket_response(app, {**cookie, **same_origin}) == "websocket.accept"
+    assert await websocket_response(app, same_origin) == "websocket.close"
+    assert await websocket_response(app, {"Cookie": f"{COOKIE}=guessed", **same_origin}) == "websocket.close"
+    assert await websocket_response(app, {**cookie, **same_origin}, "/ai-conversations") == "websocket.close"
     for headers in HOSTILE:
-        assert await knock(app, {**cookie, **headers}) == "websocket.close"
+        assert await websocket_response(app, {**cookie, **headers}) == "websocket.close"
 
 
 async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Tellback) -> None:
-    app = served(rc, open=True)
+    app = make_server(rc, open=True)
     async with app_client(app) as client:
         assert (await client.get("/console/")).json()["user"] == "local"
         for host in ("evil.example", "192.168.1.7", "127.0.0.1.evil.example"):
@@ -264,13 +264,13 @@ async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Te
             assert answer.status_code == 403
             assert "open to its own machine" in answer.text
         assert (await client.get("/console/", headers={"X-Forwarded-For": "10.0.0.1"})).status_code == 403
-    far = httpx2.ASGITransport(app, client=("192.168.1.7", 5))
-    async with httpx2.AsyncClient(transport=far, base_url="http://127.0.0.1") as client:
+    remote_transport = httpx2.ASGITransport(app, client=("192.168.1.7", 5))
+    async with httpx2.AsyncClient(transport=remote_transport, base_url="http://127.0.0.1") as client:
         assert (await client.get("/console/")).status_code == 403
 
 
 async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Tellback) -> None:
-    async with app_client(served(rc)) as client:
+    async with app_client(make_server(rc)) as client:
         assert (await client.get("/console/_assets/app.js")).status_code == 200
         assert (await client.get("/console/_other/app.js")).status_code == 401
         assert (await client.post("/console/page")).status_code == 401
@@ -278,7 +278,7 @@ async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Tellb
 
 
 async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: Tellback) -> None:
-    async with app_client(served(rc)) as client:
+    async with app_client(make_server(rc)) as client:
         for path in ("/console/login", "/console/", "/console/_assets/app.js"):
             headers = (await client.get(path)).headers
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -286,8 +286,8 @@ async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: T
 
 
 async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(rc: Tellback) -> None:
-    async with app_client(served(rc)) as client:
-        await log_in(client, await key(rc, rate_limit=3))
+    async with app_client(make_server(rc)) as client:
+        await log_in(client, await create_key(rc, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert "3 requests a minute" in answers[-1].text
@@ -297,49 +297,49 @@ async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_
 
 
 async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: Tellback) -> None:
-    secret = await key(rc, rate_limit=2)
-    async with app_client(served(rc)) as client:
+    secret = await create_key(rc, rate_limit=2)
+    async with app_client(make_server(rc)) as client:
         answers = [await log_in(client, secret) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [303, 303, 429]
         assert COOKIE not in answers[-1].headers.get("set-cookie", "")
 
 
 async def test_a_form_that_is_too_large_is_not_read(rc: Tellback) -> None:
-    async with app_client(served(rc)) as client:
+    async with app_client(make_server(rc)) as client:
         answer = await client.post("/console/login", content=b"key=" + b"x" * 30_000)
         assert answer.status_code == 413
 
 
 async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: Tellback) -> None:
-    app = served(rc)
+    app = make_server(rc)
     async with app_client(app) as client:
         for path in ("/", "/console"):
             assert (await client.get(path)).headers["location"] == "/console/"
-    below = httpx2.ASGITransport(app, root_path="/below")
-    async with httpx2.AsyncClient(transport=below, base_url="http://127.0.0.1") as client:
+    prefixed_transport = httpx2.ASGITransport(app, root_path="/below")
+    async with httpx2.AsyncClient(transport=prefixed_transport, base_url="http://127.0.0.1") as client:
         assert (await client.get("/below/console")).headers["location"] == "/below/console/"
 
 
 def test_a_sitting_that_is_not_used_ends_and_to_look_at_it_is_not_to_use_it() -> None:
     now = [0.0]
-    sittings = LoginSessions(lambda: now[0])
-    cookie = sittings.create("Bearer rk_x")
+    login_sessions = LoginSessions(lambda: now[0])
+    cookie = login_sessions.create("Bearer tb_x")
     now[0] = IDLE_TIMEOUT_SECONDS - 1
-    assert sittings.is_active(cookie, is_used=False)
+    assert login_sessions.is_active(cookie, is_used=False)
     now[0] = IDLE_TIMEOUT_SECONDS + 1
-    assert not sittings.is_active(cookie)
-    cookie = sittings.create("Bearer rk_x")
+    assert not login_sessions.is_active(cookie)
+    cookie = login_sessions.create("Bearer tb_x")
     now[0] += IDLE_TIMEOUT_SECONDS - 1
-    assert sittings.is_active(cookie)
+    assert login_sessions.is_active(cookie)
     now[0] += IDLE_TIMEOUT_SECONDS - 1
-    assert sittings.authorization(cookie) == "Bearer rk_x"
+    assert login_sessions.authorization(cookie) == "Bearer tb_x"
 
 
 def test_of_too_many_sittings_the_one_not_used_for_longest_is_left() -> None:
-    sittings = LoginSessions()
-    first, second = sittings.create("Bearer 1"), sittings.create("Bearer 2")
-    assert sittings.authorization(first) == "Bearer 1"
+    login_sessions = LoginSessions()
+    first, second = login_sessions.create("Bearer 1"), login_sessions.create("Bearer 2")
+    assert login_sessions.authorization(first) == "Bearer 1"
     for _ in range(MAX_SESSIONS - 1):
-        sittings.create("Bearer n")
-    assert sittings.is_active(first)
-    assert not sittings.is_active(second)
+        login_sessions.create("Bearer n")
+    assert login_sessions.is_active(first)
+    assert not login_sessions.is_active(second)

@@ -42,7 +42,7 @@ MEDIA = st.sampled_from(["application/json", "application/json; charset=utf-8", 
 IDS = st.sampled_from(["known", "conv_00", "closed", "a%2Fb", "\u00e9", "x" * 150])
 
 
-def shape(answer: Any) -> Any:
+def response_shape(answer: Any) -> Any:
     """An answer without what is new each time."""
     body = answer.json() if answer.content else None
     new = ("id", "seq", "turnId", "createdAt", "requestId")
@@ -59,7 +59,7 @@ def test_both_ways_answer_the_same() -> None:
         @given(body=BODIES.map(lambda each: json.dumps(each).encode()) | RAW, id=IDS, media=MEDIA)
         @settings(max_examples=200, deadline=None)
         def check(body: bytes, id: str, media: str) -> None:
-            runner.run(both(rc, app, body, id, media))
+            runner.run(compare_paths(rc, app, body, id, media))
 
         try:
             check()
@@ -67,18 +67,18 @@ def test_both_ways_answer_the_same() -> None:
             runner.run(rc.close())
 
 
-async def both(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None:
+async def compare_paths(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None:
     maya = rc.user("local")
     conversation, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
     await maya.conversations.close(closed.id)
-    named = {"known": conversation.id, "closed": closed.id}.get(id, id)
+    conversation_id = {"known": conversation.id, "closed": closed.id}.get(id, id)
     async with app_client(app) as http:
-        path, headers = f"/ai-conversations/{named}/user-messages", {"content-type": media}
-        ordinary = shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))
-        express = shape(await http.post(path, content=body, headers=headers))
+        path, headers = f"/ai-conversations/{conversation_id}/user-messages", {"content-type": media}
+        ordinary = response_shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))
+        fast_response = response_shape(await http.post(path, content=body, headers=headers))
         if ordinary[0] == 201 and b"dempotencyKey" in body:
-            ordinary = express  # the second of the same key is the first
-        assert express == ordinary
+            ordinary = fast_response  # the second of the same key is the first
+        assert fast_response == ordinary
 
 
 async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,11 +86,11 @@ async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch)
     ordinary = FastPathMiddleware.__init__
 
     def init(self: FastPathMiddleware, app: Any, route: Any) -> None:
-        async def noted(scope: Any, receive: Any, send: Any) -> None:
+        async def record_call(scope: Any, receive: Any, send: Any) -> None:
             passed.append(scope["path"])
             await app(scope, receive, send)
 
-        ordinary(self, noted, route)
+        ordinary(self, record_call, route)
 
     monkeypatch.setattr(FastPathMiddleware, "__init__", init)
     async with Tellback(":memory:", worker=False) as rc:

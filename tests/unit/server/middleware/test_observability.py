@@ -39,12 +39,12 @@ class Lines(logging.Handler):
         self.lines.append(self.format(record))
 
     def of_requests(self) -> list[dict[str, object]]:
-        read = [json.loads(line) for line in self.lines]
-        return [each for each in read if each["logger"] == "tellback.server.access"]
+        records = [json.loads(line) for line in self.lines]
+        return [each for each in records if each["logger"] == "tellback.server.access"]
 
 
 @contextmanager
-def logged(level: int = logging.DEBUG) -> Iterator[Lines]:
+def capture_lines(level: int = logging.DEBUG) -> Iterator[Lines]:
     root, lines = logging.getLogger(), Lines()
     before = root.level
     root.addHandler(lines)
@@ -58,7 +58,7 @@ def logged(level: int = logging.DEBUG) -> Iterator[Lines]:
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    with logged() as found:
+    with capture_lines() as found:
         yield found
 
 
@@ -85,7 +85,7 @@ async def test_a_path_that_does_not_exist_is_no_route(app: FastAPI, lines: Lines
 
 
 async def test_probes_are_not_worth_a_line_unless_they_fail(app: FastAPI) -> None:
-    with logged() as lines:
+    with capture_lines() as lines:
         logging.getLogger("tellback").setLevel(logging.INFO)
         try:
             async with app_client(app) as client:
@@ -107,9 +107,9 @@ async def test_an_id_that_a_caller_gives_is_kept_and_given_back(app: FastAPI, li
 
 
 @given(st.text(max_size=300))
-def test_an_id_is_taken_if_it_is_short_and_plain(given: str) -> None:
-    found = parse_request_id(given)
-    assert found in (None, given)
+def test_an_id_is_taken_if_it_is_short_and_plain(request_id: str) -> None:
+    found = parse_request_id(request_id)
+    assert found in (None, request_id)
     if found is not None:
         assert 0 < len(found) <= 100
         assert all(each.isascii() and (each.isalnum() or each in "._:-") for each in found)
@@ -131,10 +131,10 @@ def test_a_trace_that_is_not_valid_is_none(header: str | None) -> None:
     assert parse_traceparent(header) is None
 
 
-@pytest.mark.parametrize("given", ["", "two words", "x" * 101, "a\x7fb", "ä", "<b>"])
-async def test_an_id_that_is_not_plain_is_replaced(app: FastAPI, given: str) -> None:
+@pytest.mark.parametrize("request_id", ["", "two words", "x" * 101, "a\x7fb", "ä", "<b>"])
+async def test_an_id_that_is_not_plain_is_replaced(app: FastAPI, request_id: str) -> None:
     async with app_client(app) as client:
-        answer = await client.get("/health/live", headers={b"X-Request-Id": given.encode()})
+        answer = await client.get("/health/live", headers={b"X-Request-Id": request_id.encode()})
     assert answer.headers["x-request-id"].startswith("req_")
 
 
@@ -182,8 +182,8 @@ async def test_lines_below_a_request_carry_its_id(app: FastAPI, lines: Lines) ->
         await client.get("/tells", headers={"X-Request-Id": "one"})
         await client.get("/tells", headers={"X-Request-Id": "two"})
     logging.getLogger("tellback.test").info("told")
-    told = [json.loads(line) for line in lines.lines if '"told"' in line]
-    assert [each.get("requestId") for each in told] == ["one", "two", None]
+    records = [json.loads(line) for line in lines.lines if '"told"' in line]
+    assert [each.get("requestId") for each in records] == ["one", "two", None]
 
 
 async def test_a_request_is_a_span_of_its_callers_trace(app: FastAPI) -> None:

@@ -16,81 +16,83 @@ from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLogi
 from tellback.server.problems import error_response
 
 NOW = 1_800_000_000.0
-AT = ("192.0.2.7", 4711)
+ADDRESS = ("192.0.2.7", 4711)
 
 
 class Windows:
     """What all processes have taken, and how often they asked."""
 
     def __init__(self) -> None:
-        self.taken: dict[tuple[str, int], int] = {}
-        self.asked = 0
+        self.used: dict[tuple[str, int], int] = {}
+        self.call_count = 0
         self.fails = False
 
-    async def take(self, name: str, window: int, wanted: int, most: int) -> int:
-        self.asked += 1
+    async def take(self, name: str, window: int, requested: int, maximum: int) -> int:
+        self.call_count += 1
         await asyncio.sleep(0)
         if self.fails:
             raise StoreBusyError("busy")
-        before = self.taken.get((name, window), 0)
-        granted = max(0, min(wanted, most - before))
-        self.taken[name, window] = before + granted
+        before = self.used.get((name, window), 0)
+        granted = max(0, min(requested, maximum - before))
+        self.used[name, window] = before + granted
         return granted
 
 
-def someone(id: str = "key_1", limit: int | None = None) -> Principal:
+def make_principal(id: str = "key_1", limit: int | None = None) -> Principal:
     return Principal(id, "acme", "default", "app", None, limit)
 
 
-async def let_in(rates: RateLimiter, times: int, principal: Principal | None = None) -> int:
+async def count_admitted(rates: RateLimiter, times: int, principal: Principal | None = None) -> int:
     count = 0
     for _ in range(times):
         try:
-            await rates.acquire(principal or someone())
+            await rates.acquire(principal or make_principal())
         except RateLimitedError:
             continue
         count += 1
     return count
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.01, "1"), (1.0, "1"), (1.2, "2"), (47.5, "48"), (59.999, "60")])
-def test_who_waits_as_long_as_is_said_comes_after_the_window(seconds: float, told: str) -> None:
-    assert error_response(RateLimitedError("Too many.", seconds)).headers["Retry-After"] == told
+@pytest.mark.parametrize(
+    ("seconds", "retry_after"), [(0.01, "1"), (1.0, "1"), (1.2, "2"), (47.5, "48"), (59.999, "60")]
+)
+def test_who_waits_as_long_as_is_said_comes_after_the_window(seconds: float, retry_after: str) -> None:
+    assert error_response(RateLimitedError("Too many.", seconds)).headers["Retry-After"] == retry_after
 
 
 async def test_a_credential_has_so_many_requests_a_minute() -> None:
     now = [NOW]
     rates = RateLimiter(Windows(), 50, lambda: now[0])
-    assert await let_in(rates, 80) == 50
+    assert await count_admitted(rates, 80) == 50
     now[0] += 60
-    assert await let_in(rates, 80) == 50
+    assert await count_admitted(rates, 80) == 50
 
 
 async def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
     rates = RateLimiter(Windows(), 1, lambda: NOW + 12.5)
-    await rates.acquire(someone())
-    with pytest.raises(RateLimitedError, match="1 requests a minute") as told:
-        await rates.acquire(someone())
-    assert told.value.retry_after == 47.5
+    await rates.acquire(make_principal())
+    with pytest.raises(RateLimitedError, match="1 requests a minute") as limited:
+        await rates.acquire(make_principal())
+    assert limited.value.retry_after == 47.5
 
 
 async def test_each_credential_has_its_own_limit() -> None:
     rates = RateLimiter(Windows(), 5, lambda: NOW)
-    assert await let_in(rates, 10) == 5
-    assert await let_in(rates, 10, someone("key_2")) == 5
-    assert await let_in(rates, 40, someone("key_3", limit=30)) == 30
+    assert await count_admitted(rates, 10) == 5
+    assert await count_admitted(rates, 10, make_principal("key_2")) == 5
+    assert await count_admitted(rates, 40, make_principal("key_3", limit=30)) == 30
 
 
 async def test_without_a_limit_nothing_is_counted() -> None:
     windows = Windows()
-    assert await let_in(RateLimiter(windows, None), 1_000) == 1_000
-    assert windows.asked == 0
+    assert await count_admitted(RateLimiter(windows, None), 1_000) == 1_000
+    assert windows.call_count == 0
 
 
 async def test_few_requests_ask_the_store() -> None:
     windows = Windows()
-    assert await let_in(RateLimiter(windows, 600, lambda: NOW), 700) == 600
-    assert windows.asked <= module.BATCHES_PER_WINDOW + 1
+    assert await count_admitted(RateLimiter(windows, 600, lambda: NOW), 700) == 600
+    assert windows.call_count <= module.BATCHES_PER_WINDOW + 1
 
 
 @given(
@@ -104,7 +106,7 @@ async def test_processes_together_never_let_in_more_and_waste_little(limit: int,
 
     async def ask(which: int) -> bool:
         try:
-            await processes[which].acquire(someone())
+            await processes[which].acquire(make_principal())
         except RateLimitedError:
             return False
         return True
@@ -118,25 +120,25 @@ async def test_processes_together_never_let_in_more_and_waste_little(limit: int,
 async def test_many_at_once_wait_for_one_look_at_the_store() -> None:
     windows = Windows()
     rates = RateLimiter(windows, 600, lambda: NOW)
-    asking = [asyncio.create_task(rates.acquire(someone())) for _ in range(30)]
+    asking = [asyncio.create_task(rates.acquire(make_principal())) for _ in range(30)]
     await asyncio.sleep(0)
     asking[0].cancel()
     await asyncio.gather(*asking[1:])
-    assert windows.asked == 1
+    assert windows.call_count == 1
 
 
 async def test_a_process_counts_alone_while_the_store_cannot() -> None:
     windows = Windows()
     windows.fails = True
     rates = RateLimiter(windows, 40, lambda: NOW)
-    assert await let_in(rates, 100) == 40
+    assert await count_admitted(rates, 100) == 40
 
 
 async def test_only_so_many_credentials_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TRACKED", 10)
     rates = RateLimiter(Windows(), 5, lambda: NOW)
     for number in range(50):
-        await rates.acquire(someone(f"key_{number}"))
+        await rates.acquire(make_principal(f"key_{number}"))
     assert len(rates._by_credential) == 10
 
 
@@ -144,7 +146,7 @@ async def test_two_servers_on_one_store_share_a_limit() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         first, second = (RateLimiter(rc.store.rate_windows, 40) for _ in range(2))
         async with asyncio.timeout(50):
-            count = await let_in(first, 25) + await let_in(second, 25) + await let_in(first, 25)
+            count = await count_admitted(first, 25) + await count_admitted(second, 25) + await count_admitted(first, 25)
     assert 38 <= count <= 80  # twice as many if a minute has just ended
 
 
@@ -166,9 +168,9 @@ def fails(failures: FailedLoginLimiter, address: str, times: int) -> int:
 def test_an_address_that_fails_too_often_has_to_wait() -> None:
     failures = failures_of(3)
     assert fails(failures, "192.0.2.7", 3) == 0
-    with pytest.raises(RateLimitedError, match="address") as told:
-        failures.record_failure(AT)
-    assert told.value.retry_after == 40
+    with pytest.raises(RateLimitedError, match="address") as limited:
+        failures.record_failure(ADDRESS)
+    assert limited.value.retry_after == 40
     assert fails(failures, "192.0.2.8", 3) == 0
     failures.record_failure(None)
 
@@ -210,16 +212,16 @@ def test_only_so_many_addresses_are_held(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_so_many_at_once_and_nothing_is_held_of_those_who_left(
     limit: int | None, steps: list[tuple[str, bool]]
 ) -> None:
-    at_once, inside = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}
+    at_once, active = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}
     for id, enters in steps:
-        if enters and limit is not None and inside[id] >= limit:
-            with pytest.raises(RateLimitedError, match="at once") as told:
+        if enters and limit is not None and active[id] >= limit:
+            with pytest.raises(RateLimitedError, match="at once") as limited:
                 at_once.acquire(id)
-            assert told.value.retry_after == 1
+            assert limited.value.retry_after == 1
         elif enters:
             at_once.acquire(id)
-            inside[id] += 1
-        elif inside[id]:
+            active[id] += 1
+        elif active[id]:
             at_once.release(id)
-            inside[id] -= 1
-    assert at_once._counts == {id: count for id, count in inside.items() if count}
+            active[id] -= 1
+    assert at_once._counts == {id: count for id, count in active.items() if count}

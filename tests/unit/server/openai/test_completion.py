@@ -17,7 +17,7 @@ from tellback.types.ids import utc_now
 WORDS = st.text(st.sampled_from("ab\n"), max_size=3)
 
 
-def log(*messages: Message) -> list[StoredMessage]:
+def make_log(*messages: Message) -> list[StoredMessage]:
     return [
         StoredMessage(
             f"m{seq}", "c", seq, "t", message.role, message_blocks(message), utc_now(), idempotency_key=f"k{seq}"
@@ -26,59 +26,59 @@ def log(*messages: Message) -> list[StoredMessage]:
     ]
 
 
-def said(text: str) -> Message:
+def user_entry(text: str) -> Message:
     return Message("user", text)
 
 
-def answer(text: str, *calls: str) -> Message:
+def assistant_entry(text: str, *calls: str) -> Message:
     return Message("assistant", text, tool_calls=tuple(ToolCall(id, "look") for id in calls))
 
 
-def result(id: str, text: str = "found") -> Message:
+def tool_entry(id: str, text: str = "found") -> Message:
     return Message("tool", text, tool_call_id=id, name="look")
 
 
 def test_the_same_again_without_an_answer_is_what_was_stored() -> None:
-    fresh = LogTail(log(said("a"), answer("b"), said("c"))).find_unlogged(["c"])
+    fresh = LogTail(make_log(user_entry("a"), assistant_entry("b"), user_entry("c"))).find_unlogged(["c"])
     assert (fresh.texts, fresh.key) == ((), "k3")
 
 
 def test_the_same_after_an_answer_is_new() -> None:
-    before, after = LogTail(log(said("a"))), LogTail(log(said("a"), answer("b")))
+    before, after = LogTail(make_log(user_entry("a"))), LogTail(make_log(user_entry("a"), assistant_entry("b")))
     assert before.find_unlogged(["a"]).key == "k1"
     assert after.find_unlogged(["a"]).texts == ("a",)
     assert after.find_unlogged(["a"]).key not in ("k1", LogTail([]).find_unlogged(["a"]).key)
 
 
 def test_what_was_stored_before_a_failure_is_left_out() -> None:
-    assert LogTail(log(answer("x"), said("a"))).find_unlogged(["a", "b", "c"]).texts == ("b", "c")
-    assert LogTail(log(said("old"), said("a"))).find_unlogged(["a", "b"]).texts == ("b",)
-    assert LogTail(log(said("old"))).find_unlogged(["a"]).texts == ("a",)
+    assert LogTail(make_log(assistant_entry("x"), user_entry("a"))).find_unlogged(["a", "b", "c"]).texts == ("b", "c")
+    assert LogTail(make_log(user_entry("old"), user_entry("a"))).find_unlogged(["a", "b"]).texts == ("b",)
+    assert LogTail(make_log(user_entry("old"))).find_unlogged(["a"]).texts == ("a",)
 
 
 def test_two_at_once_have_the_same_key() -> None:
-    stored = log(said("a"), answer("b"))
+    stored = make_log(user_entry("a"), assistant_entry("b"))
     assert LogTail(stored).find_unlogged(["c"]) == LogTail(stored).find_unlogged(["c"])
     assert LogTail(stored).find_unlogged(["c"]).key != LogTail(stored).find_unlogged(["d"]).key
 
 
 @given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
 def test_what_is_stored_is_what_was_sent(before: list[str], texts: list[str]) -> None:
-    fresh = LogTail(log(answer("x"), *map(said, before))).find_unlogged(texts)
+    fresh = LogTail(make_log(assistant_entry("x"), *map(user_entry, before))).find_unlogged(texts)
     stored = [*before, "\n\n".join(fresh.texts)] if fresh.texts else before
-    ends = ["\n\n".join(stored[start:]) for start in range(len(stored))]
-    assert "\n\n".join(texts) in ends, "all of it stands at the end of the log, once"
+    tails = ["\n\n".join(stored[start:]) for start in range(len(stored))]
+    assert "\n\n".join(texts) in tails, "all of it stands at the end of the log, once"
 
 
 @given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
 def test_a_request_sent_again_adds_nothing(before: list[str], texts: list[str]) -> None:
-    first = LogTail(log(*map(said, before))).find_unlogged(texts)
+    first = LogTail(make_log(*map(user_entry, before))).find_unlogged(texts)
     then = [*before, "\n\n".join(first.texts)] if first.texts else before
-    assert LogTail(log(*map(said, then))).find_unlogged(texts).texts == ()
+    assert LogTail(make_log(*map(user_entry, then))).find_unlogged(texts).texts == ()
 
 
 def test_the_end_of_a_long_log_takes_no_more_memory_than_what_was_sent() -> None:
-    end = LogTail(log(*(said(str(number) * 50_000) for number in range(10, 60))))
+    end = LogTail(make_log(*(user_entry(str(number) * 50_000) for number in range(10, 60))))
     tracemalloc.start()
     try:
         assert end.find_unlogged(["a", "b"]).texts == ("a", "b")
@@ -88,33 +88,53 @@ def test_the_end_of_a_long_log_takes_no_more_memory_than_what_was_sent() -> None
 
 
 def test_results_are_stored_once() -> None:
-    asked = [said("a"), answer("", "c1", "c2")]
-    both: list[Any] = [result("c1"), result("c2")]
-    assert [each["content"][0]["tool_use_id"] for each in LogTail(log(*asked)).find_missing_results(both)] == [
+    entries = [user_entry("a"), assistant_entry("", "c1", "c2")]
+    results: list[Any] = [tool_entry("c1"), tool_entry("c2")]
+    assert [
+        each["content"][0]["tool_use_id"] for each in LogTail(make_log(*entries)).find_missing_results(results)
+    ] == [
         "c1",
         "c2",
     ]
     assert [
-        each["content"][0]["tool_use_id"] for each in LogTail(log(*asked, result("c1"))).find_missing_results(both)
+        each["content"][0]["tool_use_id"]
+        for each in LogTail(make_log(*entries, tool_entry("c1"))).find_missing_results(results)
     ] == ["c2"]
-    assert LogTail(log(*asked, result("c1"), result("c2"), answer("b"))).find_missing_results(both) == []
+    assert (
+        LogTail(make_log(*entries, tool_entry("c1"), tool_entry("c2"), assistant_entry("b"))).find_missing_results(
+            results
+        )
+        == []
+    )
 
 
 def test_an_id_that_is_used_again_is_another_call() -> None:
-    again = log(said("a"), answer("", "c1"), result("c1"), answer("b"), said("c"), answer("", "c1"))
-    assert len(LogTail(again).find_missing_results([result("c1")])) == 1
+    entries = make_log(
+        user_entry("a"),
+        assistant_entry("", "c1"),
+        tool_entry("c1"),
+        assistant_entry("b"),
+        user_entry("c"),
+        assistant_entry("", "c1"),
+    )
+    assert len(LogTail(entries).find_missing_results([tool_entry("c1")])) == 1
 
 
 def test_results_of_calls_that_are_not_there_are_stored_once() -> None:
-    [draft] = LogTail(log(answer("x"))).find_missing_results([result("z")])
+    [draft] = LogTail(make_log(assistant_entry("x"))).find_missing_results([tool_entry("z")])
     assert draft["content"][0]["content"] == "found"
-    assert LogTail(log(answer("x"), result("z"))).find_missing_results([result("z")]) == []
+    assert LogTail(make_log(assistant_entry("x"), tool_entry("z"))).find_missing_results([tool_entry("z")]) == []
 
 
 def test_an_answer_given_meanwhile_is_found() -> None:
-    asked = [said("a"), answer("", "c1"), result("c1")]
-    before = LogTail(log(*asked[:2]))
-    assert LogTail(log(*asked)).answer_since(before) is None
-    assert LogTail(log(*asked, answer("b"))).answer_since(before) == "b"
-    assert LogTail(log(*asked, answer("", "c2"))).answer_since(before) is None
-    assert LogTail(log(*asked, answer("b"))).answer_since(LogTail(log(*asked, answer("b")))) is None
+    entries = [user_entry("a"), assistant_entry("", "c1"), tool_entry("c1")]
+    before = LogTail(make_log(*entries[:2]))
+    assert LogTail(make_log(*entries)).answer_since(before) is None
+    assert LogTail(make_log(*entries, assistant_entry("b"))).answer_since(before) == "b"
+    assert LogTail(make_log(*entries, assistant_entry("", "c2"))).answer_since(before) is None
+    assert (
+        LogTail(make_log(*entries, assistant_entry("b"))).answer_since(
+            LogTail(make_log(*entries, assistant_entry("b")))
+        )
+        is None
+    )

@@ -25,7 +25,7 @@ from tellback.testing import ScriptedModel
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"it"}'}}
 
 
-def read(*messages: dict[str, Any]) -> ParsedChat:
+def parse_chat(*messages: dict[str, Any]) -> ParsedChat:
     return parse_messages([ChatMessage.model_validate(message) for message in messages])
 
 
@@ -34,7 +34,7 @@ def user(content: Any) -> dict[str, Any]:
 
 
 def test_instructions_before_the_chat_are_the_system_prompt() -> None:
-    chat = read(
+    chat = parse_chat(
         {"role": "system", "content": "Be kind."},
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
         user("Hi"),
@@ -46,7 +46,7 @@ def test_instructions_before_the_chat_are_the_system_prompt() -> None:
 
 
 def test_what_follows_the_last_answer_is_new() -> None:
-    chat = read(
+    chat = parse_chat(
         user("one"),
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "c1", "content": "found"},
@@ -61,14 +61,14 @@ def test_what_follows_the_last_answer_is_new() -> None:
 
 
 def test_an_answer_at_the_end_leaves_nothing_new() -> None:
-    chat = read(user("Say yes"), {"role": "assistant", "content": "Y"})
+    chat = parse_chat(user("Say yes"), {"role": "assistant", "content": "Y"})
     assert chat.new == ()
     assert chat.last_user_text == "Say yes"
 
 
 def test_parts_become_what_models_take() -> None:
     data = base64.b64encode(b"bytes").decode()
-    [said] = read(
+    [message] = parse_chat(
         user(
             [
                 {"type": "text", "text": "Look:"},
@@ -79,15 +79,15 @@ def test_parts_become_what_models_take() -> None:
             ]
         )
     ).user_messages
-    assert said.parts is not None
-    assert [(part.kind, part.mime, part.name) for part in said.parts] == [
+    assert message.parts is not None
+    assert [(part.kind, part.mime, part.name) for part in message.parts] == [
         ("text", None, None),
         ("image", "image/gif", None),
         ("audio", "audio/mpeg", None),
         ("file", "text/plain", "a.txt"),
         ("file", "application/pdf", None),
     ]
-    assert text_of_parts(said) == "Look:"
+    assert text_of_parts(message) == "Look:"
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_parts_become_what_models_take() -> None:
 )
 def test_what_cannot_be_read_is_named(message: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidFieldError) as caught:
-        read(message)
+        parse_chat(message)
     assert caught.value.param == param
 
 
 def test_calls_without_results_are_refused() -> None:
     with pytest.raises(InvalidFieldError, match="c1"):
-        read(user("Hi"), {"role": "assistant", "tool_calls": [CALL]}, user("Well?"))
+        parse_chat(user("Hi"), {"role": "assistant", "tool_calls": [CALL]}, user("Well?"))
 
 
 JSON: Any = st.recursive(
@@ -159,7 +159,7 @@ def test_any_messages_are_read_or_refused(messages: list[dict[str, Any]]) -> Non
     assert chat.messages[len(chat.messages) - len(chat.new) :] or not chat.new
 
 
-LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+LOOK_TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 
 
 def body(**fields: Any) -> CompletionRequest:
@@ -174,11 +174,11 @@ def config(model: Any, **fields: Any) -> dict[str, Any]:
 
 
 def test_settings_are_in_the_providers_words() -> None:
-    given = {"temperature": 1.5, "top_p": 0.9, "stop": "END", "seed": 7, "reasoning_effort": "low"}
-    assert config("gpt-5", **given) == given
-    assert config(ScriptedModel([]), **given) == given
-    assert config("claude-sonnet-5", **given) == {"temperature": 1.0, "top_p": 0.9, "stop_sequences": ["END"]}
-    assert config("gemini-2.5-flash", **given) == {
+    options = {"temperature": 1.5, "top_p": 0.9, "stop": "END", "seed": 7, "reasoning_effort": "low"}
+    assert config("gpt-5", **options) == options
+    assert config(ScriptedModel([]), **options) == options
+    assert config("claude-sonnet-5", **options) == {"temperature": 1.0, "top_p": 0.9, "stop_sequences": ["END"]}
+    assert config("gemini-2.5-flash", **options) == {
         "temperature": 1.5,
         "top_p": 0.9,
         "stop_sequences": ["END"],
@@ -211,8 +211,8 @@ def test_what_a_provider_does_not_know_is_refused_unless_it_changes_nothing() ->
         ({"web_search_options": {}}, "web_search_options"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": "sometimes"}, "tool_choice"),
-        ({"tool_choice": {"type": "allowed_tools"}, "tools": [LOOK]}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "function": {"name": "peek"}}, "tools": [LOOK]}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools"}, "tools": [LOOK_TOOL]}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "peek"}}, "tools": [LOOK_TOOL]}, "tool_choice"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
     ],
@@ -243,17 +243,17 @@ def test_what_clients_send_by_habit_is_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "chosen"),
+    ("choice", "expected"),
     [("none", "none"), ("required", "required"), ({"type": "function", "function": {"name": "look"}}, "look")],
 )
-def test_a_choice_of_tools_is_passed_on(given: Any, chosen: str) -> None:
-    assert parse_options(body(tools=[LOOK], tool_choice=given), "gpt-5")["tool_choice"] == chosen
+def test_a_choice_of_tools_is_passed_on(choice: Any, expected: str) -> None:
+    assert parse_options(body(tools=[LOOK_TOOL], tool_choice=choice), "gpt-5")["tool_choice"] == expected
 
 
 def test_the_shape_of_an_answer_is_a_schema() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    wanted = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
-    assert config("gpt-5", response_format=wanted) == {"output_schema": schema}
+    response_format = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
+    assert config("gpt-5", response_format=response_format) == {"output_schema": schema}
     assert config("gpt-5", response_format={"type": "json_object"}) == {"output_schema": {"type": "object"}}
     assert config("gpt-5", response_format={"type": "text"}) == {}
 
@@ -273,7 +273,7 @@ def test_the_clients_tools_are_never_run_here() -> None:
 @pytest.mark.parametrize(
     ("tools", "param"),
     [
-        ([LOOK, LOOK], "tools.1"),
+        ([LOOK_TOOL, LOOK_TOOL], "tools.1"),
         ([{"type": "custom", "custom": {"name": "x"}}], "tools.0.type"),
         ([{"type": "function"}], "tools.0.function"),
         ([{"type": "function", "function": {"name": "a b"}}], "tools.0.function.name"),

@@ -19,9 +19,9 @@ from tellback.types.conversations import StoredMessage
 from tellback.types.ids import utc_now
 
 
-def result(text: str = "Hi", status: str = "completed", reason: str | None = None, **more: Any) -> TurnResult:
-    said = StoredMessage("m", "c", 1, "t", "assistant", (TextBlock(text),), utc_now(), stop_reason=reason)
-    return TurnResult(ok=True, text=text, status=status, messages=(said,), **more)
+def result(text: str = "Hi", status: str = "completed", reason: str | None = None, **fields: Any) -> TurnResult:
+    message = StoredMessage("m", "c", 1, "t", "assistant", (TextBlock(text),), utc_now(), stop_reason=reason)
+    return TurnResult(ok=True, text=text, status=status, messages=(message,), **fields)
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def result(text: str = "Hi", status: str = "completed", reason: str | None = Non
     ],
 )
 def test_why_an_answer_ends_is_in_the_clients_words(given_result: TurnResult, reason: str) -> None:
-    whole = CompletionWriter("little").encode_completion(given_result)
-    CompletionOut.model_validate(whole)
-    assert ChatCompletion.model_validate(whole, strict=True).choices[0].finish_reason == reason
-    *chunks, done = CompletionWriter("little", with_usage=True).last_chunks(given_result)
-    assert done == DONE_MARKER
-    read = [ChatCompletionChunk.model_validate_json(chunk) for chunk in chunks]
-    assert read[-2].choices[0].finish_reason == reason
+    completion = CompletionWriter("little").encode_completion(given_result)
+    CompletionOut.model_validate(completion)
+    assert ChatCompletion.model_validate(completion, strict=True).choices[0].finish_reason == reason
+    *chunks, done_marker = CompletionWriter("little", with_usage=True).last_chunks(given_result)
+    assert done_marker == DONE_MARKER
+    parsed = [ChatCompletionChunk.model_validate_json(chunk) for chunk in chunks]
+    assert parsed[-2].choices[0].finish_reason == reason
 
 
 def test_tokens_that_nobody_counted_are_not_made_up() -> None:
@@ -58,9 +58,9 @@ def test_tokens_that_nobody_counted_are_not_made_up() -> None:
 
 @given(st.text(), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
 def test_whatever_a_model_says_arrives(text: str, arguments: dict[str, str]) -> None:
-    told = result(text, "approval", pending=(ToolCall("c1", "look", arguments),))
-    whole = json.loads(json.dumps(CompletionWriter("little").encode_completion(told)))
-    [choice] = whole["choices"]
+    turn_result = result(text, "approval", pending=(ToolCall("c1", "look", arguments),))
+    completion = json.loads(json.dumps(CompletionWriter("little").encode_completion(turn_result)))
+    [choice] = completion["choices"]
     assert (choice["message"]["content"] or "") == text
     assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) == arguments
     chunk = CompletionWriter("little").text_chunk(text)

@@ -22,7 +22,9 @@ from tests.support.http_server import app_client
 
 
 @asynccontextmanager
-async def opened(*script: Any, **settings: Any) -> AsyncIterator[tuple[Tellback, httpx2.AsyncClient, ScriptedModel]]:
+async def open_client(
+    *script: Any, **settings: Any
+) -> AsyncIterator[tuple[Tellback, httpx2.AsyncClient, ScriptedModel]]:
     with ScriptedModel(script) as model:
         async with Tellback(":memory:", model=model) as rc:
             app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
@@ -30,13 +32,13 @@ async def opened(*script: Any, **settings: Any) -> AsyncIterator[tuple[Tellback,
                 yield rc, client, model
 
 
-def body(*messages: Any, **more: Any) -> dict[str, Any]:
-    given = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
-    return {"model": "tellback", "messages": given, **more}
+def body(*messages: Any, **fields: Any) -> dict[str, Any]:
+    chat_messages = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+    return {"model": "tellback", "messages": chat_messages, **fields}
 
 
-async def ask(client: httpx2.AsyncClient, *messages: Any, headers: Any = None, **more: Any) -> httpx2.Response:
-    return await client.post("/v1/chat/completions", json=body(*messages, **more), headers=headers)
+async def ask(client: httpx2.AsyncClient, *messages: Any, headers: Any = None, **fields: Any) -> httpx2.Response:
+    return await client.post("/v1/chat/completions", json=body(*messages, **fields), headers=headers)
 
 
 def error_in(response: httpx2.Response) -> tuple[int, str, str | None, str | None]:
@@ -50,20 +52,20 @@ def error_in(response: httpx2.Response) -> tuple[int, str, str | None, str | Non
 
 
 async def test_an_open_server_answers_for_its_local_user() -> None:
-    async with opened(says("Hello!"), says("Hi Maya!")) as (rc, client, _):
-        given = await ask(client, "Hi")
-        assert given.json()["choices"][0]["message"] == {"role": "assistant", "content": "Hello!", "refusal": None}
+    async with open_client(says("Hello!"), says("Hi Maya!")) as (rc, client, _):
+        response = await ask(client, "Hi")
+        assert response.json()["choices"][0]["message"] == {"role": "assistant", "content": "Hello!", "refusal": None}
         await ask(client, "Hi", user="maya")
         [conversation] = await rc.user("local").conversations.list()
-        assert given.headers["X-Tellback-Conversation"] == conversation.id
+        assert response.headers["X-Tellback-Conversation"] == conversation.id
         assert len(await rc.user("maya").conversations.list()) == 1
 
 
 async def test_frames_are_what_clients_of_openai_read() -> None:
-    async with opened(says("Hello\nthere", chunks=5)) as (_, client, _model):
-        given = await ask(client, "Hi", stream=True)
-    assert given.headers["content-type"].startswith("text/event-stream")
-    frames = given.text.split("\n\n")
+    async with open_client(says("Hello\nthere", chunks=5)) as (_, client, _model):
+        response = await ask(client, "Hi", stream=True)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    frames = response.text.split("\n\n")
     assert frames.pop() == ""
     assert all(frame.startswith("data: ") and "\n" not in frame for frame in frames)
     assert frames.pop() == "data: [DONE]"
@@ -76,8 +78,8 @@ async def test_frames_are_what_clients_of_openai_read() -> None:
 
 async def test_what_frameworks_send_by_habit_is_taken() -> None:
     call = {"id": "c1", "type": "function", "index": 0, "function": {"name": "look", "arguments": ""}}
-    async with opened(says("Done.")) as (_, client, model):
-        given = await ask(
+    async with open_client(says("Done.")) as (_, client, model):
+        response = await ask(
             client,
             {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
             {"role": "user", "content": [{"type": "text", "text": "Look."}], "name": None},
@@ -98,7 +100,7 @@ async def test_what_frameworks_send_by_habit_is_taken() -> None:
             response_format={"type": "text"},
             made_up_by_a_framework={"a": 1},
         )
-        assert given.status_code == 200
+        assert response.status_code == 200
         [request] = model.requests
         assert [message.role for message in request.messages] == ["user", "assistant", "tool"]
         assert request.config == {}
@@ -106,39 +108,39 @@ async def test_what_frameworks_send_by_habit_is_taken() -> None:
 
 async def test_the_shape_of_an_answer_reaches_the_model() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    wanted = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
-    async with opened(says('{"city":"Rome"}')) as (_, client, model):
-        given = await ask(client, "Where?", response_format=wanted)
-        assert given.json()["choices"][0]["message"]["content"] == '{"city":"Rome"}'
+    response_format = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+    async with open_client(says('{"city":"Rome"}')) as (_, client, model):
+        response = await ask(client, "Where?", response_format=response_format)
+        assert response.json()["choices"][0]["message"]["content"] == '{"city":"Rome"}'
         assert model.requests[0].output_schema == schema
         assert model.requests[0].config == {}
 
 
 async def test_a_speaker_has_a_name() -> None:
-    async with opened(says("Hi!")) as (rc, client, _):
+    async with open_client(says("Hi!")) as (rc, client, _):
         await ask(client, {"role": "user", "content": "Hi", "name": "Maya"})
         [conversation] = await rc.user("local").conversations.list()
         assert conversation.metadata == {"speakers": {"user": "Maya"}}
 
 
 async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
-    async with opened(says("one"), says("two")) as (rc, client, model):
+    async with open_client(says("one"), says("two")) as (rc, client, model):
         conversations = rc.user("local").conversations
-        mine = await conversations.create("support")
-        named = {"X-Tellback-Conversation": mine.id}
+        conversation = await conversations.create("support")
+        headers = {"X-Tellback-Conversation": conversation.id}
         for text in ("a", "b"):
-            given = await ask(client, text, headers=named)
-            assert given.headers["X-Tellback-Conversation"] == mine.id
-        assert [message.text for message in await conversations.messages(mine.id)] == ["a", "one", "b", "two"]
+            response = await ask(client, text, headers=headers)
+            assert response.headers["X-Tellback-Conversation"] == conversation.id
+        assert [message.text for message in await conversations.messages(conversation.id)] == ["a", "one", "b", "two"]
         assert len(model.requests[1].messages) == 1, "the client keeps the history"
-        await conversations.close(mine.id)
-        closed = await ask(client, "c", headers=named)
+        await conversations.close(conversation.id)
+        closed = await ask(client, "c", headers=headers)
         assert error_in(closed) == (409, "invalid_request_error", None, "conversation_closed")
         assert closed.headers["x-should-retry"] == "false"
 
 
 async def test_going_on_with_an_answer_logs_only_what_is_added() -> None:
-    async with opened(says("two three")) as (rc, client, _):
+    async with open_client(says("two three")) as (rc, client, _):
         await ask(client, "Count.", {"role": "assistant", "content": "one"})
         [conversation] = await rc.user("local").conversations.list()
         log = await rc.user("local").conversations.messages(conversation.id)
@@ -147,7 +149,7 @@ async def test_going_on_with_an_answer_logs_only_what_is_added() -> None:
 
 async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
     tool = {"type": "function", "function": {"name": "look"}}
-    async with opened(calls(ToolCall("c1", "look")), says("Fine.")) as (rc, client, _):
+    async with open_client(calls(ToolCall("c1", "look")), says("Fine.")) as (rc, client, _):
         first = (await ask(client, "Look.", tools=[tool])).json()["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": "c1", "content": "there"}
         await ask(client, "Look.", first, result, "And now?", tools=[tool])
@@ -192,18 +194,18 @@ async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
     ],
 )
 async def test_errors_have_the_shape_that_clients_know(content: Any, headers: dict[str, str], expected: Any) -> None:
-    async with opened(text_length=250) as (rc, client, _):
+    async with open_client(text_length=250) as (rc, client, _):
         sent = {"content-type": "application/json", **headers}
-        given = await client.post("/v1/chat/completions", content=content, headers=sent)
-        assert error_in(given) == expected
+        response = await client.post("/v1/chat/completions", content=content, headers=sent)
+        assert error_in(response) == expected
         assert await rc.user("local").conversations.list() == [], "nothing is opened for a mistake"
 
 
 async def test_errors_outside_of_routes_have_that_shape_too() -> None:
-    async with opened(open=False) as (_, client, _model):
+    async with open_client(open=False) as (_, client, _model):
         assert error_in(await client.get("/v1/models")) == (401, "authentication_error", None, "invalid_api_key")
         assert (await client.get("/ai-conversations")).headers["content-type"] == "application/problem+json"
-    async with opened() as (_, client, _model):
+    async with open_client() as (_, client, _model):
         assert error_in(await client.get("/v1/nothing"))[0] == 404
         assert error_in(await client.get("/v1/chat/completions"))[0] == 405
 
@@ -214,10 +216,10 @@ async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
         app = create_app(rc, ServerSettings(open=True), opens=False)
         mounted = Starlette(routes=[Mount(prefix, app)])
         async with app_client(mounted) as client:
-            given = await client.post(f"{prefix}/v1/chat/completions", json=body("Hi"))
-            assert error_in(given) == (500, "server_error", None, "failed")
-            assert "secret" not in given.text
-            assert given.headers["X-Request-Id"] in given.json()["error"]["message"]
+            response = await client.post(f"{prefix}/v1/chat/completions", json=body("Hi"))
+            assert error_in(response) == (500, "server_error", None, "failed")
+            assert "secret" not in response.text
+            assert response.headers["X-Request-Id"] in response.json()["error"]["message"]
             missing = await client.get(f"{prefix}/v1/models/nobody")
             assert error_in(missing)[3] == "model_not_found"
             unlike = await client.get(f"{prefix}/ai-conversations/conv_x", headers={"X-Tellback-User": "maya"})
@@ -231,28 +233,28 @@ async def test_a_server_that_is_about_to_stop_asks_no_model(streams: bool) -> No
             app = create_app(rc, ServerSettings(open=True), opens=False)
             app.state.stopping.set()
             async with app_client(app) as client:
-                given = await ask(client, "Hi", stream=streams)
-            assert error_in(given) == (503, "server_error", None, "stopping")
-            assert given.headers["Retry-After"]
+                response = await ask(client, "Hi", stream=streams)
+            assert error_in(response) == (503, "server_error", None, "stopping")
+            assert response.headers["Retry-After"]
             assert await rc.user("local").conversations.list() == []
 
 
 async def test_a_provider_that_fails_for_now_may_be_asked_again() -> None:
-    async with opened(raises(ProviderOverloadedError("busy", retryable=True)), says("Hi!")) as (_, client, _model):
-        given = await ask(client, "Hi", stream=True)
-        assert error_in(given) == (503, "server_error", None, "provider_overloaded")
-        assert "x-should-retry" not in given.headers
+    async with open_client(raises(ProviderOverloadedError("busy", retryable=True)), says("Hi!")) as (_, client, _model):
+        response = await ask(client, "Hi", stream=True)
+        assert error_in(response) == (503, "server_error", None, "provider_overloaded")
+        assert "x-should-retry" not in response.headers
         assert (await ask(client, "Hi")).status_code == 200
 
 
 async def test_a_stream_that_fails_ends_with_the_error() -> None:
     failing = raises(RuntimeError("secret"), after="Hel")
-    async with opened(failing) as (rc, client, _):
-        given = await ask(client, "Hi", stream=True)
-        *_, last = [line for line in given.text.split("\n\n") if line]
+    async with open_client(failing) as (rc, client, _):
+        response = await ask(client, "Hi", stream=True)
+        *_, last = [line for line in response.text.split("\n\n") if line]
         error = json.loads(last.removeprefix("data: "))["error"]
         assert error["type"] == "server_error"
-        assert "secret" not in given.text
+        assert "secret" not in response.text
         [conversation] = await rc.user("local").conversations.list()
         assert [each.role for each in await rc.user("local").conversations.messages(conversation.id)] == ["user"]
 
@@ -263,6 +265,6 @@ async def test_a_server_without_a_model_says_so() -> None:
         app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client,
     ):
         assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["tellback"]
-        given = await ask(client, "Hi")
-    assert "No model is set up" in given.json()["choices"][0]["message"]["content"]
-    assert given.json()["model"] == "offline"
+        response = await ask(client, "Hi")
+    assert "No model is set up" in response.json()["choices"][0]["message"]["content"]
+    assert response.json()["model"] == "offline"

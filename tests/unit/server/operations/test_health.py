@@ -45,11 +45,11 @@ async def test_a_server_whose_store_is_closed_is_not_ready() -> None:
 
 @pytest.mark.parametrize("fails", ["is unavailable", "is silent"])
 async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
+    call_count = 0
 
     async def latest() -> Any:
-        nonlocal asked
-        asked += 1
+        nonlocal call_count
+        call_count += 1
         if fails == "is silent":
             await asyncio.Event().wait()
         raise StoreUnavailableError("no server at db.internal")
@@ -62,7 +62,7 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
         async with app_client(app) as client:
             answers = await asyncio.gather(*(client.get("/health/ready") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {503}
-    assert asked == 1
+    assert call_count == 1
     assert "db.internal" not in answers[0].text
 
 

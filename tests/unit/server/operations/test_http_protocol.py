@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
-class Hasty(BoundedProtocol):
+class HastyProtocol(BoundedProtocol):
     header_seconds = 0.3
 
 
@@ -39,68 +39,68 @@ class Answers:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def said(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
+async def exchange(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
     """All a server says to these bytes until it ends the connection."""
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    heard = b""
+    received = b""
     async with asyncio.timeout(20):
         with contextlib.suppress(ConnectionError):
             for part in parts:
                 writer.write(part)
                 await writer.drain()
                 await asyncio.sleep(pause)
-            while more := await reader.read(1_000):
-                heard += more
+            while chunk := await reader.read(1_000):
+                received += chunk
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
-    return heard
+    return received
 
 
 async def test_a_head_that_does_not_come_ends_the_connection() -> None:
-    async with running_server(Answers(), http=Hasty) as url:
-        assert await said(url) == b""
-        assert await said(url, HEAD) == b""
-        assert await said(url, *[b"X-More: x\r\n"] * 30, pause=0.05) != b"200"
+    async with running_server(Answers(), http=HastyProtocol) as url:
+        assert await exchange(url) == b""
+        assert await exchange(url, HEAD) == b""
+        assert await exchange(url, *[b"X-More: x\r\n"] * 30, pause=0.05) != b"200"
 
 
 async def test_a_head_that_is_too_large_is_refused() -> None:
     async with running_server(Answers(), http=BoundedProtocol) as url:
-        assert b" 400 " in await said(url, HEAD, b"X-Long: " + b"x" * 100_000, pause=0.1)
+        assert b" 400 " in await exchange(url, HEAD, b"X-Long: " + b"x" * 100_000, pause=0.1)
 
 
 async def test_what_comes_after_a_request_has_its_time_as_well() -> None:
-    async with running_server(Answers(), http=Hasty, timeout_keep_alive=30) as url:
-        heard = await said(url, HEAD + b"\r\n", b"\r\n", b"GET", pause=0.1)
-    assert heard.count(b" 200 ") == 1
+    async with running_server(Answers(), http=HastyProtocol, timeout_keep_alive=30) as url:
+        received = await exchange(url, HEAD + b"\r\n", b"\r\n", b"GET", pause=0.1)
+    assert received.count(b" 200 ") == 1
 
 
 async def test_an_answer_that_takes_long_is_not_cut_short_by_the_next_request() -> None:
-    async with running_server(Answers(1.0), http=Hasty) as url:
-        heard = await said(url, HEAD + b"\r\n" + b"GET / HTTP/1.1\r\n")
-    assert heard.count(b" 200 ") == 1
+    async with running_server(Answers(1.0), http=HastyProtocol) as url:
+        received = await exchange(url, HEAD + b"\r\n" + b"GET / HTTP/1.1\r\n")
+    assert received.count(b" 200 ") == 1
 
 
 async def test_after_a_slow_answer_a_connection_stays_as_long_as_after_a_quick_one() -> None:
-    class Slow(BoundedProtocol):
+    class SlowProtocol(BoundedProtocol):
         header_seconds = 0.6
 
     last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    async with running_server(Answers(0.5), http=Slow, timeout_keep_alive=30) as url:
-        heard = await said(url, HEAD + b"\r\n", last, pause=0.9)
-    assert heard.count(b" 200 ") == 2
+    async with running_server(Answers(0.5), http=SlowProtocol, timeout_keep_alive=30) as url:
+        received = await exchange(url, HEAD + b"\r\n", last, pause=0.9)
+    assert received.count(b" 200 ") == 2
 
 
 async def test_requests_that_come_in_time_are_answered_one_after_another() -> None:
-    async with running_server(Answers(), http=Hasty) as url:
+    async with running_server(Answers(), http=HastyProtocol) as url:
         last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        heard = await said(url, *[HEAD + b"\r\n"] * 4, last, pause=0.15)
-    assert heard.count(b" 200 ") == 5
+        received = await exchange(url, *[HEAD + b"\r\n"] * 4, last, pause=0.15)
+    assert received.count(b" 200 ") == 5
 
 
 async def test_an_answer_that_nobody_takes_is_given_up() -> None:
-    ended = asyncio.Event()
+    finished = asyncio.Event()
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -108,32 +108,32 @@ async def test_an_answer_that_nobody_takes_is_given_up() -> None:
             return
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-        async def gone() -> None:
+        async def wait_for_disconnect() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            ended.set()
+            finished.set()
 
-        watching = asyncio.create_task(gone())
-        while not ended.is_set():
+        watching = asyncio.create_task(wait_for_disconnect())
+        while not finished.is_set():
             await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
         await watching
 
-    class Unpaid(BoundedProtocol):
+    class UnpaidProtocol(BoundedProtocol):
         stalled_seconds = 0.3
 
-    async with running_server(endless, http=Unpaid) as url:
+    async with running_server(endless, http=UnpaidProtocol) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=1_024)
         writer.write(HEAD + b"\r\n")
-        await asyncio.wait_for(ended.wait(), 15)
+        await asyncio.wait_for(finished.wait(), 15)
         writer.close()
 
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
 async def test_a_connection_ends_though_nobody_takes_the_last_of_its_answer(connection: str) -> None:
-    found: list[Kept] = []
+    found: list[RecordingProtocol] = []
 
-    class Kept(BoundedProtocol):
+    class RecordingProtocol(BoundedProtocol):
         stalled_seconds = 0.3
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -156,7 +156,7 @@ async def test_a_connection_ends_though_nobody_takes_the_last_of_its_answer(conn
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
 
-    async with running_server(overflowing, http=Kept, timeout_keep_alive=0.2) as url:
+    async with running_server(overflowing, http=RecordingProtocol, timeout_keep_alive=0.2) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as silent:
             silent.sendall(HEAD + b"\r\n")

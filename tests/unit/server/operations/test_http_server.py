@@ -40,7 +40,7 @@ def test_options_go_to_other_processes_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "message"),
     [
         ({"workers": 2}, "PostgreSQL"),
         ({"workers": 0}, "at least 1"),
@@ -48,9 +48,9 @@ def test_options_go_to_other_processes_as_they_are() -> None:
         ({"shutdown_seconds": -1}, "shutdown_seconds"),
     ],
 )
-def test_options_that_cannot_work_are_refused(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says):
-        ServeOptions(**given)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ServeOptions(**options)
 
 
 async def test_a_store_without_keys_is_open_to_this_machine(tmp_path: Path) -> None:
@@ -81,17 +81,17 @@ async def test_an_issuer_of_tokens_is_a_credential(tmp_path: Path) -> None:
     assert not (await check_options(ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0", jwt=jwt))).open
 
 
-@pytest.mark.parametrize("given", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
-async def test_a_model_nobody_knows_is_refused(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
+async def test_a_model_nobody_knows_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownModelError, match="gtp-5"):
-        await check_options(ServeOptions(":memory:", **given))
+        await check_options(ServeOptions(":memory:", **options))
 
 
 async def test_a_store_that_is_not_there_is_refused() -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody answers
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket() as listener:  # bound and not listening: nobody answers
+        listener.bind(("127.0.0.1", 0))
         with pytest.raises(TellbackError):
-            await check_options(ServeOptions(f"postgresql://127.0.0.1:{taken.getsockname()[1]}/nothing"))
+            await check_options(ServeOptions(f"postgresql://127.0.0.1:{listener.getsockname()[1]}/nothing"))
 
 
 def test_agents_come_from_files_and_folders(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_a_broken_description_is_named_by_its_file(tmp_path: Path, text: str) ->
 
 
 def test_a_port_that_is_taken_is_said() -> None:
-    with bind_socket("127.0.0.1", 0) as taken:
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert server_url(taken) == f"http://127.0.0.1:{port}"
+    with bind_socket("127.0.0.1", 0) as listener:
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert server_url(listener) == f"http://127.0.0.1:{port}"
         with pytest.raises(ConfigurationError, match=f"port {port}"):
             bind_socket("127.0.0.1", port)
     with pytest.raises(ConfigurationError, match="no address"):
@@ -187,8 +187,8 @@ def test_a_password_is_not_repeated() -> None:
 
 def test_a_worker_without_a_supervisor_stops_and_is_killed_if_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
-    gone = SimpleNamespace(join=lambda: sent.append(0))
-    monkeypatch.setattr("multiprocessing.parent_process", lambda: gone)
+    parent = SimpleNamespace(join=lambda: sent.append(0))
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: parent)
     monkeypatch.setattr("os.kill", lambda pid, number: sent.append(number))
     _exit_with_parent(0.0)
     assert sent == [0, signal.SIGTERM, signal.SIGKILL]

@@ -21,12 +21,12 @@ from tellback.server import ServerSettings, create_app
 from tellback.server.operations.logs import JsonFormatter, RedactingFilter, TextFormatter, format_exception
 from tellback.testing import FunctionModel, says
 from tests.support.http_server import app_client
-from tests.unit.server.middleware.test_observability import Lines, logged
+from tests.unit.server.middleware.test_observability import Lines, capture_lines
 
 WORDS = "ilivednearthelighthouse"
 
 
-async def _failing(*_: Any, **__: Any) -> Any:
+async def _fail(*_: Any, **__: Any) -> Any:
     raise RuntimeError(f"the model did not like {WORDS}")
 
 
@@ -42,30 +42,30 @@ def _bodies(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
         {WORDS: WORDS},
         [WORDS],
         WORDS,
-        _filled(schema, root),
-        {name: {WORDS: [WORDS]} for name in _resolved(schema, root).get("properties", {})},
+        _fill_schema(schema, root),
+        {name: {WORDS: [WORDS]} for name in _resolve_schema(schema, root).get("properties", {})},
     ]
 
 
-def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+def _resolve_schema(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     while "$ref" in schema:
         schema = root["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema
 
 
-def _filled(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
-    schema = _resolved(schema, root)
+def _fill_schema(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
+    schema = _resolve_schema(schema, root)
     if "const" in schema or "enum" in schema:
         return schema.get("const") or schema["enum"][0]
     for choice in ("anyOf", "oneOf"):
         if choice in schema:
-            return _filled(schema[choice][0], root, depth)
+            return _fill_schema(schema[choice][0], root, depth)
     kind = schema.get("type")
     if kind == "object" and depth < 5:
         required = schema.get("required", schema.get("properties", {}))
-        return {name: _filled(schema["properties"][name], root, depth + 1) for name in required}
+        return {name: _fill_schema(schema["properties"][name], root, depth + 1) for name in required}
     if kind == "array":
-        return [_filled(schema.get("items", {}), root, depth + 1)]
+        return [_fill_schema(schema.get("items", {}), root, depth + 1)]
     numbers: dict[Any, Any] = {"integer": 3, "number": 0.5, "boolean": False, "object": {}}
     return numbers.get(kind, WORDS)
 
@@ -76,12 +76,12 @@ def _requests(described: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[s
         if path in ("/ai-events", "/metrics") or path.endswith("/events"):
             continue
         for method, route in methods.items():
-            named = [each for each in route.get("parameters", ()) if "in" in each]
-            query = {each["name"]: WORDS for each in named if each["in"] == "query"}
+            parameters = [each for each in route.get("parameters", ()) if "in" in each]
+            query = {each["name"]: WORDS for each in parameters if each["in"] == "query"}
             content = route.get("requestBody", {}).get("content", {}).get("application/json")
             for body in _bodies(content["schema"], described) if content else [None]:
-                for asked in ({}, query):
-                    yield method.upper(), re.sub(r"{\w+}", WORDS, path), body, asked
+                for params in ({}, query):
+                    yield method.upper(), re.sub(r"{\w+}", WORDS, path), body, params
     for body in ({"jsonrpc": "2.0", "id": 1, "method": WORDS, "params": {WORDS: WORDS}}, [WORDS], _CALL):
         yield "POST", "/mcp", body, {}
 
@@ -96,7 +96,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
         "Accept": "application/json, text/event-stream",
         "X-Tellback-Session": WORDS,
     }
-    with logged() as lines:
+    with capture_lines() as lines:
         async with app.router.lifespan_context(app), app_client(app) as client:
             for method, path, body, query in _requests(app.openapi()):
                 sent = None if body is None else json.dumps(body)
@@ -112,15 +112,15 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
 
 async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> None:
     rc: Tellback = app.state.server_context.rc
-    with logged() as lines:
+    with capture_lines() as lines:
         async with app_client(app, user="maya") as client:
             conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
             path = f"/ai-conversations/{conversation['id']}"
-            said = await client.post(f"{path}/user-messages", json={"content": WORDS})
-            ran = await client.post(f"{path}/run-turn", json={"userText": WORDS})
-            assert (said.status_code, ran.status_code) == (201, 200)
+            message_response = await client.post(f"{path}/user-messages", json={"content": WORDS})
+            turn_response = await client.post(f"{path}/run-turn", json={"userText": WORDS})
+            assert (message_response.status_code, turn_response.status_code) == (201, 200)
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})
-            rc._runtime.model = FunctionModel(_failing)
+            rc._runtime.model = FunctionModel(_fail)
             failed = await client.post(f"{path}/run-turn", json={"userText": WORDS})
             assert failed.status_code == 500
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})
@@ -143,9 +143,9 @@ def test_an_exception_is_told_without_its_text(words: str) -> None:
         except InvalidArgumentError as error:
             return ExceptionGroup(words, [error, ValueError(words)])
 
-    told = format_exception(failed())
-    assert words not in told.replace("told_exception", "")
-    assert told.splitlines()[-1] == "ExceptionGroup"
+    trace = format_exception(failed())
+    assert words not in trace.replace("told_exception", "")
+    assert trace.splitlines()[-1] == "ExceptionGroup"
 
 
 def test_what_operators_need_to_know_is_told() -> None:
@@ -162,17 +162,17 @@ def _line(name: str, level: int, message: object, *args: object, error: BaseExce
 
 def test_other_libraries_are_heard_by_where_they_log() -> None:
     assert _line("openai._base_client", logging.DEBUG, "Request options: %s", WORDS) is None
-    told = _line("asyncio", logging.ERROR, f"Task failed: ValueError({WORDS})", error=ValueError(WORDS))
-    assert told is not None
-    assert WORDS not in told
-    assert json.loads(told)["message"] == "error of asyncio, in thing line 42"
-    assert json.loads(told)["exception"] == "ValueError"
+    line = _line("asyncio", logging.ERROR, f"Task failed: ValueError({WORDS})", error=ValueError(WORDS))
+    assert line is not None
+    assert WORDS not in line
+    assert json.loads(line)["message"] == "error of asyncio, in thing line 42"
+    assert json.loads(line)["exception"] == "ValueError"
 
 
 def test_errors_in_our_own_lines_are_told_by_type() -> None:
-    told = _line("tellback.skills", logging.WARNING, "skill %r: %s", "maths", ValueError(WORDS))
-    assert told is not None
-    assert json.loads(told)["message"] == "skill 'maths': ValueError"
+    line = _line("tellback.skills", logging.WARNING, "skill %r: %s", "maths", ValueError(WORDS))
+    assert line is not None
+    assert json.loads(line)["message"] == "skill 'maths': ValueError"
 
 
 def test_what_tool_programs_write_is_not_passed_on() -> None:
@@ -202,7 +202,7 @@ def test_a_line_for_people_stays_one_line() -> None:
 
 
 def test_half_a_character_is_no_reason_to_lose_a_line() -> None:
-    told = _line("tellback.x", logging.INFO, "agent %s", "\ud83d")
-    assert told is not None
-    assert told.isascii()
-    assert json.loads(told)["message"] == "agent \ud83d"
+    line = _line("tellback.x", logging.INFO, "agent %s", "\ud83d")
+    assert line is not None
+    assert line.isascii()
+    assert json.loads(line)["message"] == "agent \ud83d"

@@ -44,11 +44,11 @@ def from_elsewhere(app: FastAPI) -> httpx2.AsyncClient:
 def sample(text: str, name: str, **labels: str) -> float:
     """The sum of a metric's samples that have these labels."""
     found = re.findall(rf"^{name}(?:{{(.*?)}})? (\S+)$", text, re.MULTILINE)
-    wanted = [f'{label}="{value}"' for label, value in labels.items()]
-    return sum(float(value) for labelled, value in found if all(each in labelled for each in wanted))
+    expected = [f'{label}="{value}"' for label, value in labels.items()]
+    return sum(float(value) for labelled, value in found if all(each in labelled for each in expected))
 
 
-async def read(app: FastAPI) -> str:
+async def read_metrics(app: FastAPI) -> str:
     async with app_client(app) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 200
@@ -63,7 +63,7 @@ async def test_requests_are_counted_by_route_and_class_of_status(rc: Tellback) -
             await client.get(f"/ai-conversations/{id}")
         await client.get("/ai-conversations")
         await client.request("BREW", "/ai-conversations")
-    text = await read(app)
+    text = await read_metrics(app)
     assert sample(text, "tellback_requests_total", route="/ai-conversations/{id}", status="4xx") == 2
     assert sample(text, "tellback_requests_total", route="/ai-conversations", status="2xx") == 1
     assert sample(text, "tellback_request_seconds_count", route="/ai-conversations/{id}", method="GET") == 2
@@ -75,8 +75,8 @@ async def test_two_apps_of_one_process_count_apart(rc: Tellback) -> None:
     one, other = app_of(rc), app_of(rc)
     async with app_client(one) as client:
         await client.get("/ai-conversations")
-    assert sample(await read(one), "tellback_requests_total", route="/ai-conversations") == 1
-    assert sample(await read(other), "tellback_requests_total", route="/ai-conversations") == 0
+    assert sample(await read_metrics(one), "tellback_requests_total", route="/ai-conversations") == 1
+    assert sample(await read_metrics(other), "tellback_requests_total", route="/ai-conversations") == 0
 
 
 async def test_streams_are_counted_while_they_are_open(rc: Tellback) -> None:
@@ -93,11 +93,11 @@ async def test_streams_are_counted_while_they_are_open(rc: Tellback) -> None:
     async with app_client(app) as client:
         streaming = asyncio.create_task(client.get("/stream"))
         async with asyncio.timeout(10):
-            while sample(await read(app), "tellback_streams_open") != 1:  # noqa: ASYNC110
+            while sample(await read_metrics(app), "tellback_streams_open") != 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         go_on.set()
         await streaming
-    assert sample(await read(app), "tellback_streams_open") == 0
+    assert sample(await read_metrics(app), "tellback_streams_open") == 0
 
 
 async def test_refusals_are_counted(rc: Tellback) -> None:
@@ -106,7 +106,7 @@ async def test_refusals_are_counted(rc: Tellback) -> None:
     async with app_client(app, secret, "maya") as client:
         statuses = [(await client.get("/ai-conversations")).status_code for _ in range(3)]
         await client.get("/ai-conversations", headers={"Authorization": "Bearer nonsense"})
-    text = await read(app)
+    text = await read_metrics(app)
     assert sample(text, "tellback_rate_limited_total") == statuses.count(429) > 0
     assert sample(text, "tellback_auth_failures_total") == 1
 
@@ -117,17 +117,17 @@ async def test_jobs_are_counted_and_the_store_is_asked_seldom(rc: Tellback, monk
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(conversation.id, "Hello.")
     await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
-    asked, listed = [], rc.store.jobs.list_jobs
+    statuses, list_jobs = [], rc.store.jobs.list_jobs
 
-    async def counted(*given: Any, **more: Any) -> Any:
-        asked.append(more["status"])
-        return await listed(*given, **more)
+    async def count_jobs(*args: Any, **kwargs: Any) -> Any:
+        statuses.append(kwargs["status"])
+        return await list_jobs(*args, **kwargs)
 
-    monkeypatch.setattr(rc.store.jobs, "list_jobs", counted)
+    monkeypatch.setattr(rc.store.jobs, "list_jobs", count_jobs)
     app = app_of(rc)
     for _ in range(5):
-        assert sample(await read(app), "tellback_jobs", status="queued") == 1
-    assert len(asked) == 3
+        assert sample(await read_metrics(app), "tellback_jobs", status="queued") == 1
+    assert len(statuses) == 3
 
 
 async def test_a_store_that_fails_leaves_the_other_metrics(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ async def test_a_store_that_fails_leaves_the_other_metrics(rc: Tellback, monkeyp
         raise StoreUnavailableError("gone")
 
     monkeypatch.setattr(rc.store.jobs, "list_jobs", unavailable)
-    assert "tellback_requests_total" in await read(app_of(rc))
+    assert "tellback_requests_total" in await read_metrics(app_of(rc))
 
 
 async def test_metrics_are_for_this_machine_alone(rc: Tellback) -> None:
@@ -162,8 +162,8 @@ async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Tellback, is_op
 
 async def test_a_token_that_is_set_is_asked_of_everyone(rc: Tellback) -> None:
     app = app_of(rc, metrics_token="scrape-me")
-    async with app_client(app) as near, from_elsewhere(app) as far:
-        for client in (near, far):
+    async with app_client(app) as local_client, from_elsewhere(app) as remote_client:
+        for client in (local_client, remote_client):
             assert (await client.get("/metrics")).status_code == 401
             for wrong in ("Bearer scrape", "scrape-me", "Bearer scrape-me ä"):
                 headers = {b"Authorization": wrong.encode("utf-8")}
@@ -173,10 +173,10 @@ async def test_a_token_that_is_set_is_asked_of_everyone(rc: Tellback) -> None:
 
 
 def test_what_is_this_machine() -> None:
-    near = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost")
-    far = ("0.0.0.0", "::", "10.0.0.1", "", "example.org", "::ffff:10.0.0.1")
-    assert all(map(is_loopback, near))
-    assert not any(map(is_loopback, far))
+    local_hosts = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost")
+    remote_hosts = ("0.0.0.0", "::", "10.0.0.1", "", "example.org", "::ffff:10.0.0.1")
+    assert all(map(is_loopback, local_hosts))
+    assert not any(map(is_loopback, remote_hosts))
 
 
 COUNTS = """

@@ -18,28 +18,28 @@ from tellback.server.settings import ServeOptions, ServerSettings
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("tellback")
-    before = root.level, ours.level, list(root.handlers)
+    root, package_logger = logging.getLogger(), logging.getLogger("tellback")
+    before = root.level, package_logger.level, list(root.handlers)
     for name in ("logThreads", "logProcesses", "logMultiprocessing"):
         monkeypatch.setattr(logging, name, True)
     yield
     root.setLevel(before[0])
-    ours.setLevel(before[1])
+    package_logger.setLevel(before[1])
     root.handlers[:] = before[2]
     logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
     logging.captureWarnings(False)
 
 
-def refused(*arguments: str) -> str:
-    done = CliRunner().invoke(app, ["serve", "--port", "0", *arguments])
-    assert done.exit_code == 2, done.output
-    assert done.exception is None or isinstance(done.exception, SystemExit)
-    assert len(done.output.splitlines()) == 1, done.output
-    return done.output
+def error_text(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["serve", "--port", "0", *arguments])
+    assert result.exit_code == 2, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert len(result.output.splitlines()) == 1, result.output
+    return result.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (("--host", "0.0.0.0"), "tellback keys create"),
         (("--model", "gtp-5"), "gtp-5"),
@@ -55,30 +55,30 @@ def refused(*arguments: str) -> str:
         (("--host", "no host"), "no host"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
-    given = arguments if "--url" in arguments else ("--url", str(tmp_path / "a.db"), *arguments)
-    assert says in refused(*given)
+def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+    options = arguments if "--url" in arguments else ("--url", str(tmp_path / "a.db"), *arguments)
+    assert expected in error_text(*options)
 
 
 def test_a_broken_agent_and_a_taken_port_are_one_sentence(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
     url = ("--url", str(tmp_path / "a.db"))
-    assert "broken.yaml" in refused(*url, "--agents", str(broken))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        assert "--port" in refused(*url, "--port", str(taken.getsockname()[1]))
+    assert "broken.yaml" in error_text(*url, "--agents", str(broken))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        assert "--port" in error_text(*url, "--port", str(listener.getsockname()[1]))
 
 
 def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ServeOptions] = []
 
-    def keep(options: ServeOptions) -> int:
+    def record_options(options: ServeOptions) -> int:
         seen.append(options)
         return 0
 
-    monkeypatch.setattr(serve, "run_server", keep)
+    monkeypatch.setattr(serve, "run_server", record_options)
     environment: dict[str, Any] = {
         "TELLBACK_URL": "postgresql://db/x",
         "TELLBACK_WORKERS": "3",
@@ -93,10 +93,10 @@ def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pyt
         "TELLBACK_BODY_BYTES": "1000",
         "TELLBACK_FAILURE_LIMIT": "0",
     }
-    given = ["--workers", "2", "--cors-origin", "https://a.test", "--text-length", "200", "--page-size", "7"]
-    given += ["--largest-page", "9", "--heartbeat-seconds", "2.5"]
-    done = CliRunner().invoke(app, ["serve", *given], env=environment)
-    assert done.exit_code == 0, done.output
+    command_options = ["--workers", "2", "--cors-origin", "https://a.test", "--text-length", "200", "--page-size", "7"]
+    command_options += ["--largest-page", "9", "--heartbeat-seconds", "2.5"]
+    result = CliRunner().invoke(app, ["serve", *command_options], env=environment)
+    assert result.exit_code == 0, result.output
     [options] = seen
     assert (options.url, options.workers, options.runs_jobs) == ("postgresql://db/x", 2, False)
     assert options.models == ("gpt-5", "gemini-2.5-flash")
@@ -123,10 +123,10 @@ def test_what_is_not_said_is_as_the_app_has_it(monkeypatch: pytest.MonkeyPatch) 
     "name", ["--body-bytes", "--text-length", "--page-size", "--largest-page", "--heartbeat-seconds"]
 )
 def test_a_bound_that_lets_nothing_through_is_refused(name: str) -> None:
-    done = CliRunner().invoke(app, ["serve", name, "0"])
-    assert done.exit_code == 2
-    assert name in done.output
-    assert "Invalid value" in done.output
+    result = CliRunner().invoke(app, ["serve", name, "0"])
+    assert result.exit_code == 2
+    assert name in result.output
+    assert "Invalid value" in result.output
 
 
 def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:

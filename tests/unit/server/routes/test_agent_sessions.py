@@ -35,9 +35,9 @@ async def rc() -> AsyncIterator[Tellback]:
 @pytest.fixture(params=["kept", "own"])
 def app(rc: Tellback, request: pytest.FixtureRequest) -> Any:
     """A server whose agents keep their sessions in the Tellback, or in a place of their own."""
-    own = None if request.param == "kept" else Persistence(InMemoryAdapter())
-    model = FunctionModel(lambda asked: f"You said {asked.messages[-1].content}")
-    agents = [Agent(name, model=model, persistence=own) for name in ("Plain", "Other")]
+    persistence = None if request.param == "kept" else Persistence(InMemoryAdapter())
+    model = FunctionModel(lambda request: f"You said {request.messages[-1].content}")
+    agents = [Agent(name, model=model, persistence=persistence) for name in ("Plain", "Other")]
     return create_app(rc, ServerSettings(rate_limit=None), agents=agents, opens=False)
 
 
@@ -54,7 +54,7 @@ async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
         yield opened
 
 
-async def say(caller: httpx2.AsyncClient, text: str, id: str = "web-42", agent: str = "Plain") -> dict[str, Any]:
+async def send_text(caller: httpx2.AsyncClient, text: str, id: str = "web-42", agent: str = "Plain") -> dict[str, Any]:
     answer = await caller.post(f"/ai-agents/{agent}/respond", json={"message": text, "sessionId": id})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -68,34 +68,34 @@ async def test_a_session_is_begun_and_read(maya: httpx2.AsyncClient) -> None:
     session = SessionWire.model_validate(created.json()).value()
     assert (session.id, session.user_id, session.agent_name) == ("web-42", "maya", "Plain")
     assert session.collected_data["channel"] == "web"
-    await say(maya, "Hi")
-    read = (await maya.get(f"{PATH}/web-42")).json()
-    assert (read["version"], read["messageCount"]) == (1, 2)
+    await send_text(maya, "Hi")
+    stored = (await maya.get(f"{PATH}/web-42")).json()
+    assert (stored["version"], stored["messageCount"]) == (1, 2)
     assert (await maya.post(PATH, json={})).json()["id"].startswith("session_")
 
 
 async def test_an_id_is_taken_once(maya: httpx2.AsyncClient) -> None:
     assert (await maya.post(PATH, json={"id": "web-42"})).status_code == 201
-    taken = await maya.post(PATH, json={"id": "web-42"})
-    assert (taken.status_code, taken.json()["code"]) == (409, "session-conflict")
-    assert taken.json()["data"]["id"] == "web-42"
+    conflict = await maya.post(PATH, json={"id": "web-42"})
+    assert (conflict.status_code, conflict.json()["code"]) == (409, "session-conflict")
+    assert conflict.json()["data"]["id"] == "web-42"
 
 
 async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
     rc: Tellback, app: Any, maya: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
-        await say(maya, "Hi")
+        await send_text(maya, "Hi")
     async with await client(rc, app, "omar") as omar:
-        taken = await omar.post(PATH, json={"id": "web-42"})
-    assert (taken.status_code, taken.json()["code"]) == (409, "session-conflict")
-    assert taken.json()["detail"] == "There is a session 'web-42' already: choose another id."
-    assert taken.json()["data"] == {"id": "web-42", "version": 0, "stored": 0}
+        conflict = await omar.post(PATH, json={"id": "web-42"})
+    assert (conflict.status_code, conflict.json()["code"]) == (409, "session-conflict")
+    assert conflict.json()["detail"] == "There is a session 'web-42' already: choose another id."
+    assert conflict.json()["data"] == {"id": "web-42", "version": 0, "stored": 0}
 
 
 async def test_what_was_said_is_read_page_by_page(maya: httpx2.AsyncClient) -> None:
     for text in ("one", "two", "three"):
-        await say(maya, text)
+        await send_text(maya, text)
     found: list[str] = []
     params: dict[str, Any] = {"limit": 4}
     while True:
@@ -107,35 +107,35 @@ async def test_what_was_said_is_read_page_by_page(maya: httpx2.AsyncClient) -> N
         params["cursor"] = page["nextCursor"]
     assert found == ["one", "You said one", "two", "You said two", "three", "You said three"]
     events = (await maya.get(f"{PATH}/web-42/history")).json()["items"]
-    said = [SessionEventWire.model_validate(each).value().data for each in events]
-    assert [getattr(each, "message", "") for each in said] == found
+    texts = [SessionEventWire.model_validate(each).value().data for each in events]
+    assert [getattr(each, "message", "") for each in texts] == found
 
 
 async def test_sessions_are_listed_by_agent_and_status(maya: httpx2.AsyncClient) -> None:
     for id in ("a", "b", "c", "d", "e"):
-        await say(maya, "Hi", id)
-        await say(maya, "Hi", f"other-{id}", "Other")
+        await send_text(maya, "Hi", id)
+        await send_text(maya, "Hi", f"other-{id}", "Other")
     await maya.post(f"{PATH}/c/complete")
-    for params, wanted in (({}, "edcba"), ({"status": "active"}, "edba"), ({"status": "completed"}, "c")):
+    for params, expected in (({}, "edcba"), ({"status": "active"}, "edba"), ({"status": "completed"}, "c")):
         found: list[str] = []
-        asked: dict[str, Any] = {"limit": 2, **params}
+        query: dict[str, Any] = {"limit": 2, **params}
         while True:
-            page = (await maya.get(PATH, params=asked)).json()
+            page = (await maya.get(PATH, params=query)).json()
             assert len(page["items"]) <= 2
             found += [each["id"] for each in page["items"]]
             if page["nextCursor"] is None:
                 break
-            asked["cursor"] = page["nextCursor"]
-        assert "".join(found) == wanted
+            query["cursor"] = page["nextCursor"]
+        assert "".join(found) == expected
 
 
 async def test_a_session_is_ended(maya: httpx2.AsyncClient) -> None:
-    await say(maya, "Hi")
+    await send_text(maya, "Hi")
     completed = await maya.post(f"{PATH}/web-42/complete")
     assert (completed.json()["status"], completed.headers["etag"]) == ("completed", '"v1-completed"')
     assert completed.json()["completedAt"] is not None
-    again = await maya.patch(f"{PATH}/web-42", json={"status": "active"})
-    assert (again.json()["status"], again.headers["etag"]) == ("active", '"v1"')
+    response = await maya.patch(f"{PATH}/web-42", json={"status": "active"})
+    assert (response.json()["status"], response.headers["etag"]) == ("active", '"v1"')
     assert (await maya.post(f"{PATH}/web-42/abandon")).json()["status"] == "abandoned"
     assert (await maya.delete(f"{PATH}/web-42")).status_code == 204
     assert (await maya.get(f"{PATH}/web-42")).status_code == 404
@@ -143,12 +143,12 @@ async def test_a_session_is_ended(maya: httpx2.AsyncClient) -> None:
 
 
 async def test_what_is_known_is_not_sent_again(maya: httpx2.AsyncClient) -> None:
-    await say(maya, "Hi")
+    await send_text(maya, "Hi")
     tag = (await maya.get(f"{PATH}/web-42")).headers["etag"]
     for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
         answer = await maya.get(f"{PATH}/web-42", headers={"If-None-Match": known})
         assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
-    await say(maya, "Hi again")
+    await send_text(maya, "Hi again")
     assert (await maya.get(f"{PATH}/web-42", headers={"If-None-Match": tag})).status_code == 200
 
 
@@ -165,7 +165,7 @@ async def test_what_has_changed_is_not_changed_again(
     maya: httpx2.AsyncClient, method: str, end: str, body: Any
 ) -> None:
     tag = (await maya.post(PATH, json={"id": "web-42"})).headers["etag"]
-    await say(maya, "Hi")
+    await send_text(maya, "Hi")
     for stale in (tag, 'W/"v1"', '"v1'):
         answer = await maya.request(method, f"{PATH}/web-42{end}", json=body, headers={"If-Match": stale})
         assert (answer.status_code, answer.json()["code"]) == (412, "precondition-failed")
@@ -175,7 +175,7 @@ async def test_what_has_changed_is_not_changed_again(
 
 
 async def test_sessions_of_others_are_unknown(rc: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
-    await say(maya, "Hi")
+    await send_text(maya, "Hi")
     strangers: list[tuple[str, str, ApiKeyRole]] = [
         ("omar", "acme", "user"),
         ("maya", "globex", "user"),
@@ -199,7 +199,7 @@ async def test_sessions_of_others_are_unknown(rc: Tellback, app: Any, maya: http
 
 
 async def test_a_session_is_of_one_agent(maya: httpx2.AsyncClient) -> None:
-    await say(maya, "Hi")
+    await send_text(maya, "Hi")
     assert (await maya.get("/ai-agents/Other/sessions/web-42")).status_code == 404
     body = {"message": "Hi", "sessionId": "web-42"}
     assert (await maya.post("/ai-agents/Other/respond", json=body)).status_code == 404
@@ -229,7 +229,7 @@ async def test_a_session_that_cannot_be_is_refused(maya: httpx2.AsyncClient, bod
 )
 async def test_a_page_that_cannot_be_is_refused(maya: httpx2.AsyncClient, query: str) -> None:
     assert (await maya.get(PATH + query)).status_code == 422
-    await say(maya, "Hi")
+    await send_text(maya, "Hi")
     if "status" not in query:
         assert (await maya.get(f"{PATH}/web-42/messages{query}")).status_code == 422
 
@@ -238,7 +238,7 @@ async def test_erasing_a_user_erases_their_kept_sessions(rc: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."))
     app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
     async with await client(rc, app) as caller:
-        await say(caller, "Hi")
+        await send_text(caller, "Hi")
         export = (await caller.get("/ai-admin/export")).json()
         assert [each["id"] for each in export["sessions"]] == ["web-42"]
     await rc.user("maya", "acme").admin.delete_user_data(confirm=True)
@@ -250,7 +250,7 @@ async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Tellback) ->
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=InMemorySessions())
     app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
     async with await client(rc, app) as caller:
-        await say(caller, "Hi")
+        await send_text(caller, "Hi")
         answer = await caller.get(PATH)
     assert (answer.status_code, answer.json()["code"]) == (503, "not-configured")
 
@@ -262,16 +262,16 @@ async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeyp
     monkeypatch.setattr(tenant_agents, "MAX_RECENT_AGENTS", 2)
     assert MAX_RECENT_AGENTS > 2
     home = ServerContext(rc, ServerSettings(), {"Plain": Agent("Plain")})
-    served = TenantAgents()
+    cache = TenantAgents()
 
-    def of(tenant: str) -> Agent:
-        return served.agent(Caller(home, Principal("k", tenant, "default", "app"), "maya"), "Plain").agent
+    def agent_of(tenant: str) -> Agent:
+        return cache.agent(Caller(home, Principal("k", tenant, "default", "app"), "maya"), "Plain").agent
 
-    in_use = of("t0")
+    used_agent = agent_of("t0")
     for number in range(1, 5):
-        of(f"t{number}")
-    assert of("t0") is in_use
-    assert len(served._recent) == 2
+        agent_of(f"t{number}")
+    assert agent_of("t0") is used_agent
+    assert len(cache._recent) == 2
 
 
 tags = st.builds(session_etag, st.integers(0, 10), st.sampled_from(["active", "completed", "abandoned"]))
@@ -299,9 +299,9 @@ def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, 
     stored: dict[str, tuple[str, str, str]] = {}
     for tenant, app, id in apps:
         names = TenantIds(tenant, app)
-        kept = names.to_stored(id)
-        assert names.from_stored(kept) == id
-        assert stored.setdefault(kept, (tenant, app, id)) == (tenant, app, id)
+        encoded = names.to_stored(id)
+        assert names.from_stored(encoded) == id
+        assert stored.setdefault(encoded, (tenant, app, id)) == (tenant, app, id)
 
 
 @pytest.mark.parametrize("id", ["a/b", "/", "a\nb", "\x7f", "\x85", ".", "..", "", "x" * 151])

@@ -18,7 +18,7 @@ from tellback.types.access import ApiKeyRole
 from tellback.wire.agents import AgentResponseWire
 from tellback.wire.turns import TurnOutcomeWire
 from tests.support.http_server import app_client
-from tests.support.travel_agents import TripDesk, script_full_trip
+from tests.support.travel_agents import TripSetup, script_full_trip
 
 SUPPORT = {
     "name": "support",
@@ -47,11 +47,11 @@ async def client(
     *agents: Agent,
     tenant: str = "default",
     app: Any = None,
-    **more: Any,
+    **fields: Any,
 ) -> httpx2.AsyncClient:
     created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
-    served = app or create_app(rc, ServerSettings(rate_limit=None, **more), agents=agents, opens=False)
-    return app_client(served, created.secret, None if role == "user" else user)
+    server = app or create_app(rc, ServerSettings(rate_limit=None, **fields), agents=agents, opens=False)
+    return app_client(server, created.secret, None if role == "user" else user)
 
 
 def events_of(text: str) -> list[tuple[str, Any]]:
@@ -66,7 +66,7 @@ def events_of(text: str) -> list[tuple[str, Any]]:
 
 async def test_agents_of_both_kinds_are_listed(rc: Tellback) -> None:
     rc.register_agent(SUPPORT)
-    async with await client(rc, "app", "maya", TripDesk(None).agent) as caller:
+    async with await client(rc, "app", "maya", TripSetup(None).agent) as caller:
         items = (await caller.get("/ai-agents")).json()["items"]
         assert [(each["name"], each["kinds"]) for each in items] == [("support", ["spec"]), ("Wanda", ["routes"])]
         assert items[0]["spec"]["config"] == {"temperature": 0.1}
@@ -134,11 +134,11 @@ async def test_a_call_that_waits_is_approved(rc: Tellback, model: ScriptedModel)
     model._script[:] = [calls("pay", amount=7), says("Paid.")]
     async with await client(rc) as caller:
         path = "/ai-agents/support/invoke"
-        asked = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}})).json()
-        assert (asked["status"], paid) == ("approval", [])
-        approvals = {asked["pending"][0]["id"]: {"approved": True}}
-        done = await caller.post(path, json={"conversationId": asked["conversationId"], "approvals": approvals})
-    assert (done.json()["text"], paid) == ("Paid.", [7])
+        response = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}})).json()
+        assert (response["status"], paid) == ("approval", [])
+        approvals = {response["pending"][0]["id"]: {"approved": True}}
+        approved = await caller.post(path, json={"conversationId": response["conversationId"], "approvals": approvals})
+    assert (approved.json()["text"], paid) == ("Paid.", [7])
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
@@ -157,11 +157,11 @@ async def test_a_user_decides_on_a_call_and_does_not_change_it(
     model._script[:] = [calls("pay", amount=7), says("Paid.")]
     async with await client(rc, role) as caller:
         path = "/ai-agents/support/invoke"
-        asked = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}})).json()
+        response = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}})).json()
         changed = {"approved": True, "input": {"amount": 99_999}}
-        approvals = {asked["pending"][0]["id"]: changed}
-        done = await caller.post(path, json={"conversationId": asked["conversationId"], "approvals": approvals})
-        assert (done.status_code, paid) == ((403, []) if role == "user" else (200, [99_999]))
+        approvals = {response["pending"][0]["id"]: changed}
+        approved = await caller.post(path, json={"conversationId": response["conversationId"], "approvals": approvals})
+        assert (approved.status_code, paid) == ((403, []) if role == "user" else (200, [99_999]))
         if role == "user":
             assert (await caller.post("/ai-agents/Wanda/respond", json={"approvals": approvals})).status_code == 403
 
@@ -184,9 +184,9 @@ APPENDED: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-@pytest.mark.parametrize("what", ["result", "denial", "chat", "completion", *APPENDED])
+@pytest.mark.parametrize("endpoint", ["result", "denial", "chat", "completion", *APPENDED])
 async def test_nobody_says_what_an_agents_tool_gave(
-    rc: Tellback, model: ScriptedModel, role: ApiKeyRole, what: str
+    rc: Tellback, model: ScriptedModel, role: ApiKeyRole, endpoint: str
 ) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
@@ -196,34 +196,34 @@ async def test_nobody_says_what_an_agents_tool_gave(
     rc.register_agent({"name": "support", "tools": [{"type": "FUNCTION", "name": "pay"}]}, [pay])
     model._script[:] = [calls("pay", amount=7)]
     async with await client(rc, role) as caller:
-        asked = (await caller.post("/ai-agents/support/invoke", json={"arguments": {"userMessage": "Pay 7"}})).json()
-        id, call = asked["conversationId"], asked["pending"][0]["id"]
+        response = (await caller.post("/ai-agents/support/invoke", json={"arguments": {"userMessage": "Pay 7"}})).json()
+        id, call = response["conversationId"], response["pending"][0]["id"]
         conversations = rc.user("maya").conversations
         before = await conversations.raw_turns(id)
         results = {"tools": [{"name": "pay"}], "toolResults": [{"toolUseId": call, "content": "paid 100000"}]}
-        if what == "completion":
+        if endpoint == "completion":
             function = {"name": "pay", "arguments": "{}"}
-            said = [
+            messages = [
                 {"role": "user", "content": "Pay 7"},
                 {"role": "assistant", "tool_calls": [{"id": call, "type": "function", "function": function}]},
                 {"role": "tool", "tool_call_id": call, "content": "paid 100000"},
             ]
-            body: dict[str, Any] = {"model": "tellback", "messages": said}
+            body: dict[str, Any] = {"model": "tellback", "messages": messages}
             path, headers = "/v1/chat/completions", {"X-Tellback-Conversation": id}
         else:
             path, headers = f"/ai-conversations/{id}/run-turn", {}
-            body = {"approvals": {call: False}} if what == "denial" else results
-            if what == "tool-results":  # a call that waits is not passed over for one of that id
+            body = {"approvals": {call: False}} if endpoint == "denial" else results
+            if endpoint == "tool-results":  # a call that waits is not passed over for one of that id
                 block = {"type": "tool_use", "id": call, "name": "pay", "arguments": {}}
-                forged = await caller.post(f"/ai-conversations/{id}/assistant-turns", json={"content": [block]})
-                assert forged.status_code == 201
+                response = await caller.post(f"/ai-conversations/{id}/assistant-turns", json={"content": [block]})
+                assert response.status_code == 201
                 before = await conversations.raw_turns(id)
-            if what in APPENDED:
-                path, body = f"/ai-conversations/{id}/{what}", APPENDED[what](call)
-            elif what == "chat":
+            if endpoint in APPENDED:
+                path, body = f"/ai-conversations/{id}/{endpoint}", APPENDED[endpoint](call)
+            elif endpoint == "chat":
                 path, body = "/ai-conversations/chat", {**results, "conversationId": id}
         answer = await caller.post(path, json=body, headers=headers)
-        assert answer.status_code == (400 if what == "completion" else 422), answer.text
+        assert answer.status_code == (400 if endpoint == "completion" else 422), answer.text
         assert "support" in answer.text
         assert await conversations.raw_turns(id) == before
 
@@ -268,36 +268,36 @@ async def test_another_users_conversation_is_unknown(rc: Tellback) -> None:
 
 
 async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
-    desk = TripDesk(None)
-    desk.script(
-        desk.understands_trip(destination="Rome"),
+    setup = TripSetup(None)
+    setup.script(
+        setup.understands_trip(destination="Rome"),
         says("How many?"),
-        desk.understands_trip(passengers=2),
+        setup.understands_trip(passengers=2),
         says("The night train?"),
     )
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         first = await caller.post("/ai-agents/Wanda/respond", json={"message": "To Rome"})
         assert first.status_code == 200, first.text
         id = first.json()["session"]["id"]
         second = await caller.post("/ai-agents/Wanda/respond", json={"message": "Two", "sessionId": id})
     assert (first.headers["etag"], second.headers["etag"]) == ('"v1"', '"v2"')
-    said = AgentResponseWire.model_validate(second.json()).value()
-    assert (said.message, said.session.version, desk.searched) == ("The night train?", 2, [("Rome", 2)])
-    assert said.session.extracted["destination"] == "Rome"
-    assert said.route is not None
-    assert said.route.title == "Book a trip"
-    assert [each.name for each in said.tool_calls] == ["search"]
-    assert said.conversation_id is not None
-    stored = await rc.user("maya").conversations.messages(said.conversation_id)
+    result = AgentResponseWire.model_validate(second.json()).value()
+    assert (result.message, result.session.version, setup.searched) == ("The night train?", 2, [("Rome", 2)])
+    assert result.session.extracted["destination"] == "Rome"
+    assert result.route is not None
+    assert result.route.title == "Book a trip"
+    assert [each.name for each in result.tool_calls] == ["search"]
+    assert result.conversation_id is not None
+    stored = await rc.user("maya").conversations.messages(result.conversation_id)
     assert [each.text for each in stored] == ["To Rome", "How many?", "Two", "The night train?"]
-    for system in desk.system_prompts:
+    for system in setup.system_prompts:
         assert system not in second.text
 
 
 async def test_an_answer_is_streamed(rc: Tellback) -> None:
-    desk = TripDesk(None)
-    script_full_trip(desk, says("The night train?", chunks=4))
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    setup = TripSetup(None)
+    script_full_trip(setup, says("The night train?", chunks=4))
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         answer = await caller.post(
             "/ai-agents/Wanda/respond",
             json={"message": "Two of us to Rome", "sessionId": "web-42"},
@@ -310,8 +310,8 @@ async def test_an_answer_is_streamed(rc: Tellback) -> None:
 
 
 async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
-    desk = TripDesk(None)
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    setup = TripSetup(None)
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         body = {"approvals": {"call_none": True}, "sessionId": "web-42", "stream": True}
         answer = await caller.post("/ai-agents/Wanda/respond", json=body)
     assert answer.status_code in (404, 409, 422)
@@ -319,47 +319,47 @@ async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
 
 
 async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
-    desk = TripDesk(None)
-    script_full_trip(desk)
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    setup = TripSetup(None)
+    script_full_trip(setup)
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         answers = [
             await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome"}, headers={"Idempotency-Key": "k"})
             for _ in range(2)
         ]
     assert answers[0].content == answers[1].content
-    assert len(desk.searched) == 1
+    assert len(setup.searched) == 1
 
 
 async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
-    desk = TripDesk(None, approval=True)
-    desk.script(desk.understands_trip(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
-    async with await client(rc, "user", "maya", desk.agent) as caller:
-        asked = (await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome", "sessionId": "s"})).json()
-        [pending] = asked["pending"]
-        done = await caller.post(
+    setup = TripSetup(None, approval=True)
+    setup.script(setup.understands_trip(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
+    async with await client(rc, "user", "maya", setup.agent) as caller:
+        response = (await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome", "sessionId": "s"})).json()
+        [pending] = response["pending"]
+        approved = await caller.post(
             "/ai-agents/Wanda/respond", json={"approvals": {pending["id"]: True}, "sessionId": "s"}
         )
-    assert done.status_code == 200, done.text
-    assert desk.searched == [("Rome", 2)]
+    assert approved.status_code == 200, approved.text
+    assert setup.searched == [("Rome", 2)]
 
 
 async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
-    desk = TripDesk(None)
-    desk.script(
-        desk.understands_trip(destination="Rome"),
+    setup = TripSetup(None)
+    setup.script(
+        setup.understands_trip(destination="Rome"),
         says("How many?"),
-        desk.understands_trip(passengers=2),
+        setup.understands_trip(passengers=2),
         says("The night train?"),
     )
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         path, body = "/ai-agents/Wanda/respond", {"message": "Two", "sessionId": "web-42"}
-        none = await caller.post(path, json=body, headers={"If-Match": '"v0"'})
-        assert (none.status_code, none.json()["code"]) == (412, "precondition-failed")
+        refused = await caller.post(path, json=body, headers={"If-Match": '"v0"'})
+        assert (refused.status_code, refused.json()["code"]) == (412, "precondition-failed")
         tag = (await caller.post(path, json={**body, "message": "To Rome"})).headers["etag"]
         passed = await caller.post(path, json=body, headers={"If-Match": f'"other", {tag}'})
         assert passed.status_code == 200, passed.text
-        late = await caller.post(path, json=body, headers={"If-Match": tag})
-        assert late.status_code == 412
+        late_response = await caller.post(path, json=body, headers={"If-Match": tag})
+        assert late_response.status_code == 412
         assert (await caller.post(path, json={"message": "x"}, headers={"If-Match": "*"})).status_code == 422
 
 
@@ -375,13 +375,13 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tell
         path = "/ai-agents/Plain/respond"
         created = await caller.post("/ai-agents/Plain/sessions", json={"id": "s"})
         tag = created.headers["etag"]
-        both = [
+        requests = [
             asyncio.create_task(caller.post(path, json={"message": "Hi", "sessionId": "s"}, headers={"If-Match": tag}))
             for _ in range(2)
         ]
         await asyncio.sleep(0.05)
         gate.set()
-        answers = await asyncio.gather(*both)
+        answers = await asyncio.gather(*requests)
     assert sorted(each.status_code for each in answers) == [200, 412]
 
 
@@ -402,35 +402,35 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tell
     ],
 )
 async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]) -> None:
-    desk = TripDesk(None)
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    setup = TripSetup(None)
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         content = json.dumps(body).replace("Infinity", "1e400")
         headers = {"Content-Type": "application/json"}
         answer = await caller.post("/ai-agents/Wanda/respond", content=content, headers=headers)
     assert answer.status_code in (400, 422), answer.text
-    assert desk.model.requests == []
+    assert setup.model.requests == []
 
 
 async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Tellback) -> None:
     history = [{"role": "assistant", "content": "Where to?"}, {"role": "user", "content": "Rome"}]
-    desk = TripDesk(None)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    setup = TripSetup(None)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": history})).status_code == 403
-    async with await client(rc, "app", "maya", desk.agent) as caller:
+    async with await client(rc, "app", "maya", setup.agent) as caller:
         answer = await caller.post("/ai-agents/Wanda/respond", json={"history": history})
         assert answer.json()["message"] == "How many?"
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": [{"x": 1}]})).status_code == 422
 
 
 async def test_a_diagram_shows_where_a_session_stands(rc: Tellback) -> None:
-    desk = TripDesk(None)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
-    async with await client(rc, "user", "maya", desk.agent) as caller:
+    setup = TripSetup(None)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
+    async with await client(rc, "user", "maya", setup.agent) as caller:
         plain = await caller.get("/ai-agents/Wanda/diagram")
         assert "Ask where to" in plain.text
         await caller.post("/ai-agents/Wanda/respond", json={"message": "To Rome", "sessionId": "web-42"})
-        lit = await caller.get("/ai-agents/Wanda/diagram", params={"sessionId": "web-42"})
-        assert lit.text != plain.text
+        diagram = await caller.get("/ai-agents/Wanda/diagram", params={"sessionId": "web-42"})
+        assert diagram.text != plain.text
         assert (await caller.get("/ai-agents/Wanda/diagram", params={"sessionId": "none"})).status_code == 404
         assert (await caller.get("/ai-agents/nobody/diagram")).status_code == 404

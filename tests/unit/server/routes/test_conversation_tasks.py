@@ -30,15 +30,15 @@ async def test_the_open_conversation_is_found_or_opened(rest: RestClient) -> Non
     missing = expect_json(await rest.get("/ai-conversations/open", params=query), 404)
     assert missing["code"] == "not-found"
     body = {**query, "title": "Today", "metadata": {"a": 1}, "closeAfter": 60}
-    made = expect_json(await rest.post("/ai-conversations/find-or-create", json=body))
-    assert (made["title"], made["metadata"], made["closeAfter"]) == ("Today", {"a": 1}, 60)
-    assert expect_json(await rest.post("/ai-conversations/find-or-create", json=query)) == made
-    assert expect_json(await rest.get("/ai-conversations/open", params=query)) == made
+    created = expect_json(await rest.post("/ai-conversations/find-or-create", json=body))
+    assert (created["title"], created["metadata"], created["closeAfter"]) == ("Today", {"a": 1}, 60)
+    assert expect_json(await rest.post("/ai-conversations/find-or-create", json=query)) == created
+    assert expect_json(await rest.get("/ai-conversations/open", params=query)) == created
     assert (await rest.get("/ai-conversations/open", params={"namespace": "other"})).status_code == 404
     assert (await rest.get("/ai-conversations/open")).status_code == 422
-    expect_json(await rest.post(f"/ai-conversations/{made['id']}/close"))
+    expect_json(await rest.post(f"/ai-conversations/{created['id']}/close"))
     assert (await rest.get("/ai-conversations/open", params=query)).status_code == 404
-    assert expect_json(await rest.post("/ai-conversations/find-or-create", json=query))["id"] != made["id"]
+    assert expect_json(await rest.post("/ai-conversations/find-or-create", json=query))["id"] != created["id"]
 
 
 async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> None:
@@ -60,8 +60,12 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> No
     assert stored[2]["usage"]["inputTokens"] == 3
     assert expect_json(await rest.get(f"/ai-conversations/messages/{stored[3]['id']}")) == stored[3]
     assert await list_all(rest, path, includeInternal=True, limit=200) == stored
-    for refused in ([], [{"role": "user", "content": "Hi"}] * 1_001, [messages[1], {"role": "judge", "content": "x"}]):
-        assert (await rest.post(path, json={"messages": refused})).status_code == 422
+    for bad_messages in (
+        [],
+        [{"role": "user", "content": "Hi"}] * 1_001,
+        [messages[1], {"role": "judge", "content": "x"}],
+    ):
+        assert (await rest.post(path, json={"messages": bad_messages})).status_code == 422
     unknown = await rest.post("/ai-conversations/conv_x/messages", json={"messages": messages})
     assert unknown.status_code == 404
     assert len(await list_all(rest, path, includeInternal=True)) == 4
@@ -70,11 +74,11 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> No
 
 
 async def test_what_was_left_is_closed_for_this_user_alone(rc: Tellback, rest: RestClient) -> None:
-    mine = await rc.user("maya").conversations.create("chat")
+    conversation = await rc.user("maya").conversations.create("chat")
     other = await rc.user("omar").conversations.create("chat")
     assert expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
     closed = expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 0}))["items"]
-    assert [(each["id"], each["status"]) for each in closed] == [(mine.id, "closed")]
+    assert [(each["id"], each["status"]) for each in closed] == [(conversation.id, "closed")]
     stored = await rc.user("omar").conversations.get(other.id)
     assert stored is not None
     assert stored.is_open

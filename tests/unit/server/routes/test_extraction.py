@@ -31,7 +31,7 @@ async def space(rc: Tellback) -> str:
     return (await rc.user("maya").memory.create_space("daily")).id
 
 
-async def said(rc: Tellback, user: str = "maya", namespace: str = "chat") -> str:
+async def add_message(rc: Tellback, user: str = "maya", namespace: str = "chat") -> str:
     conversations = rc.user(user).conversations
     conversation = await conversations.create(namespace)
     await conversations.append_user_message(conversation.id, "I keep bees.")
@@ -40,17 +40,17 @@ async def said(rc: Tellback, user: str = "maya", namespace: str = "chat") -> str
 
 async def test_a_binding_is_made_changed_and_ended(rest: RestClient, space: str) -> None:
     body = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
-    made = expect_json(await rest.post("/ai-memory/bindings", json=body), 201)
-    assert made["conversationScope"] == body["conversationScope"]
-    assert made["extractionPolicy"] == {
+    created = expect_json(await rest.post("/ai-memory/bindings", json=body), 201)
+    assert created["conversationScope"] == body["conversationScope"]
+    assert created["extractionPolicy"] == {
         "extractionVersion": "v1",
         "onConversationClosed": True,
         "windowed": False,
         "windowTurns": 0,
     }
-    assert (made["memorySpaceNames"], made["createdBy"], made["enabled"]) == (["daily"], "maya", True)
-    assert expect_json(await rest.post("/ai-memory/bindings", json={**body, "once": True}), 201) == made
-    path = f"/ai-memory/bindings/{made['id']}"
+    assert (created["memorySpaceNames"], created["createdBy"], created["enabled"]) == (["daily"], "maya", True)
+    assert expect_json(await rest.post("/ai-memory/bindings", json={**body, "once": True}), 201) == created
+    path = f"/ai-memory/bindings/{created['id']}"
     change = {"enabled": False, "extractionPolicy": {"windowed": True, "windowTurns": 5}}
     changed = expect_json(await rest.patch(path, json=change))
     assert (changed["enabled"], changed["extractionPolicy"]["windowTurns"]) == (False, 5)
@@ -104,25 +104,25 @@ async def test_a_users_own_key_binds_its_own_conversations_only(rc: Tellback, re
         path = f"/ai-memory/bindings/{for_all['id']}"
         assert (await maya.patch(path, json={"enabled": False})).status_code == 403
         assert (await maya.delete(path)).status_code == 403
-        own = {"conversationScope": {"namespace": "notes", "userId": "maya"}, "memorySpaceIds": [space]}
-        made = expect_json(await maya.post("/ai-memory/bindings", json=own), 201)
+        binding_body = {"conversationScope": {"namespace": "notes", "userId": "maya"}, "memorySpaceIds": [space]}
+        created = expect_json(await maya.post("/ai-memory/bindings", json=binding_body), 201)
         assert (
-            expect_json(await maya.patch(f"/ai-memory/bindings/{made['id']}", json={"enabled": False}))["enabled"]
+            expect_json(await maya.patch(f"/ai-memory/bindings/{created['id']}", json={"enabled": False}))["enabled"]
             is False
         )
-        assert (await maya.delete(f"/ai-memory/bindings/{made['id']}")).status_code == 204
+        assert (await maya.delete(f"/ai-memory/bindings/{created['id']}")).status_code == 204
     assert (await rest.delete(f"/ai-memory/bindings/{for_all['id']}")).status_code == 204
 
 
 async def test_others_see_of_a_binding_only_what_concerns_them(rc: Tellback, rest: RestClient, space: str) -> None:
     scopes = [{"namespace": "chat", "userId": name} for name in ("maya", "omar", "zoe")]
-    made = expect_json(
+    created = expect_json(
         await rest.post("/ai-memory/bindings", json={"conversationScope": scopes, "memorySpaceIds": [space]}), 201
     )
     async with rest_client(rc, "omar", role="user") as omar:
         [seen] = await list_all(omar, "/ai-memory/bindings")
         assert (seen["conversationScope"], seen["memorySpaceIds"], seen["createdBy"]) == (scopes[1], [], None)
-        path = f"/ai-memory/bindings/{made['id']}"
+        path = f"/ai-memory/bindings/{created['id']}"
         assert expect_json(await omar.get(path)) == seen
         assert (await omar.patch(path, json={"enabled": False})).status_code == 404
         assert (await omar.delete(path)).status_code == 404
@@ -135,39 +135,39 @@ async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
     failure = ProviderRequestError("Incorrect API key sk-live-1", provider="anthropic")
     model = ScriptedModel([raises(failure)])
     async with Tellback(":memory:", model=model, embedder=None) as rc:
-        space, id = await rc.user("maya").memory.create_space("daily"), await said(rc)
+        space, id = await rc.user("maya").memory.create_space("daily"), await add_message(rc)
         async with rest_client(rc, role="user") as rest, rest_client(rc, role="admin") as admin:
             body = {"conversationId": id, "memorySpaceId": space.id}
             path = f"/ai-memory/jobs/{expect_json(await rest.post('/ai-memory/extractions', json=body), 202)['id']}"
             await rc.jobs.drain(timeout=30)
-            shown = "ProviderRequestError: the server's log has the reason"
-            assert expect_json(await rest.get(path))["error"] == shown
-            assert [each["error"] for each in await list_all(rest, "/ai-memory/jobs")] == [shown]
+            expected = "ProviderRequestError: the server's log has the reason"
+            assert expect_json(await rest.get(path))["error"] == expected
+            assert [each["error"] for each in await list_all(rest, "/ai-memory/jobs")] == [expected]
             assert "sk-live" in expect_json(await admin.get(path.replace("ai-memory", "ai-admin")))["error"]
-            assert expect_json(await rest.post(f"{path}/cancel"))["error"] == shown
+            assert expect_json(await rest.post(f"{path}/cancel"))["error"] == expected
             stream = await rest.get(f"{path}/events")
-            assert shown in stream.text
+            assert expected in stream.text
             assert "sk-live" not in stream.text
 
 
 async def test_admins_name_prompts_that_there_are() -> None:
     async with Tellback(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as rc:
-        own = await rc.user("maya").memory.create_space("daily")
-        binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own.id])
-        await said(rc)
+        own_space = await rc.user("maya").memory.create_space("daily")
+        binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own_space.id])
+        await add_message(rc)
         async with rest_client(rc, role="admin") as admin:
             change = {"extractionPolicy": {"extractionVersion": "v99"}}
             answer = await admin.patch(f"/ai-admin/bindings/{binding.id}", json=change)
             assert (answer.status_code, "v99" in answer.text) == (422, True), answer.text
-            again = await admin.post("/ai-admin/replay", json={"extractionVersion": "v99"})
-            assert (again.status_code, "v99" in again.text) == (422, True), again.text
+            response = await admin.post("/ai-admin/replay", json={"extractionVersion": "v99"})
+            assert (response.status_code, "v99" in response.text) == (422, True), response.text
         found = await rc.bindings.get(binding.id)
         assert found is not None
         assert found.extraction_policy.extraction_version == "v1"
 
 
 async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback, rest: RestClient, space: str) -> None:
-    id = await said(rc)
+    id = await add_message(rc)
     unbound = expect_json(await rest.post("/ai-memory/extractions", json={"conversationId": id}), 404)
     assert unbound["data"]["kind"] == "binding"
     run = expect_json(
@@ -180,7 +180,7 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback,
     assert expect_json(await rest.post(f"{path}/cancel"))["status"] == "cancelled"
     assert expect_json(await rest.post(f"{path}/retry"))["status"] == "queued"
     for _ in range(3):
-        other = await said(rc)
+        other = await add_message(rc)
         expect_json(
             await rest.post("/ai-memory/extractions", json={"conversationId": other, "memorySpaceId": space}), 202
         )
@@ -195,7 +195,7 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback,
 
 
 async def test_nobody_sees_or_moves_anothers_job(rc: Tellback, rest: RestClient, space: str) -> None:
-    run = await rc.user("maya").memory.run_extraction_for_conversation(await said(rc), space_id=space)
+    run = await rc.user("maya").memory.run_extraction_for_conversation(await add_message(rc), space_id=space)
     for user, tenant, app in (("omar", "default", "default"), ("maya", "x", "default"), ("maya", "default", "x")):
         async with rest_client(rc, user, role="admin", tenant=tenant, app=app) as other:
             assert await list_all(other, "/ai-memory/jobs") == []
@@ -208,7 +208,7 @@ async def test_nobody_sees_or_moves_anothers_job(rc: Tellback, rest: RestClient,
 
 async def test_waiting_says_whether_the_memories_are_there(rc: Tellback, rest: RestClient, space: str) -> None:
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
-    body = {"conversationId": await said(rc), "memorySpaceId": space}
+    body = {"conversationId": await add_message(rc), "memorySpaceId": space}
     expect_json(await rest.post("/ai-memory/extractions", json=body), 202)
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
     assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422
@@ -217,7 +217,7 @@ async def test_waiting_says_whether_the_memories_are_there(rc: Tellback, rest: R
 async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
     async with Tellback(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as rc:
         space = await rc.user("maya").memory.create_space()
-        id = await said(rc)
+        id = await add_message(rc)
         async with rest_client(rc) as rest:
             policy = {"extractionPolicy": {"extractionVersion": "v9"}}
             body = {"conversationScope": {"namespace": "chat"}, "memorySpaceIds": [space.id]}
@@ -226,5 +226,5 @@ async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
                 await rest.post("/ai-memory/extractions", json={"conversationId": id, "extractionVersion": "v9"}),
             ):
                 assert "v9" in expect_json(answer, 422)["detail"]
-            made = expect_json(await rest.post("/ai-memory/bindings", json=body), 201)
-            assert (await rest.patch(f"/ai-memory/bindings/{made['id']}", json=policy)).status_code == 422
+            created = expect_json(await rest.post("/ai-memory/bindings", json=body), 201)
+            assert (await rest.patch(f"/ai-memory/bindings/{created['id']}", json=policy)).status_code == 422

@@ -42,17 +42,17 @@ async def test_a_key_that_was_made_opens_its_own_tenant_and_app(admin: httpx2.As
     created = NewApiKeyWire.model_validate(answer.json()).value()
     assert (created.key.tenant_id, created.key.app_id, created.key.user_id) == ("acme", "shop", "maya")
     async with app_client(app, created.secret) as phone:
-        opened = await phone.post("/ai-conversations", json={"namespace": "chat"})
-    assert opened.json()["userId"] == "maya"
-    assert opened.json()["tenantId"] == "acme"
+        response = await phone.post("/ai-conversations", json={"namespace": "chat"})
+    assert response.json()["userId"] == "maya"
+    assert response.json()["tenantId"] == "acme"
 
 
 async def test_a_secret_is_never_shown_again(admin: httpx2.AsyncClient) -> None:
-    made = (await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})).json()
-    again = await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})
-    assert again.json()["secret"] != made["secret"]
-    for path in ("/ai-admin/keys", f"/ai-admin/keys/{made['key']['id']}"):
-        assert made["secret"] not in (await admin.get(path)).text
+    created = (await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})).json()
+    repeated = await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})
+    assert repeated.json()["secret"] != created["secret"]
+    for path in ("/ai-admin/keys", f"/ai-admin/keys/{created['key']['id']}"):
+        assert created["secret"] not in (await admin.get(path)).text
 
 
 async def test_keys_are_listed_page_by_page(admin: httpx2.AsyncClient) -> None:
@@ -64,20 +64,20 @@ async def test_keys_are_listed_page_by_page(admin: httpx2.AsyncClient) -> None:
 
 
 async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) -> None:
-    made = (await admin.post("/ai-admin/keys", json={})).json()
-    revoked = await admin.delete(f"/ai-admin/keys/{made['key']['id']}")
+    created = (await admin.post("/ai-admin/keys", json={})).json()
+    revoked = await admin.delete(f"/ai-admin/keys/{created['key']['id']}")
     assert ApiKeyWire.model_validate(revoked.json()).value().revoked_at is not None
-    async with app_client(app, made["secret"], "maya") as client:
+    async with app_client(app, created["secret"], "maya") as client:
         assert (await client.get("/ai-conversations")).status_code == 401
 
 
 async def test_keys_of_another_tenant_are_unknown(rc: Tellback, admin: httpx2.AsyncClient) -> None:
     for tenant_id, app_id in (("globex", "shop"), ("acme", "default")):
-        made = await rc.keys.create("app", tenant_id=tenant_id, app_id=app_id)
-        assert (await admin.get(f"/ai-admin/keys/{made.key.id}")).status_code == 404
-        assert (await admin.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 404
-        assert (await rc.keys.check(made.secret)).id == made.key.id
-        assert made.key.id not in (await admin.get("/ai-admin/keys")).text
+        created = await rc.keys.create("app", tenant_id=tenant_id, app_id=app_id)
+        assert (await admin.get(f"/ai-admin/keys/{created.key.id}")).status_code == 404
+        assert (await admin.delete(f"/ai-admin/keys/{created.key.id}")).status_code == 404
+        assert (await rc.keys.check(created.secret)).id == created.key.id
+        assert created.key.id not in (await admin.get("/ai-admin/keys")).text
 
 
 async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: Any) -> None:
@@ -87,42 +87,42 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: An
         created = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
         less = {"rateLimit": 4, "expiresAt": "2098-01-01T00:00:00Z"}
         assert (await client.post("/ai-admin/keys", json=less)).json()["key"]["rateLimit"] == 4
-        for more in ({"rateLimit": 6}, {"expiresAt": "2099-01-01T00:00:01Z"}):
-            refused = await client.post("/ai-admin/keys", json=more)
-            assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
-            assert "your own credential" in refused.json()["detail"]
+        for fields in ({"rateLimit": 6}, {"expiresAt": "2099-01-01T00:00:01Z"}):
+            response = await client.post("/ai-admin/keys", json=fields)
+            assert (response.status_code, response.json()["code"]) == (403, "not-allowed")
+            assert "your own credential" in response.json()["detail"]
     assert (created["rateLimit"], created["expiresAt"]) == (5, "2099-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize("seconds", [300, 5 * 10**11])
 async def test_a_token_makes_no_key_that_lasts_longer(rc: Tellback, seconds: int) -> None:
     app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
-    ends = int(time.time()) + seconds
-    async with app_client(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
+    expires = int(time.time()) + seconds
+    async with app_client(app, tokens.token(role="admin", sub="root", exp=expires)) as client:
         created = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
-        later = await client.post("/ai-admin/keys", json={"expiresAt": "2099-01-01T00:00:00Z"})
-    last = datetime.fromtimestamp(ends + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
+        later_response = await client.post("/ai-admin/keys", json={"expiresAt": "2099-01-01T00:00:00Z"})
+    last = datetime.fromtimestamp(expires + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
     assert NewApiKeyWire.model_validate(created).value().key.expires_at == last
-    assert later.status_code == (403 if seconds == 300 else 201)
+    assert later_response.status_code == (403 if seconds == 300 else 201)
     async with app_client(app, created["secret"]) as client:
-        again = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
-    assert again["expiresAt"] == created["key"]["expiresAt"]
+        key = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
+    assert key["expiresAt"] == created["key"]["expiresAt"]
 
 
 async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClient) -> None:
-    more = {"rateLimit": 1_000_000, "expiresAt": "2099-01-01T00:00:00Z"}
-    assert (await admin.post("/ai-admin/keys", json=more)).status_code == 201
+    fields = {"rateLimit": 1_000_000, "expiresAt": "2099-01-01T00:00:00Z"}
+    assert (await admin.post("/ai-admin/keys", json=fields)).status_code == 201
     created = (await admin.post("/ai-admin/keys", json={})).json()["key"]
     assert (created["rateLimit"], created["expiresAt"]) == (None, None)
 
 
 @pytest.mark.parametrize("role", ["app", "user"])
 async def test_keys_are_for_admins(rc: Tellback, app: Any, role: Any) -> None:
-    made = await rc.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
-    async with app_client(app, made.secret) as client:
+    created = await rc.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
+    async with app_client(app, created.secret) as client:
         assert (await client.post("/ai-admin/keys", json={})).status_code == 403
         assert (await client.get("/ai-admin/keys")).status_code == 403
-        assert (await client.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 403
+        assert (await client.delete(f"/ai-admin/keys/{created.key.id}")).status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -29,17 +29,17 @@ async def space(rest: RestClient) -> str:
 
 
 async def test_a_space_is_made_listed_and_hidden(rest: RestClient, rc: Tellback) -> None:
-    made = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
-    again = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
-    assert again == made
-    assert expect_json(await rest.get(f"/ai-memory/spaces/{made['id']}")) == made
+    created = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
+    repeated = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
+    assert repeated == created
+    assert expect_json(await rest.get(f"/ai-memory/spaces/{created['id']}")) == created
     other = expect_json(await rest.post("/ai-memory/spaces", json={}), 201)
     assert other["name"] == "default"
-    assert await list_all(rest, "/ai-memory/spaces", limit=1) == [made, other]
-    assert await list_all(rest, "/ai-memory/spaces", name="goals") == [made]
-    assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 204
-    assert (await rest.get(f"/ai-memory/spaces/{made['id']}")).status_code == 404
-    assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 404
+    assert await list_all(rest, "/ai-memory/spaces", limit=1) == [created, other]
+    assert await list_all(rest, "/ai-memory/spaces", name="goals") == [created]
+    assert (await rest.delete(f"/ai-memory/spaces/{created['id']}")).status_code == 204
+    assert (await rest.get(f"/ai-memory/spaces/{created['id']}")).status_code == 404
+    assert (await rest.delete(f"/ai-memory/spaces/{created['id']}")).status_code == 404
     [stored] = await rc.user("maya").memory.list_spaces()
     assert stored.id == other["id"]
 
@@ -59,8 +59,8 @@ async def test_an_atom_lives_through_all_its_changes(rest: RestClient, space: st
     assert (later["supersedes"], later["category"], later["importance"]) == (atom["id"], body["category"], 4)
     old = expect_json(await rest.get(f"/ai-memory/atoms/{atom['id']}"))
     assert (old["validTo"], old["supersededBy"]) == ("2026-02-01T00:00:00Z", later["id"])
-    twice = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
-    assert (twice["code"], twice["data"]["supersededBy"]) == ("atom-superseded", later["id"])
+    conflict = expect_json(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
+    assert (conflict["code"], conflict["data"]["supersededBy"]) == ("atom-superseded", later["id"])
     path = f"/ai-memory/spaces/{space}/atoms"
     assert [each["id"] for each in await list_all(rest, path)] == [later["id"]]
     assert [each["id"] for each in await list_all(rest, path, validAt="2026-01-15T00:00:00Z")] == [atom["id"]]
@@ -81,8 +81,8 @@ async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: RestClie
     odd = await list_all(rest, path, limit=1, category="odd")
     assert [each["text"] for each in odd] == ["Fact 5", "Fact 3", "Fact 1"]
     assert len(await list_all(rest, path, category=["odd", "even"])) == 7
-    refused = [{"text": "Fine"}, {"text": " "}]
-    assert (await rest.post(f"{path}/batch", json={"atoms": refused})).status_code == 422
+    bad_atoms = [{"text": "Fine"}, {"text": " "}]
+    assert (await rest.post(f"{path}/batch", json={"atoms": bad_atoms})).status_code == 422
     assert len(await list_all(rest, path)) == 7
     assert expect_json(await rest.post(f"{path}/batch", json={"atoms": []}), 201)["items"] == []
 
@@ -95,15 +95,15 @@ async def test_entities_are_made_found_and_merged(rest: RestClient, space: str) 
     anna = expect_json(
         await rest.post(path, json={"type": "person", "canonicalName": "Anna", "attributes": {"n": 1}}), 201
     )
-    about = {"text": "Anna has a boat.", "entityIds": [anna["id"]]}
-    atom = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=about), 201)
-    both = expect_json(await rest.post(f"/ai-memory/entities/{ana['id']}/merge", json={"aliasId": anna["id"]}))
-    assert (both["id"], both["aliases"], both["atomCount"]) == (ana["id"], ["Ana", "Anna"], 1)
-    gone = expect_json(await rest.get(f"/ai-memory/entities/{anna['id']}"))
-    assert (gone["status"], gone["mergedInto"], gone["attributes"]) == ("MERGED", ana["id"], {"n": 1})
+    atom_body = {"text": "Anna has a boat.", "entityIds": [anna["id"]]}
+    atom = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=atom_body), 201)
+    merged = expect_json(await rest.post(f"/ai-memory/entities/{ana['id']}/merge", json={"aliasId": anna["id"]}))
+    assert (merged["id"], merged["aliases"], merged["atomCount"]) == (ana["id"], ["Ana", "Anna"], 1)
+    alias = expect_json(await rest.get(f"/ai-memory/entities/{anna['id']}"))
+    assert (alias["status"], alias["mergedInto"], alias["attributes"]) == ("MERGED", ana["id"], {"n": 1})
     assert expect_json(await rest.get(f"/ai-memory/atoms/{atom['id']}"))["entityIds"] == [ana["id"]]
-    named = await rest.get(f"{path}/by-name", params={"name": "ANNA", "type": "PERSON"})
-    assert expect_json(named)["id"] == ana["id"]
+    response = await rest.get(f"{path}/by-name", params={"name": "ANNA", "type": "PERSON"})
+    assert expect_json(response)["id"] == ana["id"]
     missing = expect_json(await rest.get(f"{path}/by-name", params={"name": "Bob"}), 404)
     assert missing["data"]["kind"] == "entity"
     found = expect_json(await rest.get(path, params={"query": "silva", "type": "PERSON", "limit": 5}))
@@ -126,8 +126,8 @@ async def test_entities_are_listed_to_the_last_one(
 
 @pytest.mark.parametrize("cursor", ["!!", "LTE", "eHg"])
 async def test_a_place_among_what_matches_is_one_that_was_given(rest: RestClient, space: str, cursor: str) -> None:
-    asked = {"query": "thing", "cursor": cursor}
-    assert (await rest.get(f"/ai-memory/spaces/{space}/entities", params=asked)).status_code == 422
+    params = {"query": "thing", "cursor": cursor}
+    assert (await rest.get(f"/ai-memory/spaces/{space}/entities", params=params)).status_code == 422
 
 
 async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, space: str, rc: Tellback) -> None:
@@ -144,7 +144,7 @@ async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, spac
 
 
 @pytest.mark.parametrize(
-    ("body", "at"),
+    ("body", "location"),
     [
         ({}, "text"),
         ({"text": 7}, "text"),
@@ -166,10 +166,12 @@ async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, spac
         ({"text": "x" * 50_001}, "text"),
     ],
 )
-async def test_an_atom_that_cannot_be_is_refused(rest: RestClient, space: str, body: dict[str, Any], at: str) -> None:
+async def test_an_atom_that_cannot_be_is_refused(
+    rest: RestClient, space: str, body: dict[str, Any], location: str
+) -> None:
     problem = expect_json(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 422)
     assert problem["code"] == "invalid-argument"
-    assert at in problem["detail"]
+    assert location in problem["detail"]
     assert await list_all(rest, f"/ai-memory/spaces/{space}/atoms") == []
 
 

@@ -10,7 +10,7 @@ from tellback.server import ServerSettings, create_app
 from tests.support.http_server import app_client
 
 
-async def pages(client: Any, path: str, limit: int) -> list[list[Any]]:
+async def list_pages(client: Any, path: str, limit: int) -> list[list[Any]]:
     """All pages of a list."""
     found, cursor = [], None
     while True:
@@ -37,10 +37,10 @@ async def test_more_than_a_page_holds_is_the_next_page() -> None:
         for n in range(5):
             await rc.user("local").memory.create_space(f"s{n}")
         async with app_client(create_app(rc, ServerSettings(open=True, largest_page=2), opens=False)) as client:
-            found = await pages(client, "/ai-memory/spaces", 1_000)
-            unasked = (await client.get("/ai-memory/spaces")).json()["items"]
+            found = await list_pages(client, "/ai-memory/spaces", 1_000)
+            default_page = (await client.get("/ai-memory/spaces")).json()["items"]
         assert [len(page) for page in found] == [2, 2, 1]
-        assert len(unasked) == 2
+        assert len(default_page) == 2
 
 
 async def test_large_messages_make_short_pages() -> None:
@@ -51,7 +51,7 @@ async def test_large_messages_make_short_pages() -> None:
         for _ in range(45):
             await conversations.append_user_message(conversation.id, [picture])
         async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
-            found = await pages(client, f"/ai-conversations/{conversation.id}/messages", 200)
+            found = await list_pages(client, f"/ai-conversations/{conversation.id}/messages", 200)
             forward = await client.get(f"/ai-conversations/{conversation.id}/messages?after=0&limit=200")
         assert [len(page) for page in found] == [20, 20, 5]
         assert [each["seq"] for page in reversed(found) for each in page] == [*range(1, 46)]

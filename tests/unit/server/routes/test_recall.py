@@ -38,7 +38,7 @@ async def space(rc: Tellback) -> str:
     return created.id
 
 
-def result(answer: Any) -> RecallResult:
+def parse_result(answer: Any) -> RecallResult:
     found: RecallResult = RecallResultWire.model_validate(expect_json(answer)).value()
     return found
 
@@ -47,19 +47,19 @@ async def test_recall_gives_what_the_handle_gives(rc: Tellback, rest: RestClient
     memory, path = rc.user("maya").memory, f"/ai-memory/spaces/{space}"
     by_topic = await memory.recall_by_topic(space, "What does Ana like?", 2, now=NOW)
     body: dict[str, Any] = {"query": "What does Ana like?", "limit": 2, "now": NOW}
-    assert result(await rest.post(f"{path}/recall-by-topic", json=body)).hits == by_topic.hits
+    assert parse_result(await rest.post(f"{path}/recall-by-topic", json=body)).hits == by_topic.hits
     by_entity = await memory.recall_by_entity(space, "Ana", now=NOW)
     body = {"entityIdOrName": "Ana", "now": NOW}
-    assert result(await rest.post(f"{path}/recall-by-entity", json=body)).hits == by_entity.hits
+    assert parse_result(await rest.post(f"{path}/recall-by-entity", json=body)).hits == by_entity.hits
     timeline = await memory.recall_timeline(space, "Ana", from_="2026-01-15T00:00:00Z", to=NOW, now=NOW)
     body = {"entityIdOrName": "Ana", "from": "2026-01-15T00:00:00Z", "to": NOW, "now": NOW}
-    assert result(await rest.post(f"{path}/recall-timeline", json=body)).hits == timeline.hits
+    assert parse_result(await rest.post(f"{path}/recall-timeline", json=body)).hits == timeline.hits
     assert [hit.atom.text for hit in timeline] == ["Ana has a boat.", "Ana sold the boat.", "Ana likes tea."]
 
 
 async def test_recall_can_be_narrowed(rest: RestClient, space: str) -> None:
     path = f"/ai-memory/spaces/{space}"
-    asked: list[tuple[str, dict[str, Any], list[str]]] = [
+    cases: list[tuple[str, dict[str, Any], list[str]]] = [
         ("recall-by-topic", {"query": "Ana", "categoryNames": ["taste"]}, ["Ana likes tea."]),
         ("recall-by-topic", {"query": "Ana", "minImportance": 4}, ["Ana likes tea."]),
         ("recall-by-topic", {"query": "boat", "validAt": "2026-02-01T00:00:00Z"}, ["Ana has a boat."]),
@@ -69,9 +69,9 @@ async def test_recall_can_be_narrowed(rest: RestClient, space: str) -> None:
         ("recall-timeline", {"includeSuperseded": False, "to": "2026-04-01T00:00:00Z"}, ["Ana sold the boat."]),
         ("recall-timeline", {"query": "tea", "limit": 1}, ["Ana likes tea."]),
     ]
-    for way, body, texts in asked:
-        found = result(await rest.post(f"{path}/{way}", json={"now": NOW, **body}))
-        assert [atom.text for atom in found.atoms] == texts, (way, body)
+    for method, body, texts in cases:
+        found = parse_result(await rest.post(f"{path}/{method}", json={"now": NOW, **body}))
+        assert [atom.text for atom in found.atoms] == texts, (method, body)
 
 
 async def test_a_hit_explains_its_score(rest: RestClient, space: str) -> None:
@@ -85,7 +85,7 @@ async def test_a_hit_explains_its_score(rest: RestClient, space: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "body"),
+    ("method", "body"),
     [
         ("recall-by-topic", {}),
         ("recall-by-topic", {"query": " "}),
@@ -104,10 +104,11 @@ async def test_a_hit_explains_its_score(rest: RestClient, space: str) -> None:
     ],
 )
 async def test_a_question_that_cannot_be_is_refused(
-    rest: RestClient, space: str, way: str, body: dict[str, Any]
+    rest: RestClient, space: str, method: str, body: dict[str, Any]
 ) -> None:
     assert (
-        expect_json(await rest.post(f"/ai-memory/spaces/{space}/{way}", json=body), 422)["code"] == "invalid-argument"
+        expect_json(await rest.post(f"/ai-memory/spaces/{space}/{method}", json=body), 422)["code"]
+        == "invalid-argument"
     )
 
 
@@ -129,8 +130,8 @@ async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: Res
     assert found == built
     assert answer["system"] == built.system
     assert [atom["text"] for atom in answer["atomsUsed"]][:1] == ["Ana likes tea."]
-    nothing = expect_json(await rest.post("/ai-working-context", json={}))
-    assert (nothing["atomsUsed"], nothing["remembers"]) == ([], False)
+    empty_context = expect_json(await rest.post("/ai-working-context", json={}))
+    assert (empty_context["atomsUsed"], empty_context["remembers"]) == ([], False)
     small = expect_json(await rest.post("/ai-working-context", json={**body, "tokenBudget": 1}))
     assert (small["overBudget"], small["turnsUsed"]) == (True, 0)
 

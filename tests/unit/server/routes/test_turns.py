@@ -22,7 +22,7 @@ LOOKUP = {"name": "lookup", "description": "Look up an order.", "parameters": {"
 
 
 @asynccontextmanager
-async def chatting(*script: Any, **settings: Any) -> AsyncIterator[tuple[RestClient, Tellback, ScriptedModel]]:
+async def open_client(*script: Any, **settings: Any) -> AsyncIterator[tuple[RestClient, Tellback, ScriptedModel]]:
     model = ScriptedModel(script)
     async with Tellback(":memory:", model=model) as rc:
         allowed = ServerSettings(open=True, rate_limit=None, **settings)
@@ -30,25 +30,25 @@ async def chatting(*script: Any, **settings: Any) -> AsyncIterator[tuple[RestCli
             yield client, rc, model
 
 
-async def conversation(rc: Tellback) -> str:
+async def create_conversation(rc: Tellback) -> str:
     return (await rc.user("maya").conversations.create("chat")).id
 
 
-def run(id: str) -> str:
+def run_turn_path(id: str) -> str:
     return f"/ai-conversations/{id}/run-turn"
 
 
 async def test_a_turn_is_stored_and_answered() -> None:
-    async with chatting(says("On its way.")) as (client, rc, _):
-        id = await conversation(rc)
-        outcome = expect_json(await client.post(run(id), json={"userText": "Where is my refund?"}))
+    async with open_client(says("On its way.")) as (client, rc, _):
+        id = await create_conversation(rc)
+        outcome = expect_json(await client.post(run_turn_path(id), json={"userText": "Where is my refund?"}))
         assert (outcome["status"], outcome["text"], outcome["conversationId"]) == ("completed", "On its way.", id)
         assert [message["role"] for message in outcome["appendedMessages"]] == ["user", "assistant"]
         assert {message["turnId"] for message in outcome["appendedMessages"]} == {outcome["turnId"]}
 
 
 async def test_a_chat_remembers_and_says_by_what() -> None:
-    async with chatting(says("In Lisbon.")) as (client, rc, model):
+    async with open_client(says("In Lisbon.")) as (client, rc, model):
         maya = rc.user("maya")
         space = await maya.memory.create_space("default")
         await maya.memory.add_atom(space.id, "Maya moved to Lisbon in March")
@@ -59,7 +59,7 @@ async def test_a_chat_remembers_and_says_by_what() -> None:
 
 
 async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() -> None:
-    async with chatting(says("1"), says("2"), says("3")) as (client, rc, _):
+    async with open_client(says("1"), says("2"), says("3")) as (client, rc, _):
         found = [
             expect_json(
                 await client.post(CHAT, json={"text": "Hi", "sessionId": session, "space": None, "closeAfter": 60})
@@ -72,15 +72,15 @@ async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() 
         expect_json(await client.post(CHAT, json={"text": "Hi", "conversationId": "conv_none"}), 404)
 
 
-@pytest.mark.parametrize(("given", "seconds"), [({}, 3_600), ({"closeAfter": None}, None), ({"closeAfter": 0}, 0)])
-async def test_a_chat_closes_after_an_hour_or_as_told_or_never(given: dict[str, Any], seconds: float | None) -> None:
-    async with chatting(says("1")) as (client, _, _):
-        id = expect_json(await client.post(CHAT, json={"text": "Hi", "space": None, **given}))["conversationId"]
+@pytest.mark.parametrize(("options", "seconds"), [({}, 3_600), ({"closeAfter": None}, None), ({"closeAfter": 0}, 0)])
+async def test_a_chat_closes_after_an_hour_or_as_told_or_never(options: dict[str, Any], seconds: float | None) -> None:
+    async with open_client(says("1")) as (client, _, _):
+        id = expect_json(await client.post(CHAT, json={"text": "Hi", "space": None, **options}))["conversationId"]
         assert expect_json(await client.get(f"/ai-conversations/{id}"))["closeAfter"] == seconds
 
 
 async def test_what_is_attached_is_shown_to_the_model() -> None:
-    async with chatting(says("A cat.")) as (client, _, model):
+    async with open_client(says("A cat.")) as (client, _, model):
         attached = [
             {"name": "cat.png", "mime": "image/png", "data": "aGk="},
             {"name": "note.txt", "text": "Look at it"},
@@ -100,8 +100,8 @@ async def test_what_is_attached_is_shown_to_the_model() -> None:
 
 
 async def test_options_reach_the_model_and_nothing_else_does() -> None:
-    async with chatting(says("Hi.")) as (client, rc, model):
-        id = await conversation(rc)
+    async with open_client(says("Hi.")) as (client, rc, model):
+        id = await create_conversation(rc)
         options = {
             "systemPrompt": "Be kind.",
             "temperature": 0.5,
@@ -109,12 +109,12 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
             "maxOutputTokens": 7,
             "toolChoice": "none",
         }
-        expect_json(await client.post(run(id), json={"userText": "Hi", "options": options}))
-        [asked] = model.requests
-        assert (asked.system, asked.max_output_tokens, asked.tool_choice) == ("Be kind.", 7, "none")
-        assert dict(asked.config) == {"temperature": 0.5, "top_p": 0.9}
+        expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "options": options}))
+        [request] = model.requests
+        assert (request.system, request.max_output_tokens, request.tool_choice) == ("Be kind.", 7, "none")
+        assert dict(request.config) == {"temperature": 0.5, "top_p": 0.9}
         for hostile in ("config", "providers", "chatFn", "skills", "outputType", "baseUrl", "apiKey", "model", "tools"):
-            expect_json(await client.post(run(id), json={"userText": "Hi", "options": {hostile: {}}}), 422)
+            expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "options": {hostile: {}}}), 422)
 
 
 @pytest.mark.parametrize(
@@ -142,83 +142,94 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str, Any], stream: bool) -> None:
-    async with chatting() as (client, rc, _):
-        id = await conversation(rc)
+    async with open_client() as (client, rc, _):
+        id = await create_conversation(rc)
         assert (
-            expect_json(await client.post(run(id), json={**body, "stream": stream}), 422)["code"] == "invalid-argument"
+            expect_json(await client.post(run_turn_path(id), json={**body, "stream": stream}), 422)["code"]
+            == "invalid-argument"
         )
         assert await rc.user("maya").conversations.messages(id) == []
 
 
 async def test_only_models_and_providers_that_are_served_may_be_named() -> None:
-    async with chatting(says("Hi."), models=("gpt-5",)) as (client, rc, _):
-        id = await conversation(rc)
-        expect_json(await client.post(run(id), json={"userText": "Hi", "model": "claude-sonnet-4-5"}), 403)
-        expect_json(await client.post(run(id), json={"userText": "Hi", "model": "gpt-5", "provider": "anthropic"}), 403)
-        expect_json(await client.post(run(id), json={"userText": "Hi", "provider": "openrouter"}), 403)
-        assert expect_json(await client.post(run(id), json={"userText": "Hi", "provider": "scripted"}))["text"] == "Hi."
+    async with open_client(says("Hi."), models=("gpt-5",)) as (client, rc, _):
+        id = await create_conversation(rc)
+        expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "model": "claude-sonnet-4-5"}), 403)
+        expect_json(
+            await client.post(run_turn_path(id), json={"userText": "Hi", "model": "gpt-5", "provider": "anthropic"}),
+            403,
+        )
+        expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "provider": "openrouter"}), 403)
+        assert (
+            expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "provider": "scripted"}))["text"]
+            == "Hi."
+        )
 
 
 async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
-    async with chatting(says("1"), says("2"), says("3")) as (client, rc, _):
-        id = await conversation(rc)
+    async with open_client(says("1"), says("2"), says("3")) as (client, rc, _):
+        id = await create_conversation(rc)
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
         headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
         stored = []
-        for body, more in (
+        for body, trace_headers in (
             ({"userText": "Hi"}, headers),
             ({"userText": "Hi", "traceId": "mine"}, headers),
             ({"userText": "Hi"}, {"traceparent": "nonsense"}),
         ):
-            outcome = expect_json(await client.post(run(id), json=body, headers=more))
+            outcome = expect_json(await client.post(run_turn_path(id), json=body, headers=trace_headers))
             stored.append({message["traceId"] for message in outcome["appendedMessages"]})
         assert stored == [{trace}, {"mine"}, {None}]
 
 
 async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
-    async with chatting(says("One.")) as (client, rc, _):
-        id = await conversation(rc)
+    async with open_client(says("One.")) as (client, rc, _):
+        id = await create_conversation(rc)
         headers = {"Idempotency-Key": "retry-1"}
-        first, second = [await client.post(run(id), json={"userText": "Hi"}, headers=headers) for _ in range(2)]
+        first, second = [
+            await client.post(run_turn_path(id), json={"userText": "Hi"}, headers=headers) for _ in range(2)
+        ]
         assert expect_json(first) == expect_json(second)
         stored = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant"]
-        expect_json(await client.post(run(id), json={"userText": "Other"}, headers=headers), 422)
+        expect_json(await client.post(run_turn_path(id), json={"userText": "Other"}, headers=headers), 422)
 
 
 async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> None:
-    async with chatting(says("One."), says("Two.")) as (client, rc, _):
-        id = await conversation(rc)
+    async with open_client(says("One."), says("Two.")) as (client, rc, _):
+        id = await create_conversation(rc)
         for _ in range(2):
-            expect_json(await client.post(run(id), json={"userText": "Hi", "idempotencyKey": "retry-1"}))
+            expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "idempotencyKey": "retry-1"}))
         stored = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant", "assistant"]
         headers, body = {"Idempotency-Key": "one"}, {"userText": "Hi", "idempotencyKey": "another"}
-        expect_json(await client.post(run(id), json=body, headers=headers), 422)
+        expect_json(await client.post(run_turn_path(id), json=body, headers=headers), 422)
 
 
 async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
-    said = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
-    async with chatting(calls(ToolCall("call_a", "lookup", {"order": 7})), said) as (client, rc, _):
-        id = await conversation(rc)
-        outcome = expect_json(await client.post(run(id), json={"userText": "Where is order 7?", "tools": [LOOKUP]}))
+    final_answer = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
+    async with open_client(calls(ToolCall("call_a", "lookup", {"order": 7})), final_answer) as (client, rc, _):
+        id = await create_conversation(rc)
+        outcome = expect_json(
+            await client.post(run_turn_path(id), json={"userText": "Where is order 7?", "tools": [LOOKUP]})
+        )
         assert outcome["status"] == "approval"
         assert outcome["pending"] == [{"id": "call_a", "name": "lookup", "input": {"order": 7}, "invalidInput": None}]
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
-        outcome = expect_json(await client.post(run(id), json=body))
+        outcome = expect_json(await client.post(run_turn_path(id), json=body))
         assert (outcome["status"], outcome["text"]) == ("completed", "It has shipped.")
         assert outcome["toolInvocations"][0]["content"] == "shipped"
         before = await rc.user("maya").conversations.messages(id)
-        assert expect_json(await client.post(run(id), json=body), 409)["code"] == "already-decided"
+        assert expect_json(await client.post(run_turn_path(id), json=body), 409)["code"] == "already-decided"
         assert await rc.user("maya").conversations.messages(id) == before
 
 
 async def test_results_that_are_posted_twice_at_once_count_once() -> None:
-    async with chatting(calls(ToolCall("call_a", "lookup")), says("Done.", delay=0.05)) as (client, rc, _):
-        id = await conversation(rc)
-        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+    async with open_client(calls(ToolCall("call_a", "lookup")), says("Done.", delay=0.05)) as (client, rc, _):
+        id = await create_conversation(rc)
+        expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
-        answers = await asyncio.gather(*[client.post(run(id), json=body) for _ in range(3)])
+        answers = await asyncio.gather(*[client.post(run_turn_path(id), json=body) for _ in range(3)])
         assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
         stored = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
@@ -226,12 +237,12 @@ async def test_results_that_are_posted_twice_at_once_count_once() -> None:
 
 async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted_again() -> None:
     failing = raises(ProviderTimeoutError("too slow"))
-    async with chatting(calls(ToolCall("call_a", "lookup")), failing, says("Done.")) as (client, rc, _):
-        id = await conversation(rc)
-        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+    async with open_client(calls(ToolCall("call_a", "lookup")), failing, says("Done.")) as (client, rc, _):
+        id = await create_conversation(rc)
+        expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
-        expect_json(await client.post(run(id), json=body), 504)
-        assert expect_json(await client.post(run(id), json=body))["text"] == "Done."
+        expect_json(await client.post(run_turn_path(id), json=body), 504)
+        assert expect_json(await client.post(run_turn_path(id), json=body))["text"] == "Done."
         stored = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
 
@@ -243,17 +254,17 @@ async def test_each_result_goes_to_its_own_call() -> None:
             "call_b": "eight",
         }
 
-    asked = calls(ToolCall("call_a", "lookup", {"order": 7}), ToolCall("call_b", "lookup", {"order": 7}))
-    async with chatting(asked, says("Done.", expect=is_right)) as (client, _, _):
+    tool_calls = calls(ToolCall("call_a", "lookup", {"order": 7}), ToolCall("call_b", "lookup", {"order": 7}))
+    async with open_client(tool_calls, says("Done.", expect=is_right)) as (client, _, _):
         first = expect_json(await client.post(CHAT, json={"text": "Both?", "tools": [LOOKUP]}))
-        rest = {"conversationId": first["conversationId"], "tools": [LOOKUP]}
+        followup = {"conversationId": first["conversationId"], "tools": [LOOKUP]}
         some = {"toolResults": [{"toolUseId": "call_b", "content": "eight"}]}
-        second = expect_json(await client.post(CHAT, json={**rest, **some}))
+        second = expect_json(await client.post(CHAT, json={**followup, **some}))
         assert (second["status"], [call["id"] for call in second["pending"]]) == ("approval", ["call_a"])
         last = {
             "toolResults": [{"toolUseId": id, "content": text} for id, text in (("call_a", "seven"), ("call_b", "x"))]
         }
-        assert expect_json(await client.post(CHAT, json={**rest, **last}))["text"] == "Done."
+        assert expect_json(await client.post(CHAT, json={**followup, **last}))["text"] == "Done."
 
 
 async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_model() -> None:
@@ -263,22 +274,22 @@ async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_mod
         )
         return failed.is_error and failed.content == "no such order" and "Too costly" in str(denied.content)
 
-    asked = calls(ToolCall("call_a", "lookup"), ToolCall("call_b", "lookup"))
-    async with chatting(asked, says("Sorry.", expect=is_right)) as (client, rc, _):
-        id = await conversation(rc)
-        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+    tool_calls = calls(ToolCall("call_a", "lookup"), ToolCall("call_b", "lookup"))
+    async with open_client(tool_calls, says("Sorry.", expect=is_right)) as (client, rc, _):
+        id = await create_conversation(rc)
+        expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {
             "toolResults": [{"toolUseId": "call_a", "content": "no such order", "isError": True}],
             "approvals": {"call_b": {"approved": False, "reason": "Too costly"}},
             "tools": [LOOKUP],
         }
-        assert expect_json(await client.post(run(id), json=body))["text"] == "Sorry."
+        assert expect_json(await client.post(run_turn_path(id), json=body))["text"] == "Sorry."
 
 
 async def test_results_that_fit_no_call_are_refused() -> None:
-    async with chatting(calls(ToolCall("call_a", "lookup"))) as (client, rc, _):
-        id = await conversation(rc)
-        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+    async with open_client(calls(ToolCall("call_a", "lookup"))) as (client, rc, _):
+        id = await create_conversation(rc)
+        expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         before = await rc.user("maya").conversations.raw_turns(id)
         result = {"toolUseId": "call_a", "content": "x"}
         for body in (
@@ -289,11 +300,11 @@ async def test_results_that_fit_no_call_are_refused() -> None:
             {"toolResults": [result], "approvals": {"call_a": False}, "tools": [LOOKUP]},
             {"approvals": {"call_a": True}, "tools": [LOOKUP]},
         ):
-            expect_json(await client.post(run(id), json=body), 422)
+            expect_json(await client.post(run_turn_path(id), json=body), 422)
         body = {"toolResults": [result], "tools": [LOOKUP]}
         expect_json(await client.post(CHAT, json=body), 422)
-        expect_json(await client.post(run("conv_none"), json=body), 404)
-        expect_json(await client.post(run(id), json=body, headers={"X-Tellback-User": "tom"}), 404)
+        expect_json(await client.post(run_turn_path("conv_none"), json=body), 404)
+        expect_json(await client.post(run_turn_path(id), json=body, headers={"X-Tellback-User": "tom"}), 404)
         assert await rc.user("maya").conversations.raw_turns(id) == before
 
 
@@ -302,13 +313,13 @@ async def test_a_result_may_hold_more_than_text() -> None:
         parts = request.messages[-1].parts or ()
         return [part.kind for part in parts] == ["text", "image"]
 
-    async with chatting(calls(ToolCall("call_a", "lookup")), says("Nice.", expect=is_right)) as (client, rc, _):
-        id = await conversation(rc)
-        expect_json(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+    async with open_client(calls(ToolCall("call_a", "lookup")), says("Nice.", expect=is_right)) as (client, rc, _):
+        id = await create_conversation(rc)
+        expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
         result = {"toolUseId": "call_a", "content": [{"type": "text", "text": "Here:"}, image]}
         assert (
-            expect_json(await client.post(run(id), json={"toolResults": [result], "tools": [LOOKUP]}))["text"]
+            expect_json(await client.post(run_turn_path(id), json={"toolResults": [result], "tools": [LOOKUP]}))["text"]
             == "Nice."
         )
 
@@ -317,33 +328,40 @@ async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
     """Checking arguments by a caller's pattern would let a caller stop the server."""
     costly = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
     script = [calls(ToolCall("call_a", "lookup", {"x": "a" * 40 + "!"}))]
-    async with chatting(*script) as (client, rc, _):
+    async with open_client(*script) as (client, rc, _):
         body = {"userText": "?", "tools": [{**LOOKUP, "parameters": costly}]}
-        assert expect_json(await client.post(run(await conversation(rc)), json=body))["status"] == "approval"
+        assert (
+            expect_json(await client.post(run_turn_path(await create_conversation(rc)), json=body))["status"]
+            == "approval"
+        )
 
 
 @pytest.mark.parametrize("kind", ["run-turn", "chat"])
 async def test_a_model_that_never_stops_calling_is_stopped(kind: str) -> None:
     class Calling(ScriptedModel):
-        asked = 0
+        call_count = 0
 
         async def _complete(self, request: Any) -> ChatReply:
-            Calling.asked += 1
+            Calling.call_count += 1
             if request.tool_choice == "none":
                 return ChatReply(text="Enough.")
-            return ChatReply(tool_calls=(ToolCall(f"call_{Calling.asked}", "lookup", {"order": 7}),))
+            return ChatReply(tool_calls=(ToolCall(f"call_{Calling.call_count}", "lookup", {"order": 7}),))
 
-    async with chatting() as (client, rc, _):
+    async with open_client() as (client, rc, _):
         rc._runtime.model = Calling([])
-        id = await conversation(rc)
-        path, said = (run(id), {"userText": "Go"}) if kind == "run-turn" else ("/ai-conversations/chat", {"text": "Go"})
-        more: dict[str, Any] = {"tools": [LOOKUP], "maxCycles": 3, **({} if kind == "run-turn" else {"space": None})}
-        outcome = expect_json(await client.post(path, json={**said, **more}))
+        id = await create_conversation(rc)
+        path, text_body = (
+            (run_turn_path(id), {"userText": "Go"})
+            if kind == "run-turn"
+            else ("/ai-conversations/chat", {"text": "Go"})
+        )
+        options: dict[str, Any] = {"tools": [LOOKUP], "maxCycles": 3, **({} if kind == "run-turn" else {"space": None})}
+        outcome = expect_json(await client.post(path, json={**text_body, **options}))
         for _ in range(10):
             if outcome["status"] != "approval":
                 break
             if kind == "chat":
-                more["conversationId"] = outcome["conversationId"]
+                options["conversationId"] = outcome["conversationId"]
             results = [{"toolUseId": call["id"], "content": "shipped"} for call in outcome["pending"]]
-            outcome = expect_json(await client.post(path, json={**more, "toolResults": results}))
-        assert (outcome["text"], Calling.asked) == ("Enough.", 4)
+            outcome = expect_json(await client.post(path, json={**options, "toolResults": results}))
+        assert (outcome["text"], Calling.call_count) == ("Enough.", 4)

@@ -26,7 +26,7 @@ async def always() -> bool:
     return True
 
 
-async def said(user: User, times: int) -> None:
+async def add_messages(user: User, times: int) -> None:
     """As many events."""
     [conversation] = await user.conversations.list() or [await user.conversations.create("chat")]
     for _ in range(times):
@@ -40,12 +40,12 @@ async def some_positions(frames: AsyncGenerator[bytes, None]) -> list[int]:
     return [int(parse_frame(piece).id or 0) for piece in pieces]
 
 
-async def position(frames: AsyncGenerator[bytes, None]) -> int:
+async def read_position(frames: AsyncGenerator[bytes, None]) -> int:
     [found] = await some_positions(frames)
     return found
 
 
-async def positions(frames: AsyncGenerator[bytes, None], last: int) -> list[int]:
+async def read_positions(frames: AsyncGenerator[bytes, None], last: int) -> list[int]:
     """The positions of what comes, to that one."""
     found: list[int] = []
     while not found or found[-1] < last:
@@ -53,50 +53,50 @@ async def positions(frames: AsyncGenerator[bytes, None], last: int) -> list[int]
     return found
 
 
-async def of_user(rc: Tellback, user_id: str, after: int) -> list[int]:
+async def positions_of_user(rc: Tellback, user_id: str, after: int) -> list[int]:
     return [event.position for event in await rc.events.read(after, limit=10_000, user_id=user_id)]
 
 
 @settings(max_examples=60)
 @given(
-    held=st.integers(1, 8),
+    recent_limit=st.integers(1, 8),
     waiting=st.integers(1, 8),
     steps=st.lists(
         st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=6
     ),
 )
 async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
-    held: int, waiting: int, steps: list[tuple[int, int, int, bool]]
+    recent_limit: int, waiting: int, steps: list[tuple[int, int, int, bool]]
 ) -> None:
     """In each step others write, the user writes, some is read; now and then the client comes back."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(change_feed, "MAX_RECENT", held)
+        patched.setattr(change_feed, "MAX_RECENT", recent_limit)
         patched.setattr(change_feed, "MAX_QUEUED", waiting)
         async with Tellback(":memory:", worker=False) as rc:
             maya, tom = rc.user("maya"), rc.user("tom")
             hub = ChangeFeed(rc)
             async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
-                await position(other)  # somebody else keeps the feed going, and reads nothing
+                await read_position(other)  # somebody else keeps the feed going, and reads nothing
                 await maya.conversations.create("chat")
-                at, seen = 0, list[int]()
-                frames = hub.follow(MAYA, at, None, always)
-                await position(frames)
-                for others, own, read, again in steps:
-                    await said(tom, others)
-                    await said(maya, own)
-                    expected = await of_user(rc, "maya", at)
-                    enough = len(seen) + min(read, len(expected))
+                last_position, seen = 0, list[int]()
+                frames = hub.follow(MAYA, last_position, None, always)
+                await read_position(frames)
+                for others, own_count, read_count, reconnects in steps:
+                    await add_messages(tom, others)
+                    await add_messages(maya, own_count)
+                    expected = await positions_of_user(rc, "maya", last_position)
+                    enough = len(seen) + min(read_count, len(expected))
                     while len(seen) < enough:
                         seen += await some_positions(frames)
-                        at = seen[-1]
-                    if again:
+                        last_position = seen[-1]
+                    if reconnects:
                         await frames.aclose()
-                        frames = hub.follow(MAYA, at, None, always)
-                        await position(frames)
+                        frames = hub.follow(MAYA, last_position, None, always)
+                        await read_position(frames)
                 await maya.conversations.create("chat")
-                seen += await positions(frames, (await of_user(rc, "maya", 0))[-1])
+                seen += await read_positions(frames, (await positions_of_user(rc, "maya", 0))[-1])
                 await frames.aclose()
-                assert seen == await of_user(rc, "maya", 0)
+                assert seen == await positions_of_user(rc, "maya", 0)
 
 
 async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
@@ -105,25 +105,25 @@ async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
     async with Tellback(":memory:", worker=False) as rc:
         subscribe, gate = rc.events.subscribe, asyncio.Event()
 
-        async def late(*given: Any, **more: Any) -> AsyncGenerator[Any, None]:
-            async with aclosing(subscribe(*given, **more)) as events:
+        async def late_subscribe(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+            async with aclosing(subscribe(*args, **kwargs)) as events:
                 async for event in events:
                     await gate.wait()
                     yield event
 
-        monkeypatch.setattr(rc.events, "subscribe", late)
-        await said(rc.user("maya"), 2)
+        monkeypatch.setattr(rc.events, "subscribe", late_subscribe)
+        await add_messages(rc.user("maya"), 2)
         hub = ChangeFeed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as other:
-            await position(other)
-            await said(rc.user("maya"), 3)
+            await read_position(other)
+            await add_messages(rc.user("maya"), 3)
             async with aclosing(hub.follow(MAYA, 0, None, always)) as frames:
-                await position(frames)
-                stored = await positions(frames, await rc.events.latest())
+                await read_position(frames)
+                stored = await read_positions(frames, await rc.events.latest())
                 gate.set()
-                await positions(other, stored[-1])
-                await said(rc.user("maya"), 1)
-                assert await position(frames) == stored[-1] + 1
+                await read_positions(other, stored[-1])
+                await add_messages(rc.user("maya"), 1)
+                assert await read_position(frames) == stored[-1] + 1
 
 
 async def test_it_reads_only_while_someone_follows() -> None:
@@ -132,7 +132,7 @@ async def test_it_reads_only_while_someone_follows() -> None:
         hub = ChangeFeed(rc)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(3)]
         for frames in followers:
-            await position(frames)
+            await read_position(frames)
         assert len([task for task in asyncio.all_tasks() if task.get_name() == "tellback feed"]) == 1
         for frames in followers:
             await frames.aclose()
@@ -143,38 +143,38 @@ async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.M
     async with Tellback(":memory:", worker=False) as rc:
         hub = ChangeFeed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as first:
-            at = await position(first)
-            await said(rc.user("maya"), 3)
-            assert await positions(first, await rc.events.latest()) == await of_user(rc, "maya", at)
+            start = await read_position(first)
+            await add_messages(rc.user("maya"), 3)
+            assert await read_positions(first, await rc.events.latest()) == await positions_of_user(rc, "maya", start)
 
-            async def refused(*_: Any, **__: Any) -> Any:
+            async def refuse_read(*_: Any, **__: Any) -> Any:
                 raise AssertionError("the store was read")
 
-            expected = await of_user(rc, "maya", at)
-            monkeypatch.setattr(rc.events, "read", refused)
-            async with aclosing(hub.follow(MAYA, at, None, always)) as again:
-                assert await position(again) == at
-                assert await positions(again, expected[-1]) == expected
+            expected = await positions_of_user(rc, "maya", start)
+            monkeypatch.setattr(rc.events, "read", refuse_read)
+            async with aclosing(hub.follow(MAYA, start, None, always)) as events:
+                assert await read_position(events) == start
+                assert await read_positions(events, expected[-1]) == expected
 
 
 async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
     encode = change_feed.encode_event
 
-    def counted(event: Any) -> bytes:
+    def count_encoded(event: Any) -> bytes:
         encoded.append(event.position)
         return encode(event)
 
-    monkeypatch.setattr(change_feed, "encode_event", counted)
+    monkeypatch.setattr(change_feed, "encode_event", count_encoded)
     async with Tellback(":memory:", worker=False) as rc:
         hub = ChangeFeed(rc)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(5)]
         for frames in followers:
-            await position(frames)
-        await said(rc.user("maya"), 4)
+            await read_position(frames)
+        await add_messages(rc.user("maya"), 4)
         last = await rc.events.latest()
         for frames in followers:
-            await positions(frames, last)
+            await read_positions(frames, last)
             await frames.aclose()
         assert encoded == sorted(set(encoded))
 
@@ -183,7 +183,7 @@ async def test_it_ends_when_the_store_is_closed() -> None:
     rc = Tellback(":memory:", worker=False)
     async with rc:
         frames = ChangeFeed(rc).follow(MAYA, None, None, always)
-        await position(frames)
+        await read_position(frames)
     async with asyncio.timeout(WAIT_SECONDS):
         assert [frame async for frame in frames] == []
 
@@ -191,18 +191,18 @@ async def test_it_ends_when_the_store_is_closed() -> None:
 async def test_a_store_that_cannot_be_reached_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "RETRY_SECONDS", 0.01)
     async with Tellback(":memory:", worker=False) as rc:
-        await said(rc.user("maya"), 3)
-        read, failures = rc.events.read, [StoreUnavailableError("gone")] * 3
+        await add_messages(rc.user("maya"), 3)
+        read_events, failures = rc.events.read, [StoreUnavailableError("gone")] * 3
 
-        async def failing(*given: Any, **more: Any) -> Any:
+        async def failing(*args: Any, **kwargs: Any) -> Any:
             if failures:
                 raise failures.pop()
-            return await read(*given, **more)
+            return await read_events(*args, **kwargs)
 
         monkeypatch.setattr(rc.events, "read", failing)
         async with aclosing(ChangeFeed(rc).follow(MAYA, 0, None, always)) as frames:
-            await position(frames)
-            assert await positions(frames, await rc.events.latest()) == [1, 2, 3, 4]
+            await read_position(frames)
+            assert await read_positions(frames, await rc.events.latest()) == [1, 2, 3, 4]
 
 
 async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,9 +217,9 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
 
     async with Tellback(":memory:", worker=False) as rc:
         frames = ChangeFeed(rc).follow(MAYA, None, None, holds)
-        await position(frames)
+        await read_position(frames)
         with pytest.raises(NotAuthenticatedError):
-            await position(frames)
+            await read_position(frames)
         assert answers == []
 
 
@@ -227,13 +227,13 @@ async def test_nothing_of_an_erased_user_is_held() -> None:
     async with Tellback(":memory:", worker=False) as rc:
         hub = ChangeFeed(rc)
         async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
-            start = await position(other)
-            await said(rc.user("maya"), 3)
+            start = await read_position(other)
+            await add_messages(rc.user("maya"), 3)
             await rc.user("maya").admin.delete_user_data(confirm=True)
             erased = [event async for event in _until_erased(rc, start)]
             async with aclosing(hub.follow(("default", "default", None), start, None, always)) as late:
-                await position(late)
-                seen = await positions(late, erased[-1])
+                await read_position(late)
+                seen = await read_positions(late, erased[-1])
             assert seen == erased == await some_positions(other)
 
 
@@ -241,27 +241,27 @@ async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pyt
     async with Tellback(":memory:", worker=False) as rc:
         hub = ChangeFeed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as frames:
-            await position(frames)
-            await said(rc.user("maya"), 1)
-            await said(rc.user("tom"), 2)
-            assert len([await position(frames) for _ in range(2)]) == 2
+            await read_position(frames)
+            await add_messages(rc.user("maya"), 1)
+            await add_messages(rc.user("tom"), 2)
+            assert len([await read_position(frames) for _ in range(2)]) == 2
             monkeypatch.setattr(hub, "_read_stored", None)
             await rc.user("tom").admin.delete_user_data(confirm=True)
-            await said(rc.user("maya"), 1)
-            last = await position(frames)
+            await add_messages(rc.user("maya"), 1)
+            last = await read_position(frames)
             async with aclosing(hub.follow(MAYA, last - 1, None, always)) as late:
-                await position(late)
-                assert await position(late) == last, "it is still held"
+                await read_position(late)
+                assert await read_position(late) == last, "it is still held"
 
 
 async def test_whoever_comes_from_a_log_that_is_there_no_more_hears_what_is_new() -> None:
     async with Tellback(":memory:", worker=False) as rc:
-        await said(rc.user("maya"), 2)
+        await add_messages(rc.user("maya"), 2)
         latest = await rc.events.latest()
         async with aclosing(ChangeFeed(rc).follow(MAYA, 999_999, None, always)) as frames:
-            assert await position(frames) == latest, "where it begins is told"
-            await said(rc.user("maya"), 1)
-            assert await position(frames) == latest + 1
+            assert await read_position(frames) == latest, "where it begins is told"
+            await add_messages(rc.user("maya"), 1)
+            assert await read_position(frames) == latest + 1
 
 
 async def _until_erased(rc: Tellback, after: int) -> AsyncGenerator[int, None]:

@@ -29,10 +29,10 @@ class Connection:
         self.started: dict[str, Any] | None = None
         self.bodies: list[bytes] = []
         self.is_complete = False
-        self.takes = asyncio.Event()
-        self.takes.set()
+        self.can_take = asyncio.Event()
+        self.can_take.set()
         self.is_gone = asyncio.Event()
-        self.got = asyncio.Event()
+        self.received = asyncio.Event()
         self.scope = {"type": "http", "app": SimpleNamespace(state=SimpleNamespace()), "state": {"request_id": "req_1"}}
 
     async def receive(self) -> dict[str, Any]:
@@ -43,12 +43,12 @@ class Connection:
         if message["type"] == "http.response.start":
             self.started = message
             return
-        await self.takes.wait()
+        await self.can_take.wait()
         self.bodies.append(message["body"])
         self.is_complete = not message.get("more_body", False)
-        self.got.set()
+        self.received.set()
 
-    async def served(self, frames: AsyncGenerator[bytes, None], **settings: Any) -> None:
+    async def serve(self, frames: AsyncGenerator[bytes, None], **settings: Any) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             stream = EventStream(frames, ServerSettings(**settings), retry=None)
             await stream(self.scope, self.receive, self.send)
@@ -60,7 +60,7 @@ class Frames:
     def __init__(self, *pieces: bytes | Exception, waits: bool = False) -> None:
         self.pieces = pieces
         self.waits = waits
-        self.given = 0
+        self.sent_count = 0
         self.is_closed = False
 
     async def __call__(self) -> AsyncGenerator[bytes, None]:
@@ -68,7 +68,7 @@ class Frames:
             for piece in self.pieces:
                 if isinstance(piece, Exception):
                     raise piece
-                self.given += 1
+                self.sent_count += 1
                 yield piece
             if self.waits:
                 await asyncio.Event().wait()
@@ -78,7 +78,7 @@ class Frames:
 
 async def test_what_is_ready_is_written_at_once() -> None:
     client, frames = Connection(), Frames(*[encode_frame("text", b"{}")] * 1_000)
-    await client.served(frames())
+    await client.serve(frames())
     assert b"".join(client.bodies) == encode_frame("text", b"{}") * 1_000
     assert len(client.bodies) < 10
     assert client.is_complete
@@ -87,53 +87,53 @@ async def test_what_is_ready_is_written_at_once() -> None:
 
 async def test_what_waits_is_bounded() -> None:
     client, frames = Connection(), Frames(*[b"x" * 1_000] * 1_000)
-    client.takes.clear()
-    serving = asyncio.create_task(client.served(frames()))
+    client.can_take.clear()
+    task = asyncio.create_task(client.serve(frames()))
     await asyncio.sleep(0.05)
-    assert frames.given <= 2 * BUFFER_BYTES / 1_000 + 2
-    client.takes.set()
-    await serving
+    assert frames.sent_count <= 2 * BUFFER_BYTES / 1_000 + 2
+    client.can_take.set()
+    await task
     assert sum(map(len, client.bodies)) == 1_000_000
 
 
 async def test_a_client_that_goes_away_closes_what_waits() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
-    serving = asyncio.create_task(client.served(frames()))
-    await client.got.wait()
+    task = asyncio.create_task(client.serve(frames()))
+    await client.received.wait()
     client.is_gone.set()
-    await serving
+    await task
     assert frames.is_closed
     assert not client.is_complete
 
 
 async def test_a_client_that_takes_nothing_is_left() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
-    client.takes.clear()
-    await client.served(frames(), stalled_seconds=0.05)
+    client.can_take.clear()
+    await client.serve(frames(), stalled_seconds=0.05)
     assert frames.is_closed
 
 
 async def test_silence_is_broken_by_a_comment() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
-    serving = asyncio.create_task(client.served(frames(), heartbeat_seconds=0.02))
+    task = asyncio.create_task(client.serve(frames(), heartbeat_seconds=0.02))
     async with asyncio.timeout(WAIT_SECONDS):
         while client.bodies[-3:] != [HEARTBEAT] * 3:
-            client.got.clear()
-            await client.got.wait()
+            client.received.clear()
+            await client.received.wait()
     client.is_gone.set()
-    await serving
+    await task
 
 
 async def test_an_error_before_the_first_frame_is_raised() -> None:
     client, frames = Connection(), Frames(NotFoundError("conversation", "conv_1"))
     with pytest.raises(NotFoundError):
-        await client.served(frames())
+        await client.serve(frames())
     assert client.started is None
 
 
 async def test_an_error_later_is_the_last_frame() -> None:
     client, frames = Connection(), Frames(encode_frame("text", b"{}"), NotFoundError("conversation", "conv_1"))
-    await client.served(frames())
+    await client.serve(frames())
     *_, last, rest = b"".join(client.bodies).split(b"\n\n")
     assert rest == b""
     assert parse_frame(last).event == "error"
@@ -145,11 +145,11 @@ async def test_an_error_later_is_the_last_frame() -> None:
 async def test_a_stream_that_is_cancelled_leaves_nothing_running() -> None:
     client, frames = Connection(), Frames(b"one", waits=True)
     before = asyncio.all_tasks()
-    serving = asyncio.create_task(client.served(frames()))
-    await client.got.wait()
-    serving.cancel()
+    task = asyncio.create_task(client.serve(frames()))
+    await client.received.wait()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await serving
+        await task
     assert frames.is_closed
     assert asyncio.all_tasks() == before
 
@@ -157,10 +157,10 @@ async def test_a_stream_that_is_cancelled_leaves_nothing_running() -> None:
 async def test_no_stream_begins_once_the_server_stops() -> None:
     client, frames = Connection(), Frames(b"one")
     ShutdownSignal.for_app(client.scope["app"]).set()
-    await client.served(frames())
+    await client.serve(frames())
     assert client.started is not None
     assert client.started["status"] == 503
-    assert frames.given == 0
+    assert frames.sent_count == 0
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_nothing_breaks_out_of_a_frame(event: str, id: str | None, data: bytes) 
 @given(st.text(st.characters()))
 def test_any_text_stays_in_its_frame(text: str) -> None:
     event, data = encode_delta(TextDelta(text)) or ("", b"")
-    whole = encode_frame(event, data, 7)
-    assert whole.endswith(b"\n\n")
-    assert whole.count(b"\n\n") == 1
-    assert parse_frame(whole[:-2]).data == {"text": text}
+    frame = encode_frame(event, data, 7)
+    assert frame.endswith(b"\n\n")
+    assert frame.count(b"\n\n") == 1
+    assert parse_frame(frame[:-2]).data == {"text": text}

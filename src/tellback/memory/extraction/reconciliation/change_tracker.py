@@ -20,7 +20,7 @@ class TrackedAtom:
     draft: AtomDraft
     atom: Atom | None = None
     status: AtomStatus = AtomStatus.ACTIVE
-    ends: datetime | None = None
+    valid_to: datetime | None = None
     supersedes: str | None = None
     superseded_by: str | None = None
     citations: tuple[Citation, ...] = ()
@@ -31,7 +31,7 @@ class TrackedAtom:
         return self.draft.id
 
     @property
-    def begins(self) -> datetime:
+    def valid_from(self) -> datetime:
         return self.draft.valid_from
 
     @property
@@ -40,9 +40,9 @@ class TrackedAtom:
         return {id for citation in self.citations for id in citation.message_ids}
 
     @property
-    def never_held(self) -> bool:
+    def was_never_valid(self) -> bool:
         """Whether it turned out that it was never so."""
-        return self.ends is not None and self.ends <= self.begins
+        return self.valid_to is not None and self.valid_to <= self.valid_from
 
     @property
     def is_planned(self) -> bool:
@@ -59,20 +59,24 @@ class TrackedAtom:
         """Whether it is kept by other rules than facts are."""
         return is_record_category(self.draft.category)
 
-    def holds(self, moment: datetime) -> bool:
+    def is_valid_at(self, moment: datetime) -> bool:
         """Whether it is so at a moment."""
-        return self.begins <= moment and (self.ends is None or moment < self.ends)
+        return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
-    def held_before(self, moment: datetime) -> bool:
+    def was_valid_at(self, moment: datetime) -> bool:
         """Whether it was so at a moment before anything was planned."""
-        if self.atom is None or moment < self.begins:
+        if self.atom is None or moment < self.valid_from:
             return False
         return self.atom.valid_to is None or moment < self.atom.valid_to
 
     def next_said_after(self, moment: datetime) -> datetime | None:
         """When it was told again after a moment, while it was so."""
         return next(
-            (moment_said for moment_said in self.message_dates if moment_said > moment and self.holds(moment_said)),
+            (
+                moment_said
+                for moment_said in self.message_dates
+                if moment_said > moment and self.is_valid_at(moment_said)
+            ),
             None,
         )
 
@@ -119,12 +123,12 @@ class ChangeTracker:
     def slot_timeline(self, slot: str | None) -> list[TrackedAtom]:
         """What was ever so in a slot, in the order in which it began."""
         found = self._by_slot.get(slot, {}).values() if slot is not None else ()
-        return sort_by_start(entry for entry in found if _is_live(entry) and not entry.never_held)
+        return sort_by_start(entry for entry in found if _is_live(entry) and not entry.was_never_valid)
 
-    def held_in_slot(self, slot: str | None, moment: datetime) -> list[TrackedAtom]:
+    def valid_in_slot(self, slot: str | None, moment: datetime) -> list[TrackedAtom]:
         """The atoms that held in a slot at a moment before anything was planned, whatever is planned of them."""
         found = self._by_slot.get(slot, {}).values() if slot is not None else ()
-        return sort_by_start(entry for entry in found if _is_live(entry) and entry.held_before(moment))
+        return sort_by_start(entry for entry in found if _is_live(entry) and entry.was_valid_at(moment))
 
     def was_replaced(self, entry: TrackedAtom) -> bool:
         """Whether this plan puts something else in an atom's place."""
@@ -134,7 +138,7 @@ class ChangeTracker:
     def chain(self, entry: TrackedAtom) -> list[TrackedAtom]:
         """An atom with those before and after it in its place that were ever so, in the order in which they began."""
         found = {each.id: each for each in (entry, *self._predecessors(entry), *self.successors(entry))}
-        return sort_by_start(each for each in found.values() if _is_live(each) and not each.never_held)
+        return sort_by_start(each for each in found.values() if _is_live(each) and not each.was_never_valid)
 
     def successors(self, entry: TrackedAtom) -> Iterator[TrackedAtom]:
         """Those that took an atom's place one after the other, as far as they are known."""
@@ -157,8 +161,8 @@ class ChangeTracker:
         self.changes.append(Replacement(old.id, draft))
         tracked = self._track_planned(draft, message_dates, supersedes=old.id)
         for entry in (old, *self._predecessors(old)):
-            if entry.ends is None or (draft.valid_from < entry.ends and entry.begins < entry.ends):
-                entry.ends = draft.valid_from
+            if entry.valid_to is None or (draft.valid_from < entry.valid_to and entry.valid_from < entry.valid_to):
+                entry.valid_to = draft.valid_from
         old.superseded_by = tracked.id
         return tracked
 
@@ -197,7 +201,7 @@ class ChangeTracker:
         cited = (*first, *draft.other_sources)
         tracked = TrackedAtom(
             draft,
-            ends=draft.valid_to,
+            valid_to=draft.valid_to,
             supersedes=supersedes,
             citations=cited,
             message_dates=tuple(sorted(set(message_dates))),
@@ -227,7 +231,7 @@ class ChangeTracker:
 
 def sort_by_start(entries: Iterable[TrackedAtom]) -> list[TrackedAtom]:
     """Atoms in the order in which they began."""
-    return sorted(entries, key=lambda entry: (entry.begins, entry.id))
+    return sorted(entries, key=lambda entry: (entry.valid_from, entry.id))
 
 
 def merge_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:

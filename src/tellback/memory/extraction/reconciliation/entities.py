@@ -100,7 +100,7 @@ def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entit
         else:
             id = found.id
             builder.add_aliases(id, index.unused_names(group.names, group.type))
-        builder.map_names(id, [name for name in group.names if index.owner(name, group.type) in (None, found)])
+        builder.map_names(id, [name for name in group.names if index.find_by_name(name, group.type) in (None, found)])
     for entity in index.active:
         for name in builder.names[entity.id]:
             builder.ids.setdefault(fold_name(name), entity.id)
@@ -182,20 +182,20 @@ class _EntityIndex:
     def find(self, group: _EntityGroup) -> Entity | None:
         """The entity that a group is: one of its own name rather than one that is named as it is also called."""
         for name in group.own:
-            if found := self.owner(name, group.type):
+            if found := self.find_by_name(name, group.type):
                 return found
         return next(
             (found for name in group.aliases if (found := self._by_own_name.get((group.type, fold_name(name))))), None
         )
 
-    def owner(self, name: str, type: EntityType) -> Entity | None:
+    def find_by_name(self, name: str, type: EntityType) -> Entity | None:
         """The entity of that type that has a name: as its own, or else as another."""
         key = (type, fold_name(name))
         return self._by_own_name.get(key) or self._by_alias.get(key)
 
     def unused_names(self, names: Iterable[str], type: EntityType) -> tuple[str, ...]:
         """The names that no known entity of that type has."""
-        return tuple(name for name in names if self.owner(name, type) is None)
+        return tuple(name for name in names if self.find_by_name(name, type) is None)
 
 
 def _follow_merges(entity: Entity, by_id: Mapping[str, Entity]) -> Entity | None:

@@ -24,7 +24,7 @@ MIN_DELETED_OVERLAP = 0.4
 
 @dataclass(frozen=True, slots=True)
 class IncomingFact:
-    """A fact of an extraction. It is so from `begins` on, to `ends` if that is known.
+    """A fact of an extraction. It is so from `valid_from` on, to `valid_to` if that is known.
 
     `message_dates` are those of all messages it cites.
     """
@@ -33,7 +33,7 @@ class IncomingFact:
     fact: ExtractedFact
     citation: Citation
     message_dates: tuple[datetime, ...]
-    begins: datetime
+    valid_from: datetime
     slot: str | None
     value: str | None
 
@@ -43,15 +43,15 @@ class IncomingFact:
         return self.message_dates[0]
 
     @property
-    def ends(self) -> datetime | None:
+    def valid_to(self) -> datetime | None:
         """When it was over, if that is known and can be."""
-        ends = self.fact.valid_to
-        return ends if ends is not None and ends > self.begins else None
+        valid_to = self.fact.valid_to
+        return valid_to if valid_to is not None and valid_to > self.valid_from else None
 
     @property
     def had_ended(self) -> bool:
         """Whether it was so no more when it was said."""
-        return self.ends is not None and self.ends <= self.first_said
+        return self.valid_to is not None and self.valid_to <= self.first_said
 
     @property
     def cited_ids(self) -> frozenset[str]:
@@ -77,16 +77,16 @@ class IncomingFact:
         """The same, as something that is said of nothing in particular."""
         return replace(self, slot=None, value=None)
 
-    def to_draft(self, entity_ids: tuple[str, ...], begins: datetime, ends: datetime | None) -> AtomDraft:
+    def to_draft(self, entity_ids: tuple[str, ...], valid_from: datetime, valid_to: datetime | None) -> AtomDraft:
         """The atom it becomes."""
         return AtomDraft(
             id=new_id("atom"),
             text=self.fact.text,
             category=self.fact.category,
-            valid_from=begins,
+            valid_from=valid_from,
             importance=self.fact.importance,
             confidence=self.fact.confidence,
-            valid_to=ends,
+            valid_to=valid_to,
             source_conversation_id=self.citation.conversation_id,
             source_message_ids=self.citation.message_ids,
             entity_ids=entity_ids,
@@ -141,12 +141,12 @@ def build_incoming_facts(extraction: Extraction, window: Window, slots: SlotName
                     fact=fact,
                     citation=Citation(window.conversation.id, ids),
                     message_dates=message_dates,
-                    begins=_start_of(fact, message_dates[0]),
+                    valid_from=_start_of(fact, message_dates[0]),
                     slot=slot,
                     value=fact.value if slot else None,
                 )
             )
-    return sorted(found, key=lambda incoming: (incoming.begins, incoming.first_said, incoming.index))
+    return sorted(found, key=lambda incoming: (incoming.valid_from, incoming.first_said, incoming.index))
 
 
 def _start_of(fact: ExtractedFact, first_said: datetime) -> datetime:
@@ -184,7 +184,7 @@ def is_same_occasion(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     if not incoming.is_episode and entry.draft.category.kind is not CategoryKind.EPISODE:
         return True
     return (
-        incoming.begins.date() == entry.begins.date()
+        incoming.valid_from.date() == entry.valid_from.date()
         or incoming.cited_ids <= entry.cited_ids
         or _names_a_year(incoming.fact.text)
     )
@@ -199,29 +199,29 @@ def is_already_applied(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     if not incoming.cited_ids <= entry.cited_ids:
         return False
     if (
-        entry.never_held
-        or entry.begins == incoming.begins
-        or entry.holds(incoming.begins)
-        or entry.holds(incoming.first_said)
+        entry.was_never_valid
+        or entry.valid_from == incoming.valid_from
+        or entry.is_valid_at(incoming.valid_from)
+        or entry.is_valid_at(incoming.first_said)
     ):
         return True
     if is_same_later(incoming, entry):
         return True
     # A correction of what is over is over, too, and so is what another fact ended at that very moment. But what this
     # plan itself has ended may be so again.
-    had_ended = entry.atom is not None and entry.atom.valid_to == entry.ends
-    return had_ended and (incoming.is_changing or not incoming.is_single or entry.ends == incoming.begins)
+    had_ended = entry.atom is not None and entry.atom.valid_to == entry.valid_to
+    return had_ended and (incoming.is_changing or not incoming.is_single or entry.valid_to == incoming.valid_from)
 
 
 def is_same_later(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether an atom that begins after a fact is the same, told by someone who did not know of the fact."""
-    if entry.begins <= incoming.begins or entry.never_held:
+    if entry.valid_from <= incoming.valid_from or entry.was_never_valid:
         return False
-    if incoming.ends is not None and incoming.ends <= entry.begins:
+    if incoming.valid_to is not None and incoming.valid_to <= entry.valid_from:
         return False
     if not incoming.is_single or entry.draft.slot != incoming.slot:
         return True
-    return incoming.is_changing and entry.holds(incoming.first_said)
+    return incoming.is_changing and entry.is_valid_at(incoming.first_said)
 
 
 def is_late_report(incoming: IncomingFact, entry: TrackedAtom, known: Iterable[TrackedAtom]) -> bool:
@@ -229,21 +229,23 @@ def is_late_report(incoming: IncomingFact, entry: TrackedAtom, known: Iterable[T
     if is_same_later(incoming, entry) or (incoming.had_ended and reports_end(incoming, entry)):
         return True
     # What is told again elsewhere, because something came in between, was no mistake.
-    repeated = (each for each in known if not each.never_held and entry.cited_ids <= each.cited_ids)
+    repeated = (each for each in known if not each.was_never_valid and entry.cited_ids <= each.cited_ids)
     return _is_same_mistake(incoming, entry) and not any(repeated)
 
 
 def _is_same_mistake(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact was said before it was corrected, and is only heard of now."""
     corrected = None if entry.atom is None else entry.atom.superseded_at
-    return entry.never_held and not incoming.is_changing and corrected is not None and incoming.first_said < corrected
+    return (
+        entry.was_never_valid and not incoming.is_changing and corrected is not None and incoming.first_said < corrected
+    )
 
 
 def reports_end(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact says that an atom ended which was thought to go on."""
-    if incoming.ends is None or not entry.is_last or entry.status is not AtomStatus.ACTIVE or entry.never_held:
+    if incoming.valid_to is None or not entry.is_last or entry.status is not AtomStatus.ACTIVE or entry.was_never_valid:
         return False
-    return entry.begins < incoming.ends and (entry.ends is None or incoming.ends < entry.ends)
+    return entry.valid_from < incoming.valid_to and (entry.valid_to is None or incoming.valid_to < entry.valid_to)
 
 
 def reports_earlier_start(incoming: IncomingFact, entry: TrackedAtom) -> bool:
@@ -251,14 +253,14 @@ def reports_earlier_start(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     valid_from = incoming.fact.valid_from
     if (
         valid_from is None
-        or valid_from >= entry.begins
+        or valid_from >= entry.valid_from
         or incoming.is_episode
         or incoming.is_single
         or incoming.is_changing
     ):
         return False
     can_change = entry.is_last and entry.supersedes is None and entry.status is AtomStatus.ACTIVE
-    return can_change and not entry.never_held
+    return can_change and not entry.was_never_valid
 
 
 def may_be_same(incoming: IncomingFact, entry: TrackedAtom) -> bool:
@@ -291,6 +293,6 @@ def similarity(incoming: IncomingFact, entry: TrackedAtom) -> float:
 
 def is_candidate(incoming: IncomingFact, entry: TrackedAtom) -> bool:
     """Whether a fact may be something to an atom that words alone do not tell."""
-    if entry.is_planned or entry.status is not AtomStatus.ACTIVE or entry.is_record or entry.never_held:
+    if entry.is_planned or entry.status is not AtomStatus.ACTIVE or entry.is_record or entry.was_never_valid:
         return False
     return incoming.is_changing or is_same_occasion(incoming, entry)

@@ -50,18 +50,18 @@ class TimelinePlanner:
 
     def add(self, incoming: IncomingFact) -> str:
         """A fact that is new."""
-        self._tracker.add(self._build_draft(incoming, incoming.begins, incoming.ends), incoming.message_dates)
+        self._tracker.add(self._build_draft(incoming, incoming.valid_from, incoming.valid_to), incoming.message_dates)
         return ADDED
 
     def add_beside(self, incoming: IncomingFact, replaced: TrackedAtom, change: Change) -> str:
         """A fact that takes the place of an atom together with another that has done so."""
-        begins = incoming.begins
-        if replaced.begins <= incoming.first_said and not incoming.had_ended:
+        valid_from = incoming.valid_from
+        if replaced.valid_from <= incoming.first_said and not incoming.had_ended:
             if change is Change.CORRECTED:
-                begins = replaced.begins
-            elif begins <= replaced.begins:
-                begins = incoming.first_said
-        self._tracker.add(self._build_draft(incoming, begins, incoming.ends), incoming.message_dates)
+                valid_from = replaced.valid_from
+            elif valid_from <= replaced.valid_from:
+                valid_from = incoming.first_said
+        self._tracker.add(self._build_draft(incoming, valid_from, incoming.valid_to), incoming.message_dates)
         return ADDED
 
     def end_atom(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
@@ -71,16 +71,16 @@ class TimelinePlanner:
         has been so since.
         """
         if not incoming.had_ended:
-            return self._restate(incoming, entry, min(entry.begins, incoming.begins), incoming.ends)
+            return self._restate(incoming, entry, min(entry.valid_from, incoming.valid_from), incoming.valid_to)
         since = incoming.fact.valid_from
-        if since is not None and since < entry.begins:
+        if since is not None and since < entry.valid_from:
             earlier = with_citations(
                 replace(_copy_draft(entry), valid_from=since), (*entry.citations, incoming.citation)
             )
             entry = self._tracker.replace(entry, earlier, (*entry.message_dates, *incoming.message_dates))
         self._tracker.cite(entry, incoming.citation, ())
         ended = replace(
-            self._build_draft(incoming, incoming.ends or incoming.first_said, None),
+            self._build_draft(incoming, incoming.valid_to or incoming.first_said, None),
             slot=incoming.slot if incoming.is_single else None,
             value=None,
         )
@@ -89,72 +89,76 @@ class TimelinePlanner:
 
     def extend_back(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
         """A fact that says that an atom was so since earlier than was thought."""
-        return self._restate(incoming, entry, incoming.begins, entry.ends)
+        return self._restate(incoming, entry, incoming.valid_from, entry.valid_to)
 
     def cancel_upcoming(self, incoming: IncomingFact, entry: TrackedAtom) -> None:
         """A fact that says that an atom stays so: what was to take its place does not, unless that was told later."""
         upcoming = list(self._tracker.successors(entry))
-        if not upcoming or incoming.ends is not None or not upcoming[-1].is_last:
+        if not upcoming or incoming.valid_to is not None or not upcoming[-1].is_last:
             return
-        begins = min(each.begins for each in upcoming)
-        if begins > incoming.first_said and all(
+        valid_from = min(each.valid_from for each in upcoming)
+        if valid_from > incoming.first_said and all(
             each.status is AtomStatus.ACTIVE and each.message_dates and each.message_dates[-1] < incoming.first_said
             for each in upcoming
         ):
-            self._tracker.replace(upcoming[-1], self._build_draft(incoming, begins, None), incoming.message_dates)
+            self._tracker.replace(upcoming[-1], self._build_draft(incoming, valid_from, None), incoming.message_dates)
 
-    def _restate(self, incoming: IncomingFact, entry: TrackedAtom, begins: datetime, ends: datetime | None) -> str:
-        draft = with_citations(self._build_draft(incoming, begins, ends), (incoming.citation, *entry.citations))
+    def _restate(
+        self, incoming: IncomingFact, entry: TrackedAtom, valid_from: datetime, valid_to: datetime | None
+    ) -> str:
+        draft = with_citations(self._build_draft(incoming, valid_from, valid_to), (incoming.citation, *entry.citations))
         self._tracker.replace(entry, draft, (*incoming.message_dates, *entry.message_dates))
         return SUPERSEDED
 
     def place(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], change: Change) -> str:
         """A fact among those of which one is so at a time. What was over when it was said is placed by its dates."""
-        current = None if incoming.had_ended else find_holder(timeline, incoming.first_said)
+        current = None if incoming.had_ended else find_valid_at(timeline, incoming.first_said)
         if change is Change.CORRECTED and current is not None:
             return self.correct(incoming, timeline, current)
-        begins = incoming.begins
-        if change is Change.CHANGED and current is not None and begins <= current.begins:
+        valid_from = incoming.valid_from
+        if change is Change.CHANGED and current is not None and valid_from <= current.valid_from:
             # What changed was so before it did: a month that was named may have begun before that.
-            begins = incoming.first_said
-        return self._insert(incoming, timeline, begins, find_holder(timeline, begins))
+            valid_from = incoming.first_said
+        return self._insert(incoming, timeline, valid_from, find_valid_at(timeline, valid_from))
 
     def correct(self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], wrong: TrackedAtom) -> str:
         """A fact that was so all the time that another was thought to be."""
-        if wrong.never_held or wrong.begins > incoming.first_said or incoming.had_ended:
+        if wrong.was_never_valid or wrong.valid_from > incoming.first_said or incoming.had_ended:
             return self.place(incoming, timeline, Change.CHANGED)
-        begins = wrong.begins
+        valid_from = wrong.valid_from
         if wrong.is_last and incoming.fact.valid_from is not None:
-            begins = min(begins, incoming.fact.valid_from)
-        return self._insert(incoming, timeline, begins, wrong)
+            valid_from = min(valid_from, incoming.fact.valid_from)
+        return self._insert(incoming, timeline, valid_from, wrong)
 
     def _insert(
-        self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], begins: datetime, before: TrackedAtom | None
+        self, incoming: IncomingFact, timeline: Sequence[TrackedAtom], valid_from: datetime, before: TrackedAtom | None
     ) -> str:
-        following = next((entry for entry in timeline if entry.begins > begins and entry is not before), None)
-        until = incoming.ends if following is None else _earliest(incoming.ends, following.begins)
-        draft = self._build_draft(incoming, begins, until)
+        following = next((entry for entry in timeline if entry.valid_from > valid_from and entry is not before), None)
+        until = incoming.valid_to if following is None else _earliest(incoming.valid_to, following.valid_from)
+        draft = self._build_draft(incoming, valid_from, until)
         if before is None:
             if (
                 following is not None
                 and following.is_last
-                and incoming.ends is None
+                and incoming.valid_to is None
                 and _has_same_value(incoming, following)
             ):
-                return self._restate(incoming, following, begins, following.ends)
+                return self._restate(incoming, following, valid_from, following.valid_to)
             self._tracker.add(draft, incoming.message_dates)
             return ADDED
         later = list(self._tracker.successors(before))
         if not before.is_last and not (later and later[-1].is_last and all(map(_is_active, later))):
             # What stands there now is not ours to move. Both are so until then.
-            self._tracker.add(replace(draft, valid_to=_earliest(draft.valid_to, before.ends)), incoming.message_dates)
+            self._tracker.add(
+                replace(draft, valid_to=_earliest(draft.valid_to, before.valid_to)), incoming.message_dates
+            )
             return ADDED
-        last_said = incoming.ends if incoming.had_ended else max(begins, incoming.message_dates[-1])
-        restatements = self._restatements(before, last_said or begins)
+        last_said = incoming.valid_to if incoming.had_ended else max(valid_from, incoming.message_dates[-1])
+        restatements = self._restatements(before, last_said or valid_from)
         if before.is_last and not restatements:
             self._tracker.replace(before, draft, incoming.message_dates)
             return SUPERSEDED
-        self._append_and_restate(replace(draft, valid_to=incoming.ends), incoming, before, restatements)
+        self._append_and_restate(replace(draft, valid_to=incoming.valid_to), incoming, before, restatements)
         return ADDED
 
     def _restatements(self, entry: TrackedAtom, moment: datetime) -> list[Restatement]:
@@ -169,20 +173,20 @@ class TimelinePlanner:
         later = list(self._tracker.successors(before))
         restatements = [
             *restatements,
-            *((_copy_draft(entry), entry.message_dates) for entry in later if not entry.never_held),
+            *((_copy_draft(entry), entry.message_dates) for entry in later if not entry.was_never_valid),
         ]
         last = self._tracker.replace(later[-1] if later else before, draft, incoming.message_dates)
         for (copied, message_dates), following in zip_longest(restatements, restatements[1:]):
             ends_there = following is not None and copied.valid_to == following[0].valid_from
             last = self._tracker.replace(last, replace(copied, valid_to=None) if ends_there else copied, message_dates)
 
-    def _build_draft(self, incoming: IncomingFact, begins: datetime, ends: datetime | None) -> AtomDraft:
-        return incoming.to_draft(self._entities.ids_of(incoming.fact.entities), begins, ends)
+    def _build_draft(self, incoming: IncomingFact, valid_from: datetime, valid_to: datetime | None) -> AtomDraft:
+        return incoming.to_draft(self._entities.ids_of(incoming.fact.entities), valid_from, valid_to)
 
 
-def find_holder(timeline: Sequence[TrackedAtom], moment: datetime) -> TrackedAtom | None:
+def find_valid_at(timeline: Sequence[TrackedAtom], moment: datetime) -> TrackedAtom | None:
     """What is so at a moment; of several, what began last."""
-    return next((entry for entry in reversed(timeline) if entry.holds(moment)), None)
+    return next((entry for entry in reversed(timeline) if entry.is_valid_at(moment)), None)
 
 
 def _is_active(entry: TrackedAtom) -> bool:
@@ -191,7 +195,7 @@ def _is_active(entry: TrackedAtom) -> bool:
 
 def _copy_draft(entry: TrackedAtom) -> AtomDraft:
     """The same atom, to be said again."""
-    return with_citations(replace(entry.draft, id=new_id("atom"), valid_to=entry.ends), entry.citations)
+    return with_citations(replace(entry.draft, id=new_id("atom"), valid_to=entry.valid_to), entry.citations)
 
 
 def _has_same_value(incoming: IncomingFact, entry: TrackedAtom) -> bool:
@@ -251,16 +255,18 @@ class FactPlanner:
         ]
         if applied:
             return self._cite(incoming, applied[0])
-        holding = [entry for entry in found if entry.holds(incoming.begins)]
-        holding = holding or [entry for entry in found if facts.is_late_report(incoming, entry, found)]
-        if not holding:
+        valid_entries = [entry for entry in found if entry.is_valid_at(incoming.valid_from)]
+        valid_entries = valid_entries or [entry for entry in found if facts.is_late_report(incoming, entry, found)]
+        if not valid_entries:
             return None
-        entry = max(holding, key=lambda each: (each.status is AtomStatus.ACTIVE, each.is_last, each.begins, each.id))
+        entry = max(
+            valid_entries, key=lambda each: (each.status is AtomStatus.ACTIVE, each.is_last, each.valid_from, each.id)
+        )
         if facts.reports_end(incoming, entry):
             return self._timeline.end_atom(incoming, entry)
         if facts.reports_earlier_start(incoming, entry):
             return self._timeline.extend_back(incoming, entry)
-        if incoming.is_single and incoming.is_changing and entry.holds(incoming.first_said):
+        if incoming.is_single and incoming.is_changing and entry.is_valid_at(incoming.first_said):
             self._timeline.cancel_upcoming(incoming, entry)
         return self._cite(incoming, entry)
 
@@ -287,7 +293,7 @@ class FactPlanner:
         for entry in self._find_opposed(incoming):
             if facts.reports_end(incoming, entry):
                 return self._timeline.end_atom(incoming, entry)
-            if entry.holds(incoming.begins):
+            if entry.is_valid_at(incoming.valid_from):
                 return self._add_citation(incoming, entry)
         return None
 
@@ -295,12 +301,12 @@ class FactPlanner:
         """Put a fact in the place of what it denies, or of what denies it."""
         if incoming.is_single or incoming.had_ended:
             return None
-        timeline = [entry for entry in self._find_opposed(incoming) if not entry.never_held]
-        before = find_holder(timeline, incoming.first_said) or find_holder(timeline, incoming.begins)
+        timeline = [entry for entry in self._find_opposed(incoming) if not entry.was_never_valid]
+        before = find_valid_at(timeline, incoming.first_said) or find_valid_at(timeline, incoming.valid_from)
         if before is None:
-            later = next((entry for entry in timeline if entry.begins > incoming.begins), None)
+            later = next((entry for entry in timeline if entry.valid_from > incoming.valid_from), None)
             return None if later is None else self._timeline.place(incoming, self._tracker.chain(later), Change.CHANGED)
-        if before.is_planned and before.begins >= incoming.begins:
+        if before.is_planned and before.valid_from >= incoming.valid_from:
             return None  # who says both at once means both
         return self._replace(incoming, before, self._tracker.chain(before), incoming.fact.change is Change.NONE)
 
@@ -311,21 +317,21 @@ class FactPlanner:
             return None
         if not incoming.is_single:
             return self._replace_only_holder(incoming) if incoming.is_changing else None
-        if sum(entry.holds(incoming.first_said) and entry.status is AtomStatus.ACTIVE for entry in timeline) > 1:
+        if sum(entry.is_valid_at(incoming.first_said) and entry.status is AtomStatus.ACTIVE for entry in timeline) > 1:
             return None  # there is more than one at a time, whatever the fact says
-        before = find_holder(timeline, incoming.begins)
+        before = find_valid_at(timeline, incoming.valid_from)
         if before is None:
             return self._timeline.place(incoming, timeline, incoming.fact.change)
         return self._replace(incoming, before, timeline, facts.may_be_same(incoming, before))
 
     def _replace_only_holder(self, incoming: IncomingFact) -> str | None:
         """Put a fact that says what changed in the place of the only thing that can have."""
-        holding = self._tracker.held_in_slot(incoming.slot, incoming.first_said)
-        if len(holding) != 1:
+        valid_entries = self._tracker.valid_in_slot(incoming.slot, incoming.first_said)
+        if len(valid_entries) != 1:
             return None
-        if self._tracker.was_replaced(holding[0]):
-            return self._timeline.add_beside(incoming, holding[0], incoming.fact.change)
-        return self._timeline.place(incoming, holding, incoming.fact.change)
+        if self._tracker.was_replaced(valid_entries[0]):
+            return self._timeline.add_beside(incoming, valid_entries[0], incoming.fact.change)
+        return self._timeline.place(incoming, valid_entries, incoming.fact.change)
 
     def _replace(
         self, incoming: IncomingFact, before: TrackedAtom, timeline: Sequence[TrackedAtom], may_ask: bool
@@ -358,7 +364,7 @@ class FactPlanner:
         match decision.verdict:
             case Verdict.NEW:
                 return None
-            case Verdict.SAME if chosen.holds(incoming.begins) or chosen.begins > incoming.begins:
+            case Verdict.SAME if chosen.is_valid_at(incoming.valid_from) or chosen.valid_from > incoming.valid_from:
                 return self._cite(incoming, chosen)
             case Verdict.REPLACES | Verdict.CORRECTS if self._tracker.was_replaced(chosen) and not incoming.fact.single:
                 corrects = decision.verdict is Verdict.CORRECTS
@@ -375,7 +381,7 @@ class FactPlanner:
         decision = self._decisions.get(incoming.index)
         atoms = tuple(entry.atom for entry in entries if entry.atom is not None)
         if decision is None and atoms:
-            self.questions[incoming.index] = Question(incoming.fact, atoms, incoming.begins)
+            self.questions[incoming.index] = Question(incoming.fact, atoms, incoming.valid_from)
         return decision
 
     def _find_similar(self, incoming: IncomingFact) -> list[TrackedAtom]:

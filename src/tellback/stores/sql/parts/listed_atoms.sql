@@ -2,7 +2,7 @@ status = :status AND created_at <= :known_at AND valid_from <= :begun_at
 AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
 AND NOT EXISTS (
     SELECT 1
-    FROM atom_closings
+    FROM atom_validity_ends
     WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-        AND atom_closings.seq = atoms.seq
-        AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
+        AND atom_validity_ends.seq = atoms.seq
+        AND atom_validity_ends.known_at <= :known_at AND atom_validity_ends.valid_to <= :valid_at)

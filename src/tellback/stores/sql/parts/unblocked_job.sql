@@ -1,2 +1,2 @@
 status IN ('queued', 'running') AND due_at <= :at AND (status = 'queued' OR lease_until <= :at)
-AND {first_of_space}
+AND {no_earlier_job_in_space}

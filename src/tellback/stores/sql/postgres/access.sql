@@ -1,6 +1,6 @@
 -- Processes that forget at the same moment leave each other what they are at.
 
--- name: platform_rates_forget!
+-- name: platform_rates_delete_expired!
 DELETE FROM rate_windows
 WHERE (name, number) IN (
     SELECT name, number
@@ -10,11 +10,11 @@ WHERE (name, number) IN (
     LIMIT CAST(:limit AS BIGINT)
     FOR UPDATE SKIP LOCKED);
 
--- name: platform_answers_forget
-DELETE FROM kept_answers
+-- name: platform_idempotent_responses_delete_expired
+DELETE FROM idempotent_responses
 WHERE (tenant_id, app_id, user_id, key) IN (
     SELECT tenant_id, app_id, user_id, key
-    FROM kept_answers
+    FROM idempotent_responses
     WHERE created_at < :before
     ORDER BY created_at
     LIMIT CAST(:limit AS BIGINT)

@@ -1,6 +1,6 @@
 -- Whoever would add to them waits, and then finds them gone.
 
--- name: erase_conversations_take
+-- name: erase_conversations_lock
 SELECT id
 FROM conversations
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
@@ -8,7 +8,7 @@ ORDER BY id
 LIMIT CAST(:limit AS BIGINT)
 FOR UPDATE;
 
--- name: erase_spaces_take
+-- name: erase_spaces_lock
 SELECT id
 FROM spaces
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
@@ -16,18 +16,18 @@ ORDER BY id
 LIMIT CAST(:limit AS BIGINT)
 FOR UPDATE;
 
--- name: platform_bindings_take
+-- name: platform_bindings_lock
 SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id
 ORDER BY id
 FOR UPDATE;
 
--- name: platform_queue_is_there^
+-- name: platform_queue_exists^
 -- Ours, and not one that somebody else has where we look for extensions.
 SELECT to_regclass(quote_ident(current_schema()) || '.procrastinate_jobs') IS NOT NULL;
 
--- name: platform_queue_forget!
+-- name: platform_queue_delete_deliveries!
 -- What is at work ends by itself when it finds its job gone.
 DELETE FROM procrastinate_jobs WHERE queueing_lock = ANY(CAST(:ids AS TEXT[])) AND status = 'todo';
 

@@ -30,7 +30,7 @@ FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND other_sources IS NOT NULL AND other_sources LIKE :mention;
 
--- name: messages_said
+-- name: message_dates_of
 SELECT id, created_at
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id IN (SELECT jsonb_array_elements_text(CAST(CAST(:ids AS TEXT) AS JSONB)));

@@ -29,7 +29,7 @@ FROM atoms INDEXED BY atoms_said_again
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND other_sources IS NOT NULL AND other_sources LIKE :mention;
 
--- name: messages_said
+-- name: message_dates_of
 SELECT id, created_at
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id IN (SELECT value FROM json_each(:ids));

@@ -18,13 +18,13 @@ from tests.unit.memory.space import MAYA, NOON, Space, day, make_fact, make_wind
 PERSON, PLACE = EntityType.PERSON, EntityType.PLACE
 
 
-def known(id: str, name: str, *aliases: str, type: EntityType = PERSON, merged_into: str | None = None) -> Entity:
+def make_entity(id: str, name: str, *aliases: str, type: EntityType = PERSON, merged_into: str | None = None) -> Entity:
     status = EntityStatus.ACTIVE if merged_into is None else EntityStatus.MERGED
-    given: dict[str, Any] = {"aliases": aliases, "status": status, "merged_into": merged_into}
-    return Entity(id, "ms_1", MAYA, type, name, NOON, NOON, **given)
+    fields: dict[str, Any] = {"aliases": aliases, "status": status, "merged_into": merged_into}
+    return Entity(id, "ms_1", MAYA, type, name, NOON, NOON, **fields)
 
 
-def person(name: str, *aliases: str) -> ExtractedEntity:
+def extracted_person(name: str, *aliases: str) -> ExtractedEntity:
     return ExtractedEntity(name, PERSON, aliases)
 
 
@@ -34,78 +34,92 @@ def drafted_names(resolved: ResolvedEntities) -> list[tuple[str, tuple[str, ...]
 
 
 def test_a_name_stands_for_who_is_called_so() -> None:
-    resolved = resolve_entities([person("ANN"), person("Bobby")], [known("e1", "Ann"), known("e2", "Robert", "Bobby")])
+    resolved = resolve_entities(
+        [extracted_person("ANN"), extracted_person("Bobby")],
+        [make_entity("e1", "Ann"), make_entity("e2", "Robert", "Bobby")],
+    )
     assert (resolved.id_of("ann"), resolved.id_of("Bobby"), resolved.id_of("robert")) == ("e1", "e2", "e2")
     assert (drafted_names(resolved), dict(resolved.aliases)) == ([], {})
 
 
 def test_an_own_name_comes_before_another_ones_alias() -> None:
-    people = [known("e1", "Robert", "Sam"), known("e2", "Sam")]
-    assert resolve_entities([person("Sam")], people).id_of("Sam") == "e2"
+    people = [make_entity("e1", "Robert", "Sam"), make_entity("e2", "Sam")]
+    assert resolve_entities([extracted_person("Sam")], people).id_of("Sam") == "e2"
 
 
 def test_who_is_also_called_so_gets_the_other_name() -> None:
-    resolved = resolve_entities([person("Bob", "Robert", "Bobby")], [known("e1", "Robert")])
+    resolved = resolve_entities([extracted_person("Bob", "Robert", "Bobby")], [make_entity("e1", "Robert")])
     assert resolved.id_of("Bob") == "e1"
     assert dict(resolved.aliases) == {"e1": ("Bob", "Bobby")}
 
 
 def test_nobody_gets_a_name_that_someone_else_has() -> None:
-    resolved = resolve_entities([person("Bob", "Robert")], [known("e1", "Bob"), known("e2", "Robert")])
+    resolved = resolve_entities(
+        [extracted_person("Bob", "Robert")], [make_entity("e1", "Bob"), make_entity("e2", "Robert")]
+    )
     assert (resolved.id_of("Bob"), dict(resolved.aliases)) == ("e1", {})
 
 
 def test_a_merged_entity_stands_for_what_it_was_merged_into() -> None:
     people = [
-        known("e1", "Bob", merged_into="e2"),
-        known("e2", "Robert", merged_into="e3"),
-        known("e3", "Robert Smith"),
+        make_entity("e1", "Bob", merged_into="e2"),
+        make_entity("e2", "Robert", merged_into="e3"),
+        make_entity("e3", "Robert Smith"),
     ]
-    assert resolve_entities([person("Bob")], people).id_of("Bob") == "e3"
-    assert drafted_names(resolve_entities([person("Bob")], people[:1])) == [("Bob", ())]
+    assert resolve_entities([extracted_person("Bob")], people).id_of("Bob") == "e3"
+    assert drafted_names(resolve_entities([extracted_person("Bob")], people[:1])) == [("Bob", ())]
 
 
 def test_the_same_name_of_another_type_is_something_else() -> None:
-    resolved = resolve_entities([ExtractedEntity("Paris", PLACE)], [known("e1", "Paris")])
+    resolved = resolve_entities([ExtractedEntity("Paris", PLACE)], [make_entity("e1", "Paris")])
     assert drafted_names(resolved) == [("Paris", ())]
     assert resolved.id_of("Paris") != "e1"
 
 
 def test_extracted_entities_of_which_one_is_called_what_the_other_is_named_are_one() -> None:
-    entities = [person("Annie", "Ann"), person("Zoe"), person("Ann", "Anna Lee", "Lee"), person("LEE", "Mrs Lee")]
+    entities = [
+        extracted_person("Annie", "Ann"),
+        extracted_person("Zoe"),
+        extracted_person("Ann", "Anna Lee", "Lee"),
+        extracted_person("LEE", "Mrs Lee"),
+    ]
     resolved = resolve_entities(entities, [])
     assert drafted_names(resolved) == [("Annie", ("Ann", "LEE", "Anna Lee", "Mrs Lee")), ("Zoe", ())]
     assert resolved.ids_of(["Ann", "Mrs Lee", "Zoe", "nobody"]) == tuple(resolved.drafts)
 
 
 def test_two_whom_someone_calls_the_same_are_two() -> None:
-    resolved = resolve_entities([person("John Smith", "John", "Johnny"), person("John Doe", "John")], [])
+    resolved = resolve_entities(
+        [extracted_person("John Smith", "John", "Johnny"), extracted_person("John Doe", "John")], []
+    )
     assert drafted_names(resolved) == [("John Smith", ("Johnny",)), ("John Doe", ())]
     assert resolved.id_of("John") is None
 
 
 def test_a_name_that_is_only_also_that_of_someone_known_tells_nothing() -> None:
-    resolved = resolve_entities([person("Carol Diaz", "Boss", "Caz")], [known("e1", "Alice Chen", "Boss")])
+    resolved = resolve_entities(
+        [extracted_person("Carol Diaz", "Boss", "Caz")], [make_entity("e1", "Alice Chen", "Boss")]
+    )
     assert drafted_names(resolved) == [("Carol Diaz", ("Caz",))]
     assert resolved.id_of("Boss") == "e1"
 
 
 @pytest.mark.parametrize("role", ["my boss", "The landlord", "her sister"])
 def test_a_role_is_no_name(role: str) -> None:
-    assert drafted_names(resolve_entities([person("Alice Chen", role)], [])) == [("Alice Chen", ())]
+    assert drafted_names(resolve_entities([extracted_person("Alice Chen", role)], [])) == [("Alice Chen", ())]
     assert drafted_names(resolve_entities([ExtractedEntity("The Beatles", EntityType.ORGANIZATION)], [])) == [
         ("The Beatles", ())
     ]
 
 
 async def test_a_fact_that_names_one_of_two_namesakes_may_be_about_either(space: Space) -> None:
-    jordans = [person("Jordan"), ExtractedEntity("Jordan", PLACE)]
+    jordans = [extracted_person("Jordan"), ExtractedEntity("Jordan", PLACE)]
     facts = [
         make_fact("User met Jordan.", 1, entities=("Jordan",)),
         make_fact("User went to Jordan.", 1, entities=("Jordan",)),
     ]
-    planned = await space.plan_and_apply(make_window(1), *facts, entities=jordans)
-    assert [draft.type for draft in planned.reconciliation.entities] == [PERSON, PLACE]
+    plan = await space.plan_and_apply(make_window(1), *facts, entities=jordans)
+    assert [draft.type for draft in plan.reconciliation.entities] == [PERSON, PLACE]
     assert {len(atom.entity_ids) for atom in await space.atoms()} == {2}
     assert (await space.plan(make_window(1), *facts, entities=jordans)).reconciliation.changes == ()
 
@@ -116,19 +130,31 @@ async def test_the_birthday_of_a_new_boss_is_not_that_of_the_old_one(space: Spac
             f"{name} was born in May {number}.", number, subject=name, attribute="birthday", value=f"May {number}"
         )
         await space.plan_and_apply(
-            make_window(number), replace(born, single=True, entities=(name,)), entities=[person(name, "my boss")]
+            make_window(number),
+            replace(born, single=True, entities=(name,)),
+            entities=[extracted_person(name, "my boss")],
         )
     assert len(await space.texts_valid_at(day(1))) == 2
 
 
 def test_whoever_is_only_pointed_at_is_no_entity() -> None:
-    resolved = resolve_entities([person("User"), person("she", "her"), person("I", "Maya"), person("  ")], [])
+    resolved = resolve_entities(
+        [
+            extracted_person("User"),
+            extracted_person("she", "her"),
+            extracted_person("I", "Maya"),
+            extracted_person("  "),
+        ],
+        [],
+    )
     assert drafted_names(resolved) == [("Maya", ())]
     assert resolved.id_of("user") is None
 
 
 def test_names_to_look_up_are_those_of_entities_and_subjects() -> None:
-    extraction = Extraction((make_fact("…", subject="Zoe"), make_fact("…", subject="user")), (person("Ann", "Annie"),))
+    extraction = Extraction(
+        (make_fact("…", subject="Zoe"), make_fact("…", subject="user")), (extracted_person("Ann", "Annie"),)
+    )
     assert entity_names(extraction) == ("Ann", "Annie", "Zoe")
 
 
@@ -144,30 +170,32 @@ def test_names_to_look_up_are_those_of_entities_and_subjects() -> None:
 )
 def test_each_name_of_a_type_stands_for_one_entity(extracted: list[ExtractedEntity]) -> None:
     resolved = resolve_entities(extracted, [])
-    taken = [
+    names = [
         (draft.type, name) for draft in resolved.drafts.values() for name in (draft.canonical_name, *draft.aliases)
     ]
-    assert len(taken) == len(set(taken))
+    assert len(names) == len(set(names))
     entities = [
         Entity(draft.id, "ms_1", MAYA, draft.type, draft.canonical_name, NOON, NOON, aliases=draft.aliases)
         for draft in resolved.drafts.values()
     ]
-    again = resolve_entities(extracted, entities)
-    assert (dict(again.drafts), dict(again.aliases), dict(again.ids)) == ({}, {}, dict(resolved.ids))
+    repeated = resolve_entities(extracted, entities)
+    assert (dict(repeated.drafts), dict(repeated.aliases), dict(repeated.ids)) == ({}, {}, dict(resolved.ids))
 
 
 async def test_entities_are_made_with_the_facts_about_them_only(space: Space) -> None:
-    entities = [person("Ann", "Annie"), person("Zoe"), ExtractedEntity("Rome", PLACE)]
-    planned = await space.plan_and_apply(
+    entities = [extracted_person("Ann", "Annie"), extracted_person("Zoe"), ExtractedEntity("Rome", PLACE)]
+    plan = await space.plan_and_apply(
         make_window(1), make_fact("User met Annie in Rome.", 1, entities=("Annie", "Rome", "user")), entities=entities
     )
-    assert [draft.canonical_name for draft in planned.reconciliation.entities] == ["Ann", "Rome"]
+    assert [draft.canonical_name for draft in plan.reconciliation.entities] == ["Ann", "Rome"]
     [atom] = await space.atoms()
     assert len(atom.entity_ids) == 2
-    again = await space.plan_and_apply(
-        make_window(2), make_fact("Ann, who is Nan, likes tea.", 2, entities=("Nan",)), entities=[person("Nan", "Ann")]
+    repeated = await space.plan_and_apply(
+        make_window(2),
+        make_fact("Ann, who is Nan, likes tea.", 2, entities=("Nan",)),
+        entities=[extracted_person("Nan", "Ann")],
     )
-    assert dict(again.reconciliation.aliases) == {atom.entity_ids[0]: ("Nan",)}
+    assert dict(repeated.reconciliation.aliases) == {atom.entity_ids[0]: ("Nan",)}
     *_, later = await space.atoms()
     assert later.entity_ids == atom.entity_ids[:1]
 
@@ -177,13 +205,13 @@ async def test_a_slot_is_the_same_under_every_name_of_what_it_is_about(space: Sp
     await space.plan_and_apply(
         make_window(1),
         make_fact("Bob is a nurse.", 1, subject="Bob", value="nurse", **job, entities=("Bob",)),
-        entities=[person("Bob")],
+        entities=[extracted_person("Bob")],
     )
-    said = make_fact("Robert is a cook.", 2, subject="Robert", value="cook", **job, entities=("Robert",))
-    planned = await space.plan_and_apply(make_window(2), said, entities=[person("Robert", "Bob")])
-    assert planned.superseded == 1
+    fact = make_fact("Robert is a cook.", 2, subject="Robert", value="cook", **job, entities=("Robert",))
+    plan = await space.plan_and_apply(make_window(2), fact, entities=[extracted_person("Robert", "Bob")])
+    assert plan.superseded == 1
     assert await space.texts_valid_at(day(2)) == ["Robert is a cook."]
     third = make_fact("Robert is a pilot.", 3, subject="robert", value="pilot", **job)
     assert slots_to_load(Extraction((third,)), ResolvedEntities()) == ("robert: job",)
-    planned = await space.plan_and_apply(make_window(3), third)
-    assert planned.superseded == 1
+    plan = await space.plan_and_apply(make_window(3), third)
+    assert plan.superseded == 1

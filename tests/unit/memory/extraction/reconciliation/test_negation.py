@@ -14,14 +14,14 @@ from tests.unit.memory.space import Space, day, home_fact, make_fact, make_windo
 IS, IS_NOT = "User is allergic to peanuts.", "User is not allergic to peanuts."
 
 
-def allergy(text: str, said: float = 0, **fields: Any) -> ExtractedFact:
-    about = {"subject": "user", "attribute": "allergy", "value": "peanuts"}
-    return make_fact(text, said, **{**about, **fields})
+def allergy_fact(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
+    slot_fields = {"subject": "user", "attribute": "allergy", "value": "peanuts"}
+    return make_fact(text, stated_day, **{**slot_fields, **fields})
 
 
-def job(text: str, said: float = 0, **fields: Any) -> ExtractedFact:
-    about = {"subject": "user", "attribute": "employer", "value": "Acme", "single": True}
-    return make_fact(text, said, **{**about, **fields})
+def job_fact(text: str, stated_day: float = 0, **fields: Any) -> ExtractedFact:
+    slot_fields = {"subject": "user", "attribute": "employer", "value": "Acme", "single": True}
+    return make_fact(text, stated_day, **{**slot_fields, **fields})
 
 
 @pytest.mark.parametrize("single", [True, False])
@@ -30,45 +30,45 @@ def job(text: str, said: float = 0, **fields: Any) -> ExtractedFact:
 async def test_what_denies_a_value_takes_its_place(
     space: Space, texts: tuple[str, str], change: Change, single: bool
 ) -> None:
-    said = [allergy(texts[0], 1, single=single), allergy(texts[1], 5, single=single, change=change)]
-    for each in said:
+    facts = [allergy_fact(texts[0], 1, single=single), allergy_fact(texts[1], 5, single=single, change=change)]
+    for each in facts:
         await space.learn_facts(each)
     assert await space.texts_valid_at(day(5)) == [texts[1]]
     assert await space.texts_valid_at(day(4)) == [texts[1] if change is Change.CORRECTED else texts[0]]
-    for number, each in zip((1, 5), said, strict=True):
+    for number, each in zip((1, 5), facts, strict=True):
         assert (await space.plan(make_window(number), each)).reconciliation.changes == ()
 
 
 async def test_what_denies_a_value_may_be_judged_to_be_something_else(space: Space) -> None:
-    await space.learn_facts(allergy(IS, 1))
+    await space.learn_facts(allergy_fact(IS, 1))
     [atom] = await space.atoms()
-    denial = allergy(IS_NOT, 5)
+    denial = allergy_fact(IS_NOT, 5)
     assert (await space.plan(make_window(5), denial)).questions[0].candidates == (atom,)
-    for verdict, done in ((Verdict.SAME, "cited"), (Verdict.NEW, "added"), (Verdict.CORRECTS, "superseded")):
+    for verdict, expected in ((Verdict.SAME, "cited"), (Verdict.NEW, "added"), (Verdict.CORRECTS, "superseded")):
         decisions = {0: Decision(verdict, None if verdict is Verdict.NEW else atom.id)}
-        assert (await space.plan(make_window(5), denial, decisions=decisions)).counts[done] == 1
+        assert (await space.plan(make_window(5), denial, decisions=decisions)).counts[expected] == 1
 
 
 @pytest.mark.parametrize("ends", [-20, 3])
 async def test_what_was_so_earlier_leaves_the_denial_as_it_is(space: Space, ends: int) -> None:
-    await space.learn_facts(allergy(IS_NOT, 1))
-    earlier = allergy("User was allergic to peanuts as a child.", 5, valid_to=day(ends))
+    await space.learn_facts(allergy_fact(IS_NOT, 1))
+    earlier = allergy_fact("User was allergic to peanuts as a child.", 5, valid_to=day(ends))
     assert (await space.learn_facts(earlier)).added == 1
     assert await space.texts_valid_at(day(5)) == [IS_NOT]
     assert (await space.plan(make_window(5), earlier)).reconciliation.changes == ()
 
 
 async def test_a_denial_is_said_again_in_other_words(space: Space) -> None:
-    await space.learn_facts(allergy(IS, 1))
-    await space.learn_facts(allergy(IS_NOT, 5, change=Change.CHANGED))
-    assert (await space.learn_facts(allergy("User never had a peanut allergy.", 7))).cited == 1
-    await space.learn_facts(allergy(IS, 9))
+    await space.learn_facts(allergy_fact(IS, 1))
+    await space.learn_facts(allergy_fact(IS_NOT, 5, change=Change.CHANGED))
+    assert (await space.learn_facts(allergy_fact("User never had a peanut allergy.", 7))).cited == 1
+    await space.learn_facts(allergy_fact(IS, 9))
     assert [await space.texts_valid_at(day(number)) for number in (4, 8, 9)] == [[IS], [IS_NOT], [IS]]
 
 
 async def test_what_was_denied_earlier_is_put_before(space: Space) -> None:
-    await space.learn_facts(allergy(IS, 5))
-    await space.learn_facts(allergy(IS_NOT, 1, conversation_id="conv_0"), conversation_id="conv_0")
+    await space.learn_facts(allergy_fact(IS, 5))
+    await space.learn_facts(allergy_fact(IS_NOT, 1, conversation_id="conv_0"), conversation_id="conv_0")
     assert [await space.texts_valid_at(day(number)) for number in (1, 5)] == [[IS_NOT], [IS]]
 
 
@@ -77,38 +77,41 @@ async def test_what_was_denied_earlier_is_put_before(space: Space) -> None:
 async def test_of_what_ended_the_atom_says_what_was_so_and_the_fact_what_is_so_since(
     space: Space, text: str, single: bool
 ) -> None:
-    works, left = job("User works at Acme.", 1, single=single), job(text, 9, valid_to=day(5), single=single)
+    works, past_job = (
+        job_fact("User works at Acme.", 1, single=single),
+        job_fact(text, 9, valid_to=day(5), single=single),
+    )
     await space.learn_facts(works)
-    assert (await space.learn_facts(left)).superseded == 1
+    assert (await space.learn_facts(past_job)).superseded == 1
     assert await space.texts_valid_at(day(4)) == ["User works at Acme."]
     assert await space.texts_valid_at(day(9)) == [text]
-    for number, each in ((1, works), (9, left)):
+    for number, each in ((1, works), (9, past_job)):
         assert (await space.plan(make_window(number), each)).reconciliation.changes == ()
-    await space.learn_facts(job("User works at Acme.", 20, single=single, change=Change.CHANGED))
+    await space.learn_facts(job_fact("User works at Acme.", 20, single=single, change=Change.CHANGED))
     assert "User works at Acme." in await space.texts_valid_at(day(20))
-    assert (await space.plan(make_window(9), left)).reconciliation.changes == ()
+    assert (await space.plan(make_window(9), past_job)).reconciliation.changes == ()
 
 
 async def test_what_ended_may_have_begun_earlier_than_was_known(space: Space) -> None:
-    await space.learn_facts(job("User works at Acme.", 3))
-    left = job("User worked at Acme for a week.", 9, valid_from=day(-2), valid_to=day(5))
-    await space.learn_facts(left)
+    await space.learn_facts(job_fact("User works at Acme.", 3))
+    past_job = job_fact("User worked at Acme for a week.", 9, valid_from=day(-2), valid_to=day(5))
+    await space.learn_facts(past_job)
     assert [await space.texts_valid_at(day(number)) for number in (-2, 4)] == [["User works at Acme."]] * 2
-    assert (await space.plan(make_window(9), left)).reconciliation.changes == ()
+    assert (await space.plan(make_window(9), past_job)).reconciliation.changes == ()
 
 
 async def test_what_will_end_is_so_until_then(space: Space) -> None:
-    await space.learn_facts(job("User works at Acme.", 1))
-    await space.learn_facts(job("User works at Acme until May.", 3, valid_to=day(60)))
+    await space.learn_facts(job_fact("User works at Acme.", 1))
+    await space.learn_facts(job_fact("User works at Acme until May.", 3, valid_to=day(60)))
     assert await space.texts_valid_at(day(4)) == ["User works at Acme until May."]
     assert await space.texts_valid_at(day(60)) == []
 
 
 async def test_what_was_told_again_since_does_not_end_by_an_older_conversation(space: Space) -> None:
     for number in (1, 20):
-        await space.learn_facts(job("User works at Acme.", number))
+        await space.learn_facts(job_fact("User works at Acme.", number))
     await space.learn_facts(
-        job("User left Acme.", 9, conversation_id="conv_0", valid_to=day(5)), conversation_id="conv_0"
+        job_fact("User left Acme.", 9, conversation_id="conv_0", valid_to=day(5)), conversation_id="conv_0"
     )
     assert [await space.texts_valid_at(day(number)) for number in (4, 9, 20)] == [
         ["User works at Acme."],
@@ -118,45 +121,49 @@ async def test_what_was_told_again_since_does_not_end_by_an_older_conversation(s
 
 
 async def test_a_plan_that_is_dropped_does_not_come_true(space: Space) -> None:
-    stays = job("User stays at Acme.", 5, change=Change.CHANGED)
-    await space.learn_facts(job("User works at Acme.", 1))
-    await space.learn_facts(job("User starts at Globex.", 3, value="Globex", valid_from=day(30), change=Change.CHANGED))
-    await space.learn_facts(stays)
+    same_job = job_fact("User stays at Acme.", 5, change=Change.CHANGED)
+    await space.learn_facts(job_fact("User works at Acme.", 1))
+    await space.learn_facts(
+        job_fact("User starts at Globex.", 3, value="Globex", valid_from=day(30), change=Change.CHANGED)
+    )
+    await space.learn_facts(same_job)
     assert await space.texts_valid_at(day(6)) == ["User works at Acme."]
     assert await space.texts_valid_at(day(30)) == ["User stays at Acme."]
-    assert (await space.plan(make_window(5), stays)).reconciliation.changes == ()
+    assert (await space.plan(make_window(5), same_job)).reconciliation.changes == ()
 
 
 async def test_a_plan_that_was_made_later_stands(space: Space) -> None:
-    await space.learn_facts(job("User works at Acme.", 1))
-    await space.learn_facts(job("User starts at Globex.", 7, value="Globex", valid_from=day(30), change=Change.CHANGED))
-    stays = job("User stays at Acme.", 5, conversation_id="conv_0", change=Change.CHANGED)
-    await space.learn_facts(stays, conversation_id="conv_0")
+    await space.learn_facts(job_fact("User works at Acme.", 1))
+    await space.learn_facts(
+        job_fact("User starts at Globex.", 7, value="Globex", valid_from=day(30), change=Change.CHANGED)
+    )
+    same_job = job_fact("User stays at Acme.", 5, conversation_id="conv_0", change=Change.CHANGED)
+    await space.learn_facts(same_job, conversation_id="conv_0")
     assert await space.texts_valid_at(day(30)) == ["User starts at Globex."]
 
 
 async def test_what_was_so_since_earlier_begins_then(space: Space) -> None:
-    about: dict[str, Any] = {"subject": "user", "attribute": "instrument", "value": "piano"}
-    since = make_fact("User has played the piano for a year.", 5, valid_from=day(-365), **about)
-    await space.learn_facts(make_fact("User plays the piano.", 1, **about))
+    slot_fields: dict[str, Any] = {"subject": "user", "attribute": "instrument", "value": "piano"}
+    since = make_fact("User has played the piano for a year.", 5, valid_from=day(-365), **slot_fields)
+    await space.learn_facts(make_fact("User plays the piano.", 1, **slot_fields))
     assert (await space.learn_facts(since)).superseded == 1
     assert (
         await space.texts_valid_at(day(-300))
         == await space.texts_valid_at(day(9))
         == ["User has played the piano for a year."]
     )
-    for number, each in ((1, make_fact("User plays the piano.", 1, **about)), (5, since)):
+    for number, each in ((1, make_fact("User plays the piano.", 1, **slot_fields)), (5, since)):
         assert (await space.plan(make_window(number), each)).reconciliation.changes == ()
 
 
 @pytest.mark.parametrize("change", [Change.CHANGED, Change.CORRECTED])
 async def test_what_takes_the_place_of_the_only_value_together_stands_together(space: Space, change: Change) -> None:
-    about = {"subject": "user", "attribute": "sport"}
+    slot_fields = {"subject": "user", "attribute": "sport"}
     facts = [
-        make_fact(f"User plays {game}.", 5, value=game, change=change, **about)
+        make_fact(f"User plays {game}.", 5, value=game, change=change, **slot_fields)
         for game in ("squash", "badminton", "polo")
     ]
-    await space.learn_facts(make_fact("User plays tennis.", 1, value="tennis", **about))
+    await space.learn_facts(make_fact("User plays tennis.", 1, value="tennis", **slot_fields))
     assert (await space.learn_facts(*facts)).counts["added"] == 2
     assert sorted(await space.texts_valid_at(day(5))) == [
         "User plays badminton.",
@@ -168,17 +175,17 @@ async def test_what_takes_the_place_of_the_only_value_together_stands_together(s
 
 
 @pytest.mark.parametrize("text", ["User is HIV positive.", "User has HIV."])
-@pytest.mark.parametrize("cited", [[1], [1, 3]])
+@pytest.mark.parametrize("cited_days", [[1], [1, 3]])
 async def test_what_was_deleted_does_not_come_back_in_other_words_or_with_more_citations(
-    space: Space, text: str, cited: list[float]
+    space: Space, text: str, cited_days: list[float]
 ) -> None:
     await space.learn_facts(make_fact("User is HIV positive.", 1), make_fact("User likes tea.", 1))
     hiv, _ = await space.atoms()
     await space.set_status(hiv, AtomStatus.DELETED)
-    facts = [make_fact(text, cited), make_fact("User likes tea.", 1), make_fact("User is not HIV positive.", 1)]
-    planned = await space.learn_facts(*facts, days=[1, 3])
-    assert [each.text for each in planned.left_out] == [text]
-    assert (planned.unchanged, planned.added) == (1, 1)
+    facts = [make_fact(text, cited_days), make_fact("User likes tea.", 1), make_fact("User is not HIV positive.", 1)]
+    plan = await space.learn_facts(*facts, days=[1, 3])
+    assert [each.text for each in plan.left_out] == [text]
+    assert (plan.unchanged, plan.added) == (1, 1)
 
 
 async def test_what_was_deleted_may_be_said_again_by_someone_who_repeats_the_old_words(space: Space) -> None:

@@ -19,7 +19,7 @@ from tests.unit.memory.space import EVENT, PROFILE, Space, day, home_fact, make_
 pytestmark = pytest.mark.slow
 
 CITIES = ["Lisbon", "Porto", "Paris", "Rome", "Oslo", "New York", "Lisbon, Portugal"]
-unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
+no_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def in_a_space(run: Callable[[Space], Awaitable[None]]) -> None:
@@ -38,7 +38,7 @@ def some_day(least: int = -20) -> st.SearchStrategy[datetime | None]:
 
 @st.composite
 def facts(draw: st.DrawFn) -> ExtractedFact:
-    said = draw(st.lists(st.integers(0, 9), min_size=1, max_size=2))
+    stated_days = draw(st.lists(st.integers(0, 9), min_size=1, max_size=2))
     begins, ends = draw(some_day()), draw(st.none() | some_day())
     if begins is not None and ends is not None and ends <= begins:
         ends = None
@@ -46,7 +46,7 @@ def facts(draw: st.DrawFn) -> ExtractedFact:
     slotted = draw(st.booleans())
     return make_fact(
         f"User {draw(st.sampled_from(['lives in', 'moved to', 'does not live in']))} {value}",
-        said,
+        stated_days,
         category=draw(st.sampled_from([PROFILE, PROFILE, EVENT])),
         valid_from=begins,
         valid_to=ends,
@@ -63,54 +63,58 @@ extractions = st.lists(facts(), max_size=6)
 places = [ExtractedEntity(city, EntityType.PLACE, (city.upper(), "the city")) for city in CITIES]
 
 
-@settings(unhurried, max_examples=40)
-@given(before=extractions, said=extractions, forgotten=st.sets(st.integers(0, 5)))
+@settings(no_deadline, max_examples=40)
+@given(known_facts=extractions, new_facts=extractions, forgotten=st.sets(st.integers(0, 5)))
 def test_learning_the_same_again_changes_nothing(
-    before: list[ExtractedFact], said: list[ExtractedFact], forgotten: set[int]
+    known_facts: list[ExtractedFact], new_facts: list[ExtractedFact], forgotten: set[int]
 ) -> None:
     async def run(space: Space) -> None:
-        await space.plan_and_apply(make_window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
+        await space.plan_and_apply(
+            make_window(*range(10), conversation_id="conv_0"), *_cite_conversation("conv_0", known_facts)
+        )
         for number, atom in enumerate(await space.atoms()):
             if number in forgotten:
                 await space.set_status(atom, AtomStatus.DELETED if number % 2 else AtomStatus.ARCHIVED)
-        learned = await space.plan_and_apply(make_window(*range(10)), *said, entities=places)
+        learned = await space.plan_and_apply(make_window(*range(10)), *new_facts, entities=places)
         assert_sound(learned.reconciliation)
-        again = await space.plan(make_window(*range(10)), *said, entities=places)
-        assert again.reconciliation.changes == ()
-        assert again.reconciliation.entities == ()
-        assert not again.reconciliation.aliases
-        assert again.unchanged + len(again.left_out) == len(said)
+        repeated = await space.plan(make_window(*range(10)), *new_facts, entities=places)
+        assert repeated.reconciliation.changes == ()
+        assert repeated.reconciliation.entities == ()
+        assert not repeated.reconciliation.aliases
+        assert repeated.unchanged + len(repeated.left_out) == len(new_facts)
 
     in_a_space(run)
 
 
-@settings(unhurried, max_examples=40)
+@settings(no_deadline, max_examples=40)
 @given(
-    before=extractions,
-    said=extractions,
+    known_facts=extractions,
+    new_facts=extractions,
     verdicts=st.lists(st.sampled_from(Verdict), min_size=6, max_size=6),
     chosen=st.integers(0, 5),
 )
 def test_whatever_is_decided_is_done_once(
-    before: list[ExtractedFact], said: list[ExtractedFact], verdicts: list[Verdict], chosen: int
+    known_facts: list[ExtractedFact], new_facts: list[ExtractedFact], verdicts: list[Verdict], chosen: int
 ) -> None:
     async def run(space: Space) -> None:
-        await space.plan_and_apply(make_window(*range(10), conversation_id="conv_0"), *_of("conv_0", before))
-        every = make_window(*range(10))
-        first_plan = await space.plan(every, *said)
+        await space.plan_and_apply(
+            make_window(*range(10), conversation_id="conv_0"), *_cite_conversation("conv_0", known_facts)
+        )
+        window = make_window(*range(10))
+        first_plan = await space.plan(window, *new_facts)
         decisions = {
             number: Decision(verdicts[number], question.candidates[chosen % len(question.candidates)].id)
             for number, question in first_plan.questions.items()
         }
-        planned = await space.plan_and_apply(every, *said, decisions=decisions)
-        assert_sound(planned.reconciliation)
-        done = planned.added + planned.superseded + planned.cited + planned.unchanged
-        assert done + len(planned.left_out) == len(said)
+        plan = await space.plan_and_apply(window, *new_facts, decisions=decisions)
+        assert_sound(plan.reconciliation)
+        total = plan.added + plan.superseded + plan.cited + plan.unchanged
+        assert total + len(plan.left_out) == len(new_facts)
 
     in_a_space(run)
 
 
-@settings(unhurried, max_examples=60)
+@settings(no_deadline, max_examples=60)
 @given(
     moves=st.lists(
         st.tuples(st.integers(0, 20), st.sampled_from(["Lisbon", "Porto", "Rome"])),
@@ -126,10 +130,10 @@ def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
     async def run(space: Space) -> None:
         for number, city in moves:
             name = f"conv_{number}"
-            said = home_fact(city, number, conversation_id=name, valid_from=day(number) if dated else None)
-            await space.learn_facts(said, conversation_id=name)
-            again = await space.plan(make_window(number, conversation_id=name), said)
-            assert again.reconciliation.changes == ()
+            fact = home_fact(city, number, conversation_id=name, valid_from=day(number) if dated else None)
+            await space.learn_facts(fact, conversation_id=name)
+            repeated = await space.plan(make_window(number, conversation_id=name), fact)
+            assert repeated.reconciliation.changes == ()
         for moment in range(-1, 22):
             started = [city for number, city in sorted(moves) if number <= moment]
             expected = [f"User lives in {started[-1]}."] if started else []
@@ -138,40 +142,40 @@ def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
     in_a_space(run)
 
 
-@settings(unhurried, max_examples=40)
+@settings(no_deadline, max_examples=40)
 @given(
-    said=st.lists(
+    homes=st.lists(
         st.tuples(st.integers(0, 9), st.sampled_from(CITIES[:3])), max_size=7, unique_by=lambda each: each[0]
     ),
     at_once=st.booleans(),
 )
 def test_read_in_order_the_latest_value_holds_also_if_it_was_so_before(
-    said: list[tuple[int, str]], at_once: bool
+    homes: list[tuple[int, str]], at_once: bool
 ) -> None:
     async def run(space: Space) -> None:
-        in_order = [home_fact(city, number) for number, city in sorted(said)]
+        in_order = [home_fact(city, number) for number, city in sorted(homes)]
         for each in [in_order] if at_once else [[one] for one in in_order]:
             await space.plan_and_apply(make_window(*range(10)), *each)
         for moment in range(10):
-            started = [city for number, city in sorted(said) if number <= moment]
+            started = [city for number, city in sorted(homes) if number <= moment]
             assert await space.texts_valid_at(day(moment)) == [f"User lives in {city}." for city in started[-1:]]
 
     in_a_space(run)
 
 
-def assert_sound(wanted: Reconciliation) -> None:
+def assert_sound(reconciliation: Reconciliation) -> None:
     """Nothing that is planned ends before it begins, and every draft cites something, each message once."""
-    for change in wanted.changes:
+    for change in reconciliation.changes:
         if not isinstance(change, AddedCitation):
             draft = change.draft if isinstance(change, Replacement) else change
             assert draft.valid_to is None or draft.valid_from < draft.valid_to
-            cited = [id for other in draft.other_sources for id in other.message_ids]
-            cited += draft.source_message_ids
-            assert cited
-            assert len(cited) == len(set(cited))
+            cited_ids = [id for other in draft.other_sources for id in other.message_ids]
+            cited_ids += draft.source_message_ids
+            assert cited_ids
+            assert len(cited_ids) == len(set(cited_ids))
 
 
-def _of(conversation_id: str, facts: list[ExtractedFact]) -> list[ExtractedFact]:
+def _cite_conversation(conversation_id: str, facts: list[ExtractedFact]) -> list[ExtractedFact]:
     """The same, said in another conversation."""
     return [
         replace(each, message_ids=tuple(id.replace("conv_1", conversation_id) for id in each.message_ids))

@@ -1,16 +1,16 @@
 -- Where a space is too large to be held in a process, the server finds what is worth ranking.
 
--- name: large_by_words
+-- name: search_by_text
 SELECT seq
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND words @@ to_tsquery('english'::regconfig, :words)
-    AND {of_entities}
-    AND {wanted_atoms}
+    AND {entity_filter}
+    AND {search_filter}
 ORDER BY ts_rank_cd(words, to_tsquery('english'::regconfig, :words)) DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
--- name: large_by_meaning
+-- name: search_by_vector
 SELECT seq
 FROM atoms
 INNER JOIN (
@@ -20,12 +20,12 @@ INNER JOIN (
         AND embedder = :embedder AND cardinality(numbers) = cardinality(CAST(:numbers AS REAL[]))
 ) AS vectors ON of_seq = seq
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND {of_entities}
-    AND {wanted_atoms}
+    AND {entity_filter}
+    AND {search_filter}
 ORDER BY meaning <=> CAST(CAST(:numbers AS REAL[]) AS VECTOR), seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
--- name: large_by_entity
+-- name: search_by_entity
 SELECT seq
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
@@ -34,19 +34,19 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
         FROM atom_entities
         WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
             AND entity_id = ANY(CAST(:entity_ids AS TEXT[])))
-    AND {wanted_atoms}
+    AND {search_filter}
 ORDER BY valid_from DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
--- name: large_by_time
+-- name: search_by_time
 SELECT seq
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND {wanted_atoms}
+    AND {search_filter}
 ORDER BY valid_from DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
--- name: large_chains
+-- name: search_chains
 WITH RECURSIVE chain AS (
     SELECT seq, supersedes, superseded_by
     FROM atoms
@@ -60,7 +60,7 @@ WITH RECURSIVE chain AS (
 )
 SELECT seq FROM chain;
 
--- name: large_entities_named
+-- name: search_entities_named
 SELECT {entity_columns}
 FROM entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
@@ -71,21 +71,21 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND sta
             AND name = ANY(CAST(:names AS TEXT[])))
 ORDER BY id;
 
--- name: large_atoms
+-- name: search_atoms
 SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND seq = ANY(CAST(:seqs AS BIGINT[]))
 ORDER BY seq;
 
--- name: large_closings
+-- name: search_validity_ends
 SELECT seq, known_at, valid_to
-FROM atom_closings
+FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND seq = ANY(CAST(:seqs AS BIGINT[]))
 ORDER BY seq;
 
--- name: large_vectors
+-- name: search_vectors
 SELECT seq, vector
 FROM atom_vectors
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id

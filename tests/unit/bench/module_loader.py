@@ -10,7 +10,7 @@ from typing import Any
 BENCH = Path(__file__).parents[3] / "bench"
 
 
-def bench_module(name: str) -> Any:
+def import_bench_module(name: str) -> Any:
     sys.path.insert(0, str(BENCH))
     try:
         return import_module(name)

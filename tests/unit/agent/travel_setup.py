@@ -21,7 +21,7 @@ class Flight(BaseModel):
 
 
 @dataclass
-class Desk:
+class TravelSetup:
     """The agent, its routes, and what its tool was called with."""
 
     agent: Agent
@@ -30,7 +30,7 @@ class Desk:
     searched: list[tuple[str, date, int]] = field(default_factory=list)
 
 
-def travel_desk(**fields: Any) -> Desk:
+def make_travel_setup(**fields: Any) -> TravelSetup:
     searched: list[tuple[str, date, int]] = []
 
     def search_flights(destination: str, departure: date, passengers: int) -> list[dict[str, Any]]:
@@ -61,16 +61,16 @@ def travel_desk(**fields: Any) -> Desk:
         .transition_to(chat_state="Tell the weather there")
         .transition_to(state=END_ROUTE)
     )
-    return Desk(agent, book, weather, searched)
+    return TravelSetup(agent, book, weather, searched)
 
 
 async def respond(
-    agent: Agent, message: Any, session: SessionState | str | None, *script: Any, **more: Any
+    agent: Agent, message: Any, session: SessionState | str | None, *script: Any, **options: Any
 ) -> Response:
     """One turn, in which the model does all that was written down, and nothing else."""
     with ScriptedModel(script) as model:
         agent.model = model
-        return await agent.respond(message, session, **more)
+        return await agent.respond(message, session, **options)
 
 
 def model_requests(agent: Agent) -> list[ChatRequest]:
