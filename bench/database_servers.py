@@ -49,7 +49,7 @@ def start_servers(
 def _start_server(
     server_class: type[Server], add_cleanup: Callable[[Callable[[], None]], Any], report_progress: Callable[[str], None]
 ) -> str:
-    reason = server_class.missing()
+    reason = server_class.missing_reason()
     if reason is not None:
         raise ServerFailedError(reason)
     report_progress(f"starting {server_class.name}")
