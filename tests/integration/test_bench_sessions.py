@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.support.servers.redis import RedisServer
+
 BENCH = Path(__file__).parents[2] / "bench"
+SMALL_RUN = ("--rounds", "1", "--lengths", "10,40", "--batch-ms", "5", "--skip-install")
 
 
 def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,8 +23,7 @@ def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_benchmark_of_sessions_runs_on_what_needs_no_server() -> None:
     names = ["tellback-memory", "tellback-sqlite", "tellback-sqlalchemy"]
-    small_run = ("--rounds", "1", "--lengths", "10,40", "--batch-ms", "5", "--skip-install")
-    completed = run_benchmark("--only", ",".join(names), *small_run, "--json")
+    completed = run_benchmark("--only", ",".join(names), *SMALL_RUN, "--json")
     assert completed.returncode == 0, completed.stderr
     result: dict[str, Any] = json.loads(completed.stdout)
     assert (result["failed"], result["left_out"]) == ({}, {})
@@ -29,6 +33,14 @@ def test_the_benchmark_of_sessions_runs_on_what_needs_no_server() -> None:
         assert all(row["cpu_ms"]["median"] > 0 and row["wall_ms"]["min"] > 0 for row in kinds.values())
     # The table is for people.
     assert "Tellback, SQLAlchemy, SQLite" in completed.stderr
+
+
+@pytest.mark.skipif(RedisServer.missing_reason() is not None, reason="there is no Redis server here")
+def test_the_benchmark_of_sessions_runs_on_a_database_server() -> None:
+    completed = run_benchmark("--only", "tellback-redis", *SMALL_RUN, "--json")
+    assert completed.returncode == 0, completed.stderr
+    result: dict[str, Any] = json.loads(completed.stdout)
+    assert (result["failed"], result["left_out"], [*result["numbers"]]) == ({}, {}, ["tellback-redis"])
 
 
 def test_odd_lengths_are_refused_without_a_traceback() -> None:
