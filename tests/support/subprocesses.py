@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 from tests.support.fork_server import ForkedProcess, fork
@@ -121,3 +123,23 @@ async def child_process(program: str, **job: Any) -> AsyncIterator[ChildProcess]
     async with child_processes(program, 1) as [started]:
         await started.send(**job)
         yield started
+
+
+@contextmanager
+def paused_process(pid: int) -> Iterator[None]:
+    """Stop a process for the block. A signal takes effect after `kill` returns: wait until no thread runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 30
+        while not _is_stopped(pid):
+            assert time.monotonic() < deadline, f"process {pid} does not stop"
+            time.sleep(0.005)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether every thread is in the state T; where there is no /proc, that cannot be seen."""
+    statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(status.rpartition(")")[2].split()[0] == "T" for status in statuses)

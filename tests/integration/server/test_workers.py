@@ -8,7 +8,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from tellback.types.access import NewApiKey
 from tests.integration.server.server_process import SLOW_MODEL, ServerProcess, running_process
 from tests.support.served_models import TIMINGS_VARIABLE
 from tests.support.servers.database_pool import DatabasePool
+from tests.support.subprocesses import paused_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -77,14 +78,11 @@ def workers(server: ServerProcess) -> list[int]:
 @contextmanager
 def only_worker(server: ServerProcess, worker_pid: int) -> Iterator[None]:
     """Let just one worker run, so that it is the one that answers what is asked on new connections."""
-    others = [pid for pid in workers(server) if pid != worker_pid]
-    for pid in others:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with ExitStack() as stack:
+        for pid in workers(server):
+            if pid != worker_pid:
+                stack.enter_context(paused_process(pid))
         yield
-    finally:
-        for pid in others:
-            os.kill(pid, signal.SIGCONT)
 
 
 async def ask(server: ServerProcess, secret: str, method: str, path: str, **kwargs: Any) -> httpx2.Response:

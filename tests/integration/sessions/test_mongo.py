@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +29,7 @@ from tests.integration.sessions import adapter_checks
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers.base import NotReadyError
 from tests.support.servers.mongo import MongoServer
+from tests.support.subprocesses import paused_process
 
 MODULE = "tellback.sessions.mongo"
 # The driver leaves a socket behind when a client is closed while its monitor connects. It has no other end yet.
@@ -519,14 +518,11 @@ class TestFailures:
         adapter = MongoAdapter(f"{own_mongo.url}&timeoutMS=1500", "shop")
         await adapter.initialize()
         await adapter.save(make_session(version=1), [])
-        os.kill(own_mongo.pid, signal.SIGSTOP)
-        try:
+        with paused_process(own_mongo.pid):
             with pytest.raises(StoreUnavailableError):
                 await adapter.session_repository.get("web-42")
             with pytest.raises(StoreUnavailableError):
                 await adapter.save(make_session(version=2), [make_message("Hi")])
-        finally:
-            os.kill(own_mongo.pid, signal.SIGCONT)
         found = await wait_for_session(adapter)
         assert found.version in (1, 2)
         await adapter.disconnect()

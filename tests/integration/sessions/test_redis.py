@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -29,6 +27,7 @@ from tellback.testing.sessions.repositories import contents, eventually, later, 
 from tests.integration.sessions import adapter_checks
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers.redis import RedisServer
+from tests.support.subprocesses import paused_process
 
 MODULE = "tellback.sessions.redis"
 
@@ -466,13 +465,10 @@ class TestFailures:
         adapter = RedisAdapter(f"{own_redis.url}?socket_timeout=1")
         await adapter.initialize()
         await adapter.save(make_session(version=1), [])
-        os.kill(own_redis.pid, signal.SIGSTOP)
-        try:
+        with paused_process(own_redis.pid):
             with pytest.raises(StoreUnavailableError, match="in time") as caught:
                 await adapter.save(make_session(version=2), [make_message("Hi")])
             assert caught.value.in_doubt
-        finally:
-            os.kill(own_redis.pid, signal.SIGCONT)
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert found.version in (1, 2)
