@@ -50,12 +50,12 @@ def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
-async def waiting(desk: TripSetup) -> tuple[Response, str]:
+async def waiting(setup: TripSetup) -> tuple[Response, str]:
     """A state's call waits."""
-    script_full_trip(desk, "Someone must agree first.")
-    paused = await desk.agent.respond(FULL_REQUEST)
+    script_full_trip(setup, "Someone must agree first.")
+    paused = await setup.agent.respond(FULL_REQUEST)
     [call] = paused.pending
-    assert (call.name, call.input, desk.searched) == ("search", {"destination": "Rome", "passengers": 2}, [])
+    assert (call.name, call.input, setup.searched) == ("search", {"destination": "Rome", "passengers": 2}, [])
     return paused, call.id
 
 
@@ -75,11 +75,11 @@ async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask
 async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
-        desk = TripSetup(maya, approval=True)
-        paused, id = await waiting(desk)
-        desk.script("It cannot be.")
+        setup = TripSetup(maya, approval=True)
+        paused, id = await waiting(setup)
+        setup.script("It cannot be.")
         denied = Approval(False, reason="too dear for us")
-        response = await desk.agent.respond(session=paused.session, approvals={id: denied})
+        response = await setup.agent.respond(session=paused.session, approvals={id: denied})
         expected = [FULL_REQUEST, "Someone must agree first.", "It cannot be."]
         assert await read_texts(maya, response.conversation_id) == expected
         [note] = [
@@ -88,8 +88,8 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
             if m.visibility == "internal"
         ]
         assert (note.role, "search was denied (too dear for us)" in note.text) == ("user", True)
-        assert note.text in sent_texts(desk.model)[-1]
-        assert "too dear for us" in desk.system_prompts[-1]
+        assert note.text in sent_texts(setup.model)[-1]
+        assert "too dear for us" in setup.system_prompts[-1]
         await maya.conversations.close(str(response.conversation_id))
         await rc.jobs.drain(timeout=30)
         [space] = await maya.memory.list_spaces()
@@ -130,26 +130,26 @@ async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc:
 
 async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User) -> None:
     paid: list[int] = []
-    desk = TripSetup(maya, tools=[make_pay_tool(paid)])
-    script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})))
-    paused = await desk.agent.respond(FULL_REQUEST)
-    desk.script(desk.understands_trip(), "Fine, nothing was paid.")
-    response = await desk.agent.respond("Never mind.", paused.session)
+    setup = TripSetup(maya, tools=[make_pay_tool(paid)])
+    script_full_trip(setup, calls(ToolCall("c1", "pay", {"amount": 5})))
+    paused = await setup.agent.respond(FULL_REQUEST)
+    setup.script(setup.understands_trip(), "Fine, nothing was paid.")
+    response = await setup.agent.respond("Never mind.", paused.session)
     assert (response.pending, paid) == ((), [])
-    assert is_valid_history(desk.model.requests[-1].messages)
+    assert is_valid_history(setup.model.requests[-1].messages)
     assert await maya.conversations.pending(str(response.conversation_id)) == ()
 
 
 @pytest.mark.parametrize("by_the_model", [True, False])
 async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, by_the_model: bool) -> None:
     paid: list[int] = []
-    desk = TripSetup(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
-    script_full_trip(desk, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
-    paused = await desk.agent.respond(FULL_REQUEST)
+    setup = TripSetup(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
+    script_full_trip(setup, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
+    paused = await setup.agent.respond(FULL_REQUEST)
     await maya.conversations.close(str(paused.conversation_id))
-    desk.script("Done.")
-    response = await desk.agent.respond(session=paused.session, approvals={paused.pending[0].id: True})
-    assert (response.message, paid, desk.searched) == ("Done.", [5] if by_the_model else [], [("Rome", 2)])
+    setup.script("Done.")
+    response = await setup.agent.respond(session=paused.session, approvals={paused.pending[0].id: True})
+    assert (response.message, paid, setup.searched) == ("Done.", [5] if by_the_model else [], [("Rome", 2)])
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
@@ -164,71 +164,71 @@ def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
 async def test_a_store_that_fails_leaves_the_answer(
     rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Respond
 ) -> None:
-    desk = TripSetup(maya)
-    desk.script(desk.understands_trip(destination="Rome"), "How many?")
-    first = await ask(desk.agent, "To Rome")
-    desk.script(desk.understands_trip(passengers=2), "The night train?", desk.understands_trip(), "Goodbye.")
+    setup = TripSetup(maya)
+    setup.script(setup.understands_trip(destination="Rome"), "How many?")
+    first = await ask(setup.agent, "To Rome")
+    setup.script(setup.understands_trip(passengers=2), "The night train?", setup.understands_trip(), "Goodbye.")
     with monkeypatch.context() as patch:
         failing(patch, rc.store.conversations, "begin_turn", "append", "find_or_create")
         failing(patch, rc.store.memories, "spaces", "space")
-        second = await ask(desk.agent, "Two", first.session)
-    assert (second.message, desk.searched) == ("The night train?", [("Rome", 2)])
+        second = await ask(setup.agent, "Two", first.session)
+    assert (second.message, setup.searched) == ("The night train?", [("Rome", 2)])
     assert "store_user" in {problem.step for problem in second.problems}
     assert all(isinstance(problem.error, StoreUnavailableError) for problem in second.problems)
     assert await read_texts(maya, first.conversation_id) == ["To Rome", "How many?"]
-    third = await ask(desk.agent, "Take it", second.session)
+    third = await ask(setup.agent, "Take it", second.session)
     assert (third.message, third.problems, third.completed) == ("Goodbye.", (), True)
 
 
 async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
     rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = TripSetup(maya)
-    script_full_trip(desk)
+    setup = TripSetup(maya)
+    script_full_trip(setup)
     failing(monkeypatch, rc.store.memories, "spaces")
-    response = await desk.agent.respond(FULL_REQUEST)
+    response = await setup.agent.respond(FULL_REQUEST)
     assert (response.message, {problem.step for problem in response.problems}) == ("The night train?", {"recall"})
-    assert desk.model.requests[-1].tools == ()
+    assert setup.model.requests[-1].tools == ()
     assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
 
 
 @respond_variants
 @pytest.mark.parametrize("reading", [True, False])
 async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User, ask: Respond, reading: bool) -> None:
-    desk = TripSetup(maya)
+    setup = TripSetup(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
-    desk.script(*([busy] if reading else [desk.understands_trip(destination="Rome", passengers=2), busy]))
+    setup.script(*([busy] if reading else [setup.understands_trip(destination="Rome", passengers=2), busy]))
     with pytest.raises(ProviderOverloadedError):
-        await ask(desk.agent, FULL_REQUEST, session)
+        await ask(setup.agent, FULL_REQUEST, session)
     [conversation] = await maya.conversations.list()
     assert await read_texts(maya, conversation.id) == [FULL_REQUEST]
     assert session.version == 0
-    script_full_trip(desk)
-    retried = await ask(desk.agent, "Well?", session, wait=0)
+    script_full_trip(setup)
+    retried = await ask(setup.agent, "Well?", session, wait=0)
     assert (retried.message, retried.session.version) == ("The night train?", 1)
-    assert sent_texts(desk.model) == [FULL_REQUEST, "Well?"]
-    assert desk.searched == [("Rome", 2)]
+    assert sent_texts(setup.model) == [FULL_REQUEST, "Well?"]
+    assert setup.searched == [("Rome", 2)]
 
 
 async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(maya: User) -> None:
-    desk = TripSetup(maya)
+    setup = TripSetup(maya)
     session = create_session("web")
     before = session_state_to_data(session)
-    script_full_trip(desk, says("A long story", chunks=1))
-    stream = desk.agent.respond_stream(FULL_REQUEST, session)
+    script_full_trip(setup, says("A long story", chunks=1))
+    stream = setup.agent.respond_stream(FULL_REQUEST, session)
     assert (await anext(stream)).delta == "A"
     await stream.aclose()
     [conversation] = await maya.conversations.list()
     assert await read_texts(maya, conversation.id) == [FULL_REQUEST]
     assert session_state_to_data(session) == before
-    desk.script(understands(desk.book, destination="Oslo", passengers=1), "The ferry?")
-    retried = await desk.agent.respond("Oslo, only me.", session, wait=0)
+    setup.script(understands(setup.book, destination="Oslo", passengers=1), "The ferry?")
+    retried = await setup.agent.respond("Oslo, only me.", session, wait=0)
     assert (retried.message, dict(retried.session.extracted)) == (
         "The ferry?",
         {"destination": "Oslo", "passengers": 1},
     )
-    assert is_valid_history(desk.model.requests[-1].messages)
+    assert is_valid_history(setup.model.requests[-1].messages)
 
 
 @respond_variants
@@ -257,31 +257,31 @@ async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Resp
 
 @respond_variants
 async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -> None:
-    desk = TripSetup(maya)
+    setup = TripSetup(maya)
     session = create_session("web")
-    script_full_trip(desk)
-    first = await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
-    desk.script()
+    script_full_trip(setup)
+    first = await ask(setup.agent, FULL_REQUEST, session, idempotency_key="k")
+    setup.script()
     with pytest.raises(AlreadyAnsweredError) as caught:
-        await ask(desk.agent, FULL_REQUEST, session, idempotency_key="k")
+        await ask(setup.agent, FULL_REQUEST, session, idempotency_key="k")
     assert caught.value.text == first.message
-    repeated = await ask(desk.agent, FULL_REQUEST, first.session, idempotency_key="k")
+    repeated = await ask(setup.agent, FULL_REQUEST, first.session, idempotency_key="k")
     assert (repeated.message, repeated.session) == (first.message, first.session)
     assert [each.role for each in await read_messages(maya, first.conversation_id)] == ["user", "assistant"]
 
 
 async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(maya: User) -> None:
-    desk = TripSetup(maya)
+    setup = TripSetup(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
-    desk.script(desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), busy)
+    setup.script(setup.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), busy)
     with pytest.raises(ProviderOverloadedError):
-        await desk.agent.respond(FULL_REQUEST, session, idempotency_key="k")
-    script_full_trip(desk)
-    response = await desk.agent.respond(FULL_REQUEST, session, idempotency_key="k")
+        await setup.agent.respond(FULL_REQUEST, session, idempotency_key="k")
+    script_full_trip(setup)
+    response = await setup.agent.respond(FULL_REQUEST, session, idempotency_key="k")
     assert dict(response.session.extracted) == {"destination": "Rome", "passengers": 2}
     assert response.message == "The night train?"
-    assert is_valid_history(desk.model.requests[-1].messages)
+    assert is_valid_history(setup.model.requests[-1].messages)
 
 
 async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellback, maya: User) -> None:
@@ -343,10 +343,10 @@ async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, t
 async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
-        desk = TripSetup(maya, approval=True)
-        paused, id = await waiting(desk)
-        desk.script("The night train?")
-        response = await desk.agent.respond(session=paused.session, approvals={id: True})
+        setup = TripSetup(maya, approval=True)
+        paused, id = await waiting(setup)
+        setup.script("The night train?")
+        response = await setup.agent.respond(session=paused.session, approvals={id: True})
         await maya.conversations.close(str(response.conversation_id))
         await rc.jobs.drain(timeout=30)
         export = await maya.admin.export_user_data()
@@ -357,16 +357,16 @@ async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
         assert response.state is not None
         assert conversation["messages"][-1]["metadata"] == {
             "agent": "Wanda",
-            "route": desk.book.id,
+            "route": setup.book.id,
             "state": response.state.id,
         }
         assert len(export["atoms"]) == 3
         await maya.admin.delete_user_data(confirm=True)
         assert FULL_REQUEST not in json.dumps(await maya.admin.export_user_data())
-        desk.script(desk.understands_trip(), "Hello!")
-        new_response = await desk.agent.respond("Hi")
+        setup.script(setup.understands_trip(), "Hello!")
+        new_response = await setup.agent.respond("Hi")
         assert (new_response.atoms_used, new_response.problems) == ((), ())
-        assert FULL_REQUEST not in desk.system_prompts[-1]
+        assert FULL_REQUEST not in setup.system_prompts[-1]
 
 
 @pytest.fixture
@@ -385,11 +385,11 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
     url: str, exporter: InMemorySpanExporter, ask: Respond
 ) -> None:
     async with Tellback(url, worker=False) as rc:
-        desk = TripSetup(rc.user("maya"))
-        desk.script(
-            desk.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?"
+        setup = TripSetup(rc.user("maya"))
+        setup.script(
+            setup.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?"
         )
-        response = await ask(desk.agent, FULL_REQUEST)
+        response = await ask(setup.agent, FULL_REQUEST)
     spans = exporter.get_finished_spans()
     [turn] = [span for span in spans if span.name.startswith("invoke_agent")]
     assert turn.name == "invoke_agent Wanda"
@@ -413,10 +413,10 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
 @respond_variants
 async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Respond) -> None:
     async with Tellback(url, worker=False) as rc:
-        desk = TripSetup(rc.user("maya"))
+        setup = TripSetup(rc.user("maya"))
         usage = ChatUsage(input_tokens=10, output_tokens=1)
-        desk.script(desk.understands_trip(destination="Rome", usage=usage), says("How many?", usage=usage))
-        response = await ask(desk.agent, "To Rome")
+        setup.script(setup.understands_trip(destination="Rome", usage=usage), says("How many?", usage=usage))
+        response = await ask(setup.agent, "To Rome")
     [turn] = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
     assert (response.usage.input_tokens, response.usage.output_tokens) == (20, 2)
     assert (turn.attributes or {})["gen_ai.usage.input_tokens"] == 20
@@ -427,12 +427,12 @@ async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_i
     maya: User, place: str
 ) -> None:
     paid: list[int] = []
-    desk = TripSetup(maya)
+    setup = TripSetup(maya)
     guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [make_pay_tool(paid)]}
-    (desk.agent if place == "agent" else desk.book).create_guideline(guideline)
-    desk.script(desk.understands_trip(holds=["the user is angry"]), calls("pay", amount=5))
-    paused = await desk.agent.respond("Outrageous!", create_session("web"))
+    (setup.agent if place == "agent" else setup.book).create_guideline(guideline)
+    setup.script(setup.understands_trip(holds=["the user is angry"]), calls("pay", amount=5))
+    paused = await setup.agent.respond("Outrageous!", create_session("web"))
     [call] = paused.pending
-    desk.script("Paid.")
-    response = await desk.agent.respond(session=paused.session, approvals={call.id: True})
+    setup.script("Paid.")
+    response = await setup.agent.respond(session=paused.session, approvals={call.id: True})
     assert (response.message, paid) == ("Paid.", [5])

@@ -50,12 +50,12 @@ def maya(rc: Tellback) -> User:
 @respond_variants
 async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Respond) -> None:
     persistence = build_persistence(rc)
-    desk = TripSetup(rc, persistence=persistence)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
-    first = await ask(desk.agent, "To Rome", "web-42", user="maya")
-    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
-    second = await ask(desk.agent, "Two", "web-42", user="maya")
-    assert (first.problems, second.problems, desk.searched) == ((), (), [("Rome", 2)])
+    setup = TripSetup(rc, persistence=persistence)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?", chunks=2))
+    first = await ask(setup.agent, "To Rome", "web-42", user="maya")
+    setup.script(setup.understands_trip(passengers=2), says("The night train?"))
+    second = await ask(setup.agent, "Two", "web-42", user="maya")
+    assert (first.problems, second.problems, setup.searched) == ((), (), [("Rome", 2)])
     stored = await persistence.get_session("web-42")
     assert stored is not None
     assert (stored.user_id, stored.agent_name, stored.version, stored.message_count) == ("maya", "Wanda", 2, 4)
@@ -70,7 +70,7 @@ async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User,
         ("agent", "The night train?"),
     ]
     assert [each.id for each in messages] == [each.id for each in await read_messages(maya, first.conversation_id)]
-    assert (messages[1].route, messages[3].state) == (desk.book.id, second.state.id if second.state else None)
+    assert (messages[1].route, messages[3].state) == (setup.book.id, second.state.id if second.state else None)
     history = await persistence.load_session_history("web-42")
     assert [event.kind.value for event in history] == ["message", "message", "message", "tool", "message"]
     assert [(call["tool_name"], call["result"]) for call in messages[3].tool_calls] == [
@@ -84,16 +84,16 @@ async def test_the_reply_and_the_session_are_one_step(
 ) -> None:
     """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
     persistence = build_persistence(rc)
-    desk = TripSetup(rc, persistence=persistence)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
-    first = await ask(desk.agent, "To Rome", "web-42", user="maya")
+    setup = TripSetup(rc, persistence=persistence)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
+    first = await ask(setup.agent, "To Rome", "web-42", user="maya")
 
     async def separate_save(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("the session is to be saved with the reply")
 
     monkeypatch.setattr(type(rc.store.sessions), "save", separate_save)
-    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
-    second = await ask(desk.agent, "Two", "web-42", user="maya")
+    setup.script(setup.understands_trip(passengers=2), says("The night train?"))
+    second = await ask(setup.agent, "Two", "web-42", user="maya")
     monkeypatch.undo()
     assert (await persistence.load("web-42") or first.session).version == 2
 
@@ -103,10 +103,10 @@ async def test_the_reply_and_the_session_are_one_step(
         await persistence.adapter.save(replace(row, version=3), [])
         return "Too late"
 
-    desk.agent.model = FunctionModel(save_meanwhile)
-    desk.agent.understand_model = ScriptedModel([desk.understands_trip()])
+    setup.agent.model = FunctionModel(save_meanwhile)
+    setup.agent.understand_model = ScriptedModel([setup.understands_trip()])
     with pytest.raises(SessionConflictError):
-        await ask(desk.agent, "And a window seat", "web-42", user="maya")
+        await ask(setup.agent, "And a window seat", "web-42", user="maya")
     assert await read_texts(maya, second.conversation_id) == [
         *("To Rome", "How many?", "Two", "The night train?"),
         "And a window seat",
@@ -118,8 +118,8 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
     rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = build_persistence(rc)
-    desk = TripSetup(rc, persistence=persistence)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    setup = TripSetup(rc, persistence=persistence)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
 
@@ -130,13 +130,13 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
 
     monkeypatch.setattr(conversations, "append", failing)
     with pytest.raises(StoreUnavailableError):
-        await ask(desk.agent, "To Rome", "web-42", user="maya")
+        await ask(setup.agent, "To Rome", "web-42", user="maya")
     monkeypatch.setattr(conversations, "append", append)
     assert await persistence.get_session("web-42") is None
     [conversation] = await maya.conversations.list()
     assert await read_texts(maya, conversation.id) == ["To Rome"]
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
-    retried = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
+    retried = await ask(setup.agent, "To Rome, I said", "web-42", user="maya")
     assert retried.session.version == 1
 
 
@@ -145,8 +145,8 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
     rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = build_persistence(rc)
-    desk = TripSetup(rc, persistence=persistence)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
+    setup = TripSetup(rc, persistence=persistence)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
     append = conversations.append
 
@@ -158,7 +158,7 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
         return result
 
     monkeypatch.setattr(conversations, "append", append_in_doubt)
-    response = await ask(desk.agent, "To Rome", "web-42", user="maya")
+    response = await ask(setup.agent, "To Rome", "web-42", user="maya")
     assert response.session.version == 1
     stored = await persistence.get_session("web-42")
     assert stored is not None
@@ -247,9 +247,9 @@ async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Te
 
 async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellback, maya: User) -> None:
     persistence = build_persistence(rc)
-    desk = TripSetup(None, persistence=persistence)
-    script_full_trip(desk, says("The night train?"))
-    await desk.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
+    setup = TripSetup(None, persistence=persistence)
+    script_full_trip(setup, says("The night train?"))
+    await setup.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
     [conversation] = await maya.conversations.list()
     assert (conversation.namespace, conversation.session_id, conversation.turns) == ("wanda", "web-42", 1)
     found = await read_messages(maya, conversation.id)
@@ -259,9 +259,9 @@ async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellb
     ]
     history = await persistence.load_session_history("web-42")
     assert [event.kind.value for event in history] == ["message", "tool", "message"]
-    desk.script(desk.understands_trip(), says("Yes, still."))
-    await desk.agent.respond("Still?", "web-42", sender=Identity("maya"))
-    assert any("The night train?" in each for each in sent_texts(desk.model))
+    setup.script(setup.understands_trip(), says("Yes, still."))
+    await setup.agent.respond("Still?", "web-42", sender=Identity("maya"))
+    assert any("The night train?" in each for each in sent_texts(setup.model))
     with pytest.raises(InvalidArgumentError, match="belongs to a user"):
         await Agent("Wanda", model=ScriptedModel([says("Hi")]), persistence=persistence).respond("Hi", "web-43")
 
@@ -302,39 +302,39 @@ async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: U
 
 async def test_anothers_session_is_not_there(rc: Tellback) -> None:
     persistence = build_persistence(rc)
-    desk = TripSetup(rc, persistence=persistence)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
-    await desk.agent.respond("To Rome", "web-42", user="maya")
+    setup = TripSetup(rc, persistence=persistence)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
+    await setup.agent.respond("To Rome", "web-42", user="maya")
     with pytest.raises(NotFoundError):
-        await desk.agent.respond("And mine?", "web-42", user="ben")
+        await setup.agent.respond("And mine?", "web-42", user="ben")
     await persistence.create_session(id="made", user_id="maya")
     with pytest.raises(NotFoundError):
-        await desk.agent.respond("And this?", "made", user="ben")
+        await setup.agent.respond("And this?", "made", user="ben")
     assert await rc.user("ben").conversations.list() == []
 
 
 async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: User) -> None:
     persistence = build_persistence(rc)
-    desk = TripSetup(maya, persistence=persistence)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?"))
-    first = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
-    repeated = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
+    setup = TripSetup(maya, persistence=persistence)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
+    first = await setup.agent.respond("To Rome", "web-42", idempotency_key="k1")
+    repeated = await setup.agent.respond("To Rome", "web-42", idempotency_key="k1")
     assert (first.message, repeated.message, repeated.session.version) == ("How many?", "How many?", 1)
     assert len(await persistence.get_session_messages("web-42")) == 2
 
 
 async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: User) -> None:
     persistence = build_persistence(rc)
-    desk = TripSetup(maya, approval=True, persistence=persistence)
-    script_full_trip(desk, says("May I?"))
-    paused = await desk.agent.respond("Two of us to Rome, please.", "web-42")
+    setup = TripSetup(maya, approval=True, persistence=persistence)
+    script_full_trip(setup, says("May I?"))
+    paused = await setup.agent.respond("Two of us to Rome, please.", "web-42")
     stored = await persistence.load("web-42")
     assert stored is not None
     assert stored.pending_calls == paused.session.pending_calls
     assert len(stored.pending_calls) == 1
-    desk.script(says("Booked."))
-    response = await desk.agent.respond(None, "web-42", approvals={paused.pending[0].id: True})
-    assert (response.message, desk.searched) == ("Booked.", [("Rome", 2)])
+    setup.script(says("Booked."))
+    response = await setup.agent.respond(None, "web-42", approvals={paused.pending[0].id: True})
+    assert (response.message, setup.searched) == ("Booked.", [("Rome", 2)])
     assert (await persistence.load("web-42") or paused.session).version == 2
 
 

@@ -44,12 +44,12 @@ def maya(rc: Tellback) -> User:
 
 @respond_variants
 async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -> None:
-    desk = TripSetup(maya)
-    desk.script(desk.understands_trip(destination="Rome"), says("How many?", chunks=2))
-    first = await ask(desk.agent, "To Rome", metadata={"lang": "en"}, trace_id="t-1")
-    desk.script(desk.understands_trip(passengers=2), says("The night train?"))
-    second = await ask(desk.agent, "Two", first.session)
-    assert (first.problems, second.problems, desk.searched) == ((), (), [("Rome", 2)])
+    setup = TripSetup(maya)
+    setup.script(setup.understands_trip(destination="Rome"), says("How many?", chunks=2))
+    first = await ask(setup.agent, "To Rome", metadata={"lang": "en"}, trace_id="t-1")
+    setup.script(setup.understands_trip(passengers=2), says("The night train?"))
+    second = await ask(setup.agent, "Two", first.session)
+    assert (first.problems, second.problems, setup.searched) == ((), (), [("Rome", 2)])
     assert first.conversation_id == second.conversation_id
     found = await read_messages(maya, first.conversation_id)
     assert [(each.role, each.text) for each in found] == [
@@ -60,7 +60,7 @@ async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -
     ]
     assert (found[0].metadata, found[0].trace_id) == ({"lang": "en"}, "t-1")
     for response, stored in ((first, found[1]), (second, found[3])):
-        assert stored.metadata == {"agent": "Wanda", "route": desk.book.id, "state": response.state.id}
+        assert stored.metadata == {"agent": "Wanda", "route": setup.book.id, "state": response.state.id}
     conversation = await maya.conversations.get(str(first.conversation_id))
     assert conversation is not None
     assert (conversation.namespace, conversation.session_id) == ("wanda", first.session.id)
@@ -74,9 +74,9 @@ async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Tellback, maya: U
     memory: Any = {"handle": maya, "async function": later, "function": lambda s: rc.user(s.metadata["who"])}
     more: dict[str, Any] = {"user id": {"user": "maya"}, "user handle": {"user": maya}}
     session = create_session(metadata={"who": "maya", **({"user_id": "maya"} if named == "metadata" else {})})
-    desk = TripSetup(memory.get(named, rc))
-    script_full_trip(desk)
-    response = await desk.agent.respond(FULL_REQUEST, session, **more.get(named, {}))
+    setup = TripSetup(memory.get(named, rc))
+    script_full_trip(setup)
+    response = await setup.agent.respond(FULL_REQUEST, session, **more.get(named, {}))
     assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
     assert response.session.metadata["who"] == "maya"
 
@@ -121,48 +121,48 @@ async def test_the_model_of_the_memory_answers_unless_the_agent_has_its_own(url:
 
 
 async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
-    desk = TripSetup(maya)
-    desk.script(desk.understands_trip(destination="Rome"), "How many?")
-    first = await desk.agent.respond("To Rome", create_session("web"))
-    desk.script(desk.understands_trip(passengers=2), "The night train?")
-    await desk.agent.respond("Two", first.session)
-    assert sent_texts(desk.model) == ["To Rome", "How many?", "Two"]
-    assert all(text in sent_texts(desk.model, 2)[0] for text in ("To Rome", "How many?", "Two"))
+    setup = TripSetup(maya)
+    setup.script(setup.understands_trip(destination="Rome"), "How many?")
+    first = await setup.agent.respond("To Rome", create_session("web"))
+    setup.script(setup.understands_trip(passengers=2), "The night train?")
+    await setup.agent.respond("Two", first.session)
+    assert sent_texts(setup.model) == ["To Rome", "How many?", "Two"]
+    assert all(text in sent_texts(setup.model, 2)[0] for text in ("To Rome", "How many?", "Two"))
 
 
 async def test_a_history_of_the_callers_own_is_sent_as_it_is_and_its_end_kept(maya: User) -> None:
-    desk = TripSetup(maya)
-    script_full_trip(desk)
+    setup = TripSetup(maya)
+    script_full_trip(setup)
     history = [
         create_message_event(EventSource.CUSTOMER, "Maya", "Hello from the phone"),
         create_message_event(EventSource.AI_AGENT, "Wanda", "Where to?"),
         create_message_event(EventSource.CUSTOMER, "Maya", FULL_REQUEST),
     ]
-    response = await desk.agent.respond(history)
-    assert sent_texts(desk.model) == ["Hello from the phone", "Where to?", FULL_REQUEST]
+    response = await setup.agent.respond(history)
+    assert sent_texts(setup.model) == ["Hello from the phone", "Where to?", FULL_REQUEST]
     assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
 
 
 async def test_sessions_kept_elsewhere_do_not_double_the_log(maya: User) -> None:
-    desk = TripSetup(maya, persistence=InMemorySessions())
-    desk.script(desk.understands_trip(destination="Rome"), "How many?")
-    await desk.agent.respond("To Rome", "web")
-    desk.script(desk.understands_trip(passengers=2), "The night train?")
-    response = await desk.agent.respond("Two", "web")
-    assert sent_texts(desk.model) == ["To Rome", "How many?", "Two"]
+    setup = TripSetup(maya, persistence=InMemorySessions())
+    setup.script(setup.understands_trip(destination="Rome"), "How many?")
+    await setup.agent.respond("To Rome", "web")
+    setup.script(setup.understands_trip(passengers=2), "The night train?")
+    response = await setup.agent.respond("Two", "web")
+    assert sent_texts(setup.model) == ["To Rome", "How many?", "Two"]
     assert (response.session.version, dict(response.session.extracted)) == (2, {"destination": "Rome", "passengers": 2})
 
 
 async def test_what_is_known_of_the_user_is_in_the_prompt(maya: User) -> None:
     space = await maya.memory.create_space("travel")
     atom = await maya.memory.add_atom(space.id, "Maya only travels by train.")
-    desk = TripSetup(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
-    desk.script(desk.understands_trip(), "Where to?")
-    response = await desk.agent.respond("How should I travel: by train or by plane?")
-    assert "Maya only travels by train." not in desk.system_prompts[0]
-    assert "Maya only travels by train." in desk.system_prompts[1]
+    setup = TripSetup(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
+    setup.script(setup.understands_trip(), "Where to?")
+    response = await setup.agent.respond("How should I travel: by train or by plane?")
+    assert "Maya only travels by train." not in setup.system_prompts[0]
+    assert "Maya only travels by train." in setup.system_prompts[1]
     assert [each.id for each in response.atoms_used] == [atom.id]
-    assert response.trace.prompts == tuple(desk.system_prompts)
+    assert response.trace.prompts == tuple(setup.system_prompts)
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User
 @respond_variants
 async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: str, ask: Respond) -> None:
     async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
-        desk = TripSetup(rc.user("maya"))
-        desk.script(desk.understands_trip(destination="Rome"), "How many?")
-        first = await ask(desk.agent, "To Rome, but I am afraid of flying.")
+        setup = TripSetup(rc.user("maya"))
+        setup.script(setup.understands_trip(destination="Rome"), "How many?")
+        first = await ask(setup.agent, "To Rome, but I am afraid of flying.")
         rc.clock = lambda: NOON + timedelta(days=20)
-        desk.script(desk.understands_trip(), "By train, then.")
-        later = await ask(desk.agent, "Am I afraid of flying?")
+        setup.script(setup.understands_trip(), "By train, then.")
+        later = await ask(setup.agent, "Am I afraid of flying?")
     assert any("afraid of flying" in atom.text for atom in later.atoms_used)
-    assert "To Rome, but I am afraid of flying." in desk.system_prompts[-1]
+    assert "To Rome, but I am afraid of flying." in setup.system_prompts[-1]
     assert later.atoms_used[0].source_conversation_id == first.conversation_id != later.conversation_id
 
 
@@ -233,27 +233,27 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
     reader = ScriptedModel([answers({"facts": [fact], "entities": []})])
     async with Tellback(url, model=reader, extractor="llm") as rc:
         maya = rc.user("maya")
-        desk = TripSetup(maya)
-        script_full_trip(desk)
-        first = await desk.agent.respond("Two of us to Rome. I am afraid of flying.")
+        setup = TripSetup(maya)
+        script_full_trip(setup)
+        first = await setup.agent.respond("Two of us to Rome. I am afraid of flying.")
         await maya.conversations.close(str(first.conversation_id))
         await rc.jobs.drain(timeout=30)
-        desk.script(desk.understands_trip(), "By train, then.")
-        later = await desk.agent.respond("Is Maya afraid of flying?")
+        setup.script(setup.understands_trip(), "By train, then.")
+        later = await setup.agent.respond("Is Maya afraid of flying?")
     assert [atom.text for atom in later.atoms_used] == ["Maya is afraid of flying."]
     reader.assert_done()
 
 
 async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Tellback, maya: User) -> None:
     rc.clock = lambda: NOON
-    desk = TripSetup(maya, memory_options={"close_after": 60})
-    desk.script(desk.understands_trip(destination="Rome"), "How many?")
-    first = await desk.agent.respond("To Rome")
+    setup = TripSetup(maya, memory_options={"close_after": 60})
+    setup.script(setup.understands_trip(destination="Rome"), "How many?")
+    first = await setup.agent.respond("To Rome")
     rc.clock = lambda: NOON + timedelta(hours=1)
-    desk.script(desk.understands_trip(passengers=2), "The night train?")
-    later = await desk.agent.respond("Two", first.session)
+    setup.script(setup.understands_trip(passengers=2), "The night train?")
+    later = await setup.agent.respond("Two", first.session)
     assert first.conversation_id != later.conversation_id
-    assert (desk.searched, sent_texts(desk.model)) == ([("Rome", 2)], ["Two"])
+    assert (setup.searched, sent_texts(setup.model)) == ([("Rome", 2)], ["Two"])
 
 
 async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_known(url: str) -> None:
