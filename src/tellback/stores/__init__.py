@@ -44,7 +44,7 @@ from tellback.stores.ports import (
     TurnStarted,
 )
 from tellback.stores.rows import SESSION_NOTE
-from tellback.stores.store import open_store
+from tellback.stores.url import open_store
 
 if TYPE_CHECKING:
     from tellback.stores.postgres import PostgresStore as PostgresStore

@@ -1,13 +1,7 @@
-"""`SqlStore`, which implements every port on one engine, and `open_store`, which opens the store that a URL names."""
+"""`SqlStore`: every port on one engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from os import PathLike, fspath
-from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
-
-from tellback.errors import ConfigurationError
 from tellback.stores.engine import SqlEngine
 from tellback.stores.events import SqlEventLog
 from tellback.stores.operations.access import SqlApiKeys, SqlIdempotencyStore, SqlRateWindows
@@ -17,7 +11,6 @@ from tellback.stores.operations.dispatch import SqlBindings
 from tellback.stores.operations.jobs import SqlJobLog
 from tellback.stores.operations.memory import SqlMemoryStore
 from tellback.stores.operations.user_data import SqlUserData
-from tellback.stores.ports import Store
 
 
 class SqlStore:
@@ -50,107 +43,3 @@ class SqlStore:
 
     async def is_instance_alive(self, instance_id: str) -> bool | None:
         return await self._engine.is_instance_alive(instance_id)
-
-
-def open_store(url: str | PathLike[str]) -> Store:
-    """The store a URL names, not yet opened.
-
-    A path or `sqlite:///path` is a file, `:memory:` lives as long as it is open, `postgresql://…` is a database.
-    Settings go behind a question mark: `synchronous`, `busy_timeout`, `mode=ro` for SQLite; `schema`, `pool_size`,
-    `statement_cache_size` for PostgreSQL, beside those of asyncpg (`sslmode`, `passfile`, ...).
-
-    >>> open_store("sqlite:///notes.db?synchronous=full").url
-    'sqlite:///notes.db'
-    """
-    text = fspath(url)
-    if not text:
-        raise ConfigurationError("The store's URL is empty: pass a path such as 'tellback.db', or ':memory:'.")
-    scheme, has_scheme, _ = text.partition("://")
-    if not has_scheme:
-        return _open_sqlite(text, {})
-    if scheme == "sqlite":
-        return _open_sqlite_url(text)
-    if scheme in ("postgresql", "postgres"):
-        return _open_postgres(text)
-    raise ConfigurationError(
-        f"{scheme}:// is not a store Tellback knows: use a path, sqlite:///path, :memory:, or postgresql://..."
-    )
-
-
-def _open_sqlite_url(url: str) -> Store:
-    rest, _, query = url.removeprefix("sqlite://").partition("?")
-    path = unquote(rest.removeprefix("/"))
-    return _open_sqlite(path or ":memory:", dict(parse_qsl(query)))
-
-
-def _open_sqlite(path: str, parameters: Mapping[str, str]) -> Store:
-    from tellback.stores.sqlite import SqliteStore
-
-    settings = _parse_settings(
-        "SQLite",
-        parameters,
-        {
-            "synchronous": _choice_parser("normal", "full", "extra"),
-            "busy_timeout": _parse_seconds,
-            "mode": _choice_parser("ro", "rwc"),
-        },
-    )
-    mode = settings.pop("mode", "rwc")
-    return SqliteStore(path, read_only=mode == "ro", **settings)
-
-
-def _open_postgres(url: str) -> Store:
-    from tellback.stores.postgres import PostgresStore
-
-    try:
-        parts = urlsplit(url)
-        if "," not in parts.netloc:  # several hosts are for the driver to read
-            _ = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
-    own_settings: dict[str, Callable[[str], Any]] = {
-        "schema": str,
-        "pool_size": _parse_positive,
-        "statement_cache_size": int,
-    }
-    parameters = dict(parse_qsl(parts.query))
-    settings = _parse_settings(
-        "PostgreSQL", {name: value for name, value in parameters.items() if name in own_settings}, own_settings
-    )
-    query = urlencode({name: value for name, value in parameters.items() if name not in own_settings})
-    return PostgresStore(urlunsplit(parts._replace(query=query)), **settings)
-
-
-def _parse_settings(
-    kind: str, parameters: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]]
-) -> dict[str, Any]:
-    settings = {}
-    for name, value in parameters.items():
-        if name not in parsers:
-            raise ConfigurationError(f"{kind} has no setting {name!r}: it has {', '.join(parsers)}.")
-        try:
-            settings[name] = parsers[name](value)
-        except ValueError as error:
-            raise ConfigurationError(f"{name}={value} is not a setting for {kind}: {error}.") from None
-    return settings
-
-
-def _parse_seconds(value: str) -> float:
-    if not 0 <= float(value) < 1e6:
-        raise ValueError("it is a number of seconds")
-    return float(value)
-
-
-def _parse_positive(value: str) -> int:
-    if int(value) < 1:
-        raise ValueError("it is at least 1")
-    return int(value)
-
-
-def _choice_parser(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value.lower() not in choices:
-            raise ValueError(f"use {' or '.join(choices)}")
-        return value.lower()
-
-    return parse
