@@ -179,14 +179,14 @@ class ImportedConversations:
         self._ids: set[str] = set()
 
     async def refresh(self, page_size: int = NEWEST_COUNT) -> None:
-        """Take in what has come since the last time."""
+        """Load the conversations that are new since the last time, and how those beside them are now."""
         before = None
         while True:
             conversations = await self._conversations.list(self._namespace, limit=page_size, before=before)
-            new = [conversation for conversation in conversations if conversation.id not in self._ids]
-            for conversation in new:
+            new_count = sum(conversation.id not in self._ids for conversation in conversations)
+            for conversation in conversations:
                 self.add(conversation)
-            if len(new) < page_size:
+            if new_count < page_size:
                 return
             before, page_size = conversations[-1], PAGE_SIZE
 
