@@ -118,7 +118,7 @@ async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: st
         ("platform_bindings_matching_user", "bindings"),
         ("platform_events_for_extraction", "events"),
         ("platform_job_next", "jobs"),
-        ("platform_job_owners", "jobs"),
+        ("platform_running_instances", "jobs"),
         ("platform_job_release", "jobs"),
         ("platform_jobs_waiting", "jobs"),
         ("platform_rates_delete_expired", "rate_windows"),
@@ -194,11 +194,13 @@ async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(
 async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) -> None:
     path = tmp_path / "own.db"
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE conversations (mine TEXT)")
+        connection.execute("CREATE TABLE Conversations (mine TEXT)")
         connection.execute("INSERT INTO conversations VALUES ('kept')")
     connection.close()
+    before = path.read_bytes()
     with pytest.raises(SchemaVersionError, match=r"already has tables .*conversations"):
         await Tellback(path).open()
+    assert path.read_bytes() == before  # it is not even switched to another journal mode
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT * FROM conversations").fetchall() == [("kept",)]
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)

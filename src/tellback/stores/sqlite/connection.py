@@ -38,7 +38,7 @@ TEMP_STORE = "MEMORY"
 """Where SQLite keeps what it needs for a moment."""
 
 NEEDS_VACUUM, NEEDS_CHECKPOINT = 1, 2
-"""What is left of dividing the mark by three; see `operations.user_data.next_wipe_mark`."""
+"""What is left of dividing the step by three; see `operations.user_data.next_wipe_step`."""
 
 CHECKPOINT_WAIT_MS = 200
 """How long one attempt to empty the log waits for readers: meanwhile nobody can write."""
@@ -122,10 +122,14 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
-    """Switch to WAL, which the first connection to a new file does: SQLite does not wait for others who do the same."""
+    """Switch to WAL, unless the file is another program's, which stays as it is.
+
+    The first connection to a new file does the switch, and SQLite does not wait for others who do the same.
+    """
     deadline = time.monotonic() + options.busy_timeout
     while True:
         try:
+            _check_no_foreign_tables(connection, options)
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & _PRIMARY_CODE_MASK != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
@@ -175,8 +179,6 @@ def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
         present = _schema_version(connection)  # another process may have been faster
         if present > steps[-1].version:
             raise newer_schema_error(options.path, present, steps[-1].version)
-        if present == 0:
-            _check_no_foreign_tables(connection, options)
         for step in steps:
             if step.version > present:
                 _apply_migration(connection, step)
@@ -194,9 +196,9 @@ def _schema_version(connection: sqlite3.Connection) -> int:
 
 
 def _check_no_foreign_tables(connection: sqlite3.Connection, options: SqliteOptions) -> None:
-    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    present = {name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     foreign = present & baseline_tables("sqlite")
-    if foreign:
+    if foreign and "tellback_migrations" not in present:
         raise foreign_tables_error(options.path, foreign)
 
 
@@ -222,14 +224,14 @@ def _split_statements(script: str) -> list[str]:
 
 def wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
     """Do what is to be done, outside of any transaction; False if somebody reads what is still in the log."""
-    mark = _read_mark(connection)
-    if mark % 3 == NEEDS_VACUUM:
+    step = _read_wipe_step(connection)
+    if step % 3 == NEEDS_VACUUM:
         _vacuum(connection)
-        mark = _advance_wipe_step(connection, mark)
-    if mark % 3 == NEEDS_CHECKPOINT:
+        step = _advance_wipe_step(connection, step)
+    if step % 3 == NEEDS_CHECKPOINT:
         if not _truncate_wal(connection):
             return False
-        _advance_wipe_step(connection, mark)
+        _advance_wipe_step(connection, step)
     return True
 
 
@@ -253,15 +255,15 @@ def _truncate_wal(connection: sqlite3.Connection) -> bool:
     return not busy
 
 
-def _read_mark(connection: sqlite3.Connection) -> int:
+def _read_wipe_step(connection: sqlite3.Connection) -> int:
     found = connection.execute("SELECT value FROM platform_state WHERE name = ?", (WIPE_STEP,)).fetchone()
     return int(found[0]) if found else 0
 
 
-def _advance_wipe_step(connection: sqlite3.Connection, mark: int) -> int:
+def _advance_wipe_step(connection: sqlite3.Connection, step: int) -> int:
     """The next step is due, unless more was deleted meanwhile: whoever did that begins anew."""
-    connection.execute("UPDATE platform_state SET value = value + 1 WHERE name = ? AND value = ?", (WIPE_STEP, mark))
-    return mark + 1
+    connection.execute("UPDATE platform_state SET value = value + 1 WHERE name = ? AND value = ?", (WIPE_STEP, step))
+    return step + 1
 
 
 @contextmanager
