@@ -169,7 +169,7 @@ def serve(
     packages: Sequence[str],
     extra_batches: dict[str, Batch] | None = None,
 ) -> None:
-    """Answer requests to fill and to learn, and for whatever is in `extra_batches`."""
+    """Answer requests to fill and to extract, and for whatever is in `extra_batches`."""
     extraction_batches = ExtractionBatches(create_extractor)
     batches: dict[str, Batch] = {
         "extract": extraction_batches.extract,

@@ -141,5 +141,8 @@ def paused_process(pid: int) -> Iterator[None]:
 
 def _is_stopped(pid: int) -> bool:
     """Whether every thread is in the state T; where there is no /proc, that cannot be seen."""
-    statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    try:
+        statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except FileNotFoundError:  # a thread has just ended
+        return False
     return all(status.rpartition(")")[2].split()[0] == "T" for status in statuses)

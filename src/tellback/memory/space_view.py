@@ -280,7 +280,7 @@ class SpaceView:
         self._archived.view[number] = row[store_rows.STATUS] == AtomStatus.ARCHIVED
 
     def _add_validity_end(self, number: int, known_at: int, ends_at: int) -> None:
-        """Nearly all atoms have one closing at most; what else there is stands aside."""
+        """Nearly all atoms have one end of validity at most; further ones are in a dictionary."""
         present = (int(self._end_known_at.view[number]), int(self._ends_at.view[number]))
         if present == (NEVER, NEVER):
             self._end_known_at.view[number], self._ends_at.view[number] = known_at, ends_at

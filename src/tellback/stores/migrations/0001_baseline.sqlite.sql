@@ -86,7 +86,7 @@ END;
 
 -- What jobs and other processes look for among all that happens; others cost them nothing.
 CREATE INDEX close_events ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
-CREATE INDEX events_of_erasure ON events (position) WHERE type = 'user.erased';
+CREATE INDEX erasure_events ON events (position) WHERE type = 'user.erased';
 
 -- version counts the changes of a space: a row carries that of its last change, so that whoever holds an index of the
 -- space reads only what came after. last_seq numbers the atoms, dense from 1.
@@ -256,7 +256,7 @@ CREATE TABLE bindings (
 ) WITHOUT ROWID;
 
 CREATE INDEX bindings_of_app ON bindings (tenant_id, app_id, id);
-CREATE INDEX bindings_about ON bindings (tenant_id, app_id, single_user_id, id);
+CREATE INDEX bindings_by_single_user ON bindings (tenant_id, app_id, single_user_id, id);
 CREATE INDEX bindings_by_since ON bindings (since);
 CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled = 1;
 CREATE INDEX bindings_by_maker ON bindings (tenant_id, app_id, created_by, id);

@@ -20,7 +20,7 @@ from tellback.types.ids import from_micros, new_id, now_micros, to_micros
 from tellback.types.jobs import ANY, Binding, ExtractionPolicy, Job
 
 DISPATCH_CURSOR = "dispatched"
-"""The mark of the last event that was looked at."""
+"""The name of the state that holds the position of the last event that was dispatched."""
 
 MAX_SKIPPED_EVENTS = 1_000
 """After so many events that ask for nothing, their place is kept all the same."""
@@ -60,8 +60,8 @@ def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]
     [[since, windowed]] = yield "platform_bindings_dispatch_range", {}
     if since is None:
         return until, []  # the place is kept: bindings know from where on they hold
-    mark = yield "platform_state_get", {"name": DISPATCH_CURSOR}
-    after = max(int(mark[0][0]) if mark else 0, since)
+    cursor = yield "platform_state_get", {"name": DISPATCH_CURSOR}
+    after = max(int(cursor[0][0]) if cursor else 0, since)
     if after >= until:
         return after, []
     statement = "platform_events_for_extraction" if windowed else "platform_close_events"

@@ -111,7 +111,7 @@ class SqlJobLog:
         return await self._engine.write(None, partial(_end_run_of_any_user, end, operation))
 
     async def running_instances(self) -> list[str]:
-        return await self._engine.read(None, _list_owners)
+        return await self._engine.read(None, _list_instances)
 
     async def release(self, instance_id: str, *, now: datetime) -> list[Job]:
         return await self._engine.write(
@@ -262,8 +262,8 @@ def _extend_lease(values: dict[str, Any]) -> Operation[bool]:
     return bool((yield "platform_job_extend", values))
 
 
-def _list_owners() -> Operation[list[str]]:
-    found = yield "platform_job_owners", {}
+def _list_instances() -> Operation[list[str]]:
+    found = yield "platform_running_instances", {}
     return [row[0] for row in found]
 
 

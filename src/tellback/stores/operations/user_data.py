@@ -59,7 +59,7 @@ ERASED_TABLES = (
 )
 
 WIPE_STEP = "wipe"
-"""The mark of what is still to be wiped from the file; see `next_wipe_mark`."""
+"""The name of the state that says what is still to be wiped from the file; see `next_wipe_step`."""
 
 
 PAGE_LENGTH = 500_000
@@ -73,16 +73,16 @@ _JSON_TYPES = frozenset((str, int, float, bool, type(None)))
 Record = dict[str, Any]
 
 
-def next_wipe_mark(mark: int) -> int:
-    """The mark's next value once rows were deleted.
+def next_wipe_step(step: int) -> int:
+    """Return the value that follows `step` when rows were deleted.
 
     It only grows, so that nobody takes an earlier deletion for a later one. What is left of dividing it by three says
     what is to be done: 0 nothing, 1 the file is to be rewritten, 2 the log is to be emptied.
 
-    >>> [next_wipe_mark(mark) for mark in (0, 1, 2, 3)]
+    >>> [next_wipe_step(step) for step in (0, 1, 2, 3)]
     [4, 4, 4, 7]
     """
-    return mark - mark % 3 + 4
+    return step - step % 3 + 4
 
 
 def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
@@ -183,7 +183,7 @@ def _erasure_event(scope: Scope, counts: Counter[str], now: int) -> tuple[str, d
 
 def _set_wipe_mark() -> Operation[None]:
     found = yield "platform_state_get", {"name": WIPE_STEP}
-    yield "platform_state_set", {"name": WIPE_STEP, "value": next_wipe_mark(int(found[0][0]) if found else 0)}
+    yield "platform_state_set", {"name": WIPE_STEP, "value": next_wipe_step(int(found[0][0]) if found else 0)}
 
 
 def to_plain(value: Any) -> Any:
@@ -230,7 +230,7 @@ def export_messages(conversation_id: str, after: int, limit: int) -> Operation[l
 
 def export_stored_responses(after: str, limit: int) -> Operation[list[Record]]:
     """What a user's requests were answered, after an idempotency key."""
-    lengths = yield "export_kept_answer_lengths", {"after": after, "limit": limit}
+    lengths = yield "export_idempotent_response_lengths", {"after": after, "limit": limit}
     found = yield "export_idempotent_responses", {"after": after, "limit": _fitting_count(lengths)}
     return [_export_stored_response(*row) for row in found]
 

@@ -156,9 +156,9 @@ class MemoryStore(Protocol):
     - `add` stores all drafts or none, numbered by `seq`, dense from 1 in each space, in the order of commits. A draft
       whose origin the space already holds is not stored again: the stored atom takes its place. Raises `NotFoundError`
       for the space or an entity. `atoms_by_origin` gives the stored atoms of some origins.
-    - An atom holds at (valid_at, known_at) if it was created by `known_at`, has begun by `valid_at`, and no closing
-      known by then ends it at or before `valid_at`. `supersede` adds the new atom and closes all atoms before it in the
-      chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
+    - An atom holds at (valid_at, known_at) if it was created by `known_at`, has begun by `valid_at`, and no end of
+      validity known by then is at or before `valid_at`. `supersede` adds the new atom and ends all atoms before it in
+      the chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
       `AtomSupersededError` if it was superseded already.
     - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`. A deleted
       atom leaves its chain: those before it end where those after it begin, and what was the last is so again.

@@ -90,7 +90,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key
 ORDER BY key
 LIMIT CAST(:limit AS BIGINT);
 
--- name: export_kept_answer_lengths
+-- name: export_idempotent_response_lengths
 SELECT COALESCE(LENGTH(body), 0)
 FROM idempotent_responses
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key > :after

@@ -127,7 +127,7 @@ SET lease_until = :until
 WHERE id = :id AND status = 'running' AND runs = :run
 RETURNING id;
 
--- name: platform_job_owners
+-- name: platform_running_instances
 -- Both statuses are named where one is meant: so SQLite knows that the small index of what is not over will do.
 SELECT DISTINCT instance_id
 FROM jobs

@@ -193,7 +193,7 @@ FROM atom_validity_ends
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id;
 
 -- name: validity_ends_changed
--- All those of atoms that changed, which are looked up first: a cross join keeps SQLite from beginning with the validity_ends.
+-- All those of atoms that changed, which are looked up first: a cross join keeps SQLite from beginning with the table of ends.
 SELECT seq, known_at, valid_to
 FROM (
     SELECT seq AS of_seq
