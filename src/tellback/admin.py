@@ -273,7 +273,7 @@ class ErasureReport(dict[str, int]):
 
     @property
     def deleted(self) -> ErasureReport:
-        """The same, for whoever reads better so."""
+        """The counts themselves: `report.deleted["messages"]` is `report["messages"]`."""
         return self
 
 
@@ -398,7 +398,7 @@ class Admin:
         limit: int = 1_000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """What model calls for this user's memory cost, call by call and the newest first.
+        """List the costs of model calls for this user's memory, call by call and the newest first.
 
         For the next page, pass the last record's id as `before`.
         """
@@ -407,7 +407,7 @@ class Admin:
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
-        """What they cost, added up by purpose and model."""
+        """Return the costs of those calls, added up by purpose and model."""
         return await total_usage(self._runtime, self._scope, since, until)
 
     def _open_export(

@@ -285,13 +285,13 @@ class RemoteAdmin(RemoteHandle):
         limit: int = 1_000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """What model calls for this user's memory cost, call by call and the newest first."""
+        """List the costs of model calls for this user's memory, call by call and the newest first."""
         return await list_usage(self._transport, self._user, {}, since, until, job_id, limit, before)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
-        """What they cost, added up by purpose and model."""
+        """Return the costs of those calls, added up by purpose and model."""
         return await list_usage_totals(self._transport, self._user, {}, since, until)
 
     async def _copy_export(self, query: Mapping[str, Any], file: BinaryIO) -> int:
@@ -332,7 +332,7 @@ async def list_usage_totals(
     since: datetime | str | None,
     until: datetime | str | None,
 ) -> list[UsageTotal]:
-    """What they cost, added up."""
+    """Return the costs, added up."""
     query = {
         **filters,
         **encode_arguments(since=encode_datetime("since", since), until=encode_datetime("until", until)),

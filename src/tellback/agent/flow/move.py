@@ -42,8 +42,8 @@ class RejectedValue:
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """What was understood: `scores` by route (None: nobody was asked), values and what to forget by route, and the
-    conditions that hold, in their words. Without `user_spoke` nobody has said anything."""
+    """The reading of a user's message: `scores` by route (None if the model was not asked), values and fields to clear
+    by route, and the conditions that hold, in their words. Without `user_spoke` there was no message."""
 
     scores: Mapping[str, float] | None = None
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class ToolRunRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolRunResult:
-    """What came of it. `value` is what the tool gave, `data` and `context` what it wants merged; None removes a field.
-    With `pending` it has not run: a person must decide."""
+    """The result of a state's tool. `value` is what it returned, `data` and `context` are to be merged; None removes a
+    field. With `pending` it has not run: a person must decide."""
 
     run: ToolRun
     value: Any = None

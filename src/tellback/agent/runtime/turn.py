@@ -536,5 +536,5 @@ def validate_owner(session: SessionState, key: SessionKey) -> None:
 
 
 def build_session_key(user: UserHandle | None, sender: Identity | None, session: SessionState) -> SessionKey:
-    """What a session is known by in this process."""
+    """Return the key of a session in this process: its user and its id."""
     return (user.scope if user is not None else None if sender is None else sender.user_id), session.id

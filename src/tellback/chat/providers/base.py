@@ -120,7 +120,7 @@ class StreamReader(Protocol):
         """Take one event, and give its deltas."""
 
     def close(self) -> Iterator[ReplyDelta]:
-        """What is left to give when no event follows."""
+        """Yield the remaining deltas after the last event."""
 
     def reply(self) -> ChatReply:
         """The whole reply."""

@@ -78,7 +78,7 @@ def report_usage(usage: ChatUsage) -> None:
 async def ask_model(
     opts: ChatOptions, prompt: str, schema: Mapping[str, Any], parse: Callable[[str], T], retries: int
 ) -> tuple[T, tuple[ChatUsage, ...]]:
-    """What `parse` makes of the model's answer, and what each call cost.
+    """Ask the model, and return its parsed answer and the usage of each call.
 
     An answer that `parse` refuses with `InvalidOutput` goes back to the model with the reason, so many times; then
     `ExtractionError` is raised, with the last answer. What a provider raises is passed on; `track_usage` knows what

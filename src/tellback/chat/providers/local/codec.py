@@ -396,7 +396,7 @@ class AnswerReader:
                 yield ToolUseInputDelta(self._id, text)
 
     def close(self) -> Iterator[ReplyDelta]:
-        """What is left to give when no piece follows."""
+        """Yield the remaining deltas after the last piece."""
         if self._id:
             yield ToolUseEnd(self._id)
 
@@ -466,7 +466,7 @@ class AnswerReader:
 
 
 class LocalStreamReader:
-    """What the chunks of one call have given so far. `reader` is for answers that are held to say or call."""
+    """The state of one streamed call so far. `reader` is for answers that a schema restricts to text or tool calls."""
 
     def __init__(self, provider: str, model: str, reader: AnswerReader | None) -> None:
         self._provider = provider
@@ -504,7 +504,7 @@ class LocalStreamReader:
                 yield from map(self._record, [TextDelta(piece)] if self._reader is None else self._reader.feed(piece))
 
     def close(self) -> Iterator[ReplyDelta]:
-        """What is left to give when no chunk follows."""
+        """Yield the remaining deltas after the last chunk."""
         if self._reader is not None:
             yield from self._reader.close()
 

@@ -51,7 +51,7 @@ _abandoned_engines: list[LlamaEngine] = []
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What is loaded, and how. Equal settings share one engine."""
+    """The model file to load, and how to load it. Equal settings share one engine."""
 
     path: Path
     context: int
@@ -60,7 +60,7 @@ class EngineSettings:
 
 
 class LlamaError(Exception):
-    """What llama.cpp throws; `is_refusal` says that it was the request's fault."""
+    """An error of llama.cpp; `is_refusal` says that the request caused it."""
 
     def __init__(self, message: str, is_refusal: bool) -> None:
         super().__init__(message)

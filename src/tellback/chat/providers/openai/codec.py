@@ -390,7 +390,7 @@ def generate_call_id() -> str:
 
 
 class OpenAIStreamReader:
-    """What the chunks of one call have given so far.
+    """The state of one streamed call so far.
 
     Some hosts never say why they stop, so a reply counts as complete when a reason came, a last chunk of usage and
     nothing else, or the closing mark, which only `saw_end` knows of.
@@ -462,7 +462,7 @@ class OpenAIStreamReader:
             yield from self._calls.add_function(function)
 
     def close(self) -> Iterator[ReplyDelta]:
-        """What is left to give when no chunk follows."""
+        """Yield the remaining deltas after the last chunk."""
         yield from map(self._record, self._splitter.finish())
         yield from self._calls.close()
 
@@ -496,7 +496,7 @@ class _PartialCall:
 
     @property
     def arguments(self) -> str:
-        """What has come of the arguments."""
+        """The arguments received so far."""
         return "".join(self.pieces)
 
 
