@@ -21,7 +21,7 @@ from tellback import ChatRequest, NotFoundError, Tellback, TellbackClient, Tellb
 from tellback.client import RemoteUser
 from tellback.server import create_app
 from tellback.testing import FunctionModel, Step, says
-from tellback.turns.types import TurnResult
+from tellback.turn import TurnResult
 
 STATEMENT, QUESTION = "I'm Maya. I moved to Lisbon, and I'm vegetarian now.", "Where should I eat tonight?"
 

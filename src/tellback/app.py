@@ -32,13 +32,11 @@ from tellback.specs.agents import SpecRegistry
 from tellback.stores import EXTRACTION_JOB, EventFeed, Store, open_store
 from tellback.sync import SyncTellback
 from tellback.tools import Tool
-from tellback.turns.claims import TurnClaims
 from tellback.turns.engine import TurnEngine
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Job, UsageRecord, UsageTotal
-from tellback.types.memory import WorkingContext
 from tellback.user import User as User
 
 if TYPE_CHECKING:
@@ -133,9 +131,8 @@ class Tellback:
             bool(worker),
             options.window_length,
         )
-        self._claims = TurnClaims(self._runtime)
         self._summaries = RollingSummaries(self._runtime)
-        self._turns = TurnEngine(self._runtime, self._claims, self._summaries.schedule_refresh)
+        self._turns = TurnEngine(self._runtime, self._summaries.schedule_refresh)
         # The bundled one comes with arrays, which conversations alone do not need.
         self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)
@@ -162,7 +159,7 @@ class Tellback:
             await cancel_and_wait(self._erasure_follower)
             self._erasure_follower = None
         await self._runtime.jobs.close()
-        await self._claims.close()
+        await self._turns.close()
         if self._opened_memory is not None:
             await self._opened_memory.close()
         await self._runtime.store.close()
@@ -339,10 +336,7 @@ class Tellback:
             self._opened_memory.space_cache.evict_erased(subjects)
 
     def _build_conversations(self, user: User) -> Conversations:
-        async def build(*args: Any, **kwargs: Any) -> WorkingContext:
-            return await user.working_context.build(*args, **kwargs)
-
-        return Conversations(self._runtime, user.scope, self._turns, self._summaries, build)
+        return Conversations(self._runtime, user, self._turns, self._summaries)
 
     def _build_working_context(self, user: User) -> WorkingContextBuilder:
         clock = self._runtime.clock

@@ -2,6 +2,8 @@
 
 from tellback.turns.attachments import Attachment
 from tellback.turns.chat_turn import (
+    TurnConfig,
+    TurnInput,
     build_system,
     persist_assistant_turn,
     persist_user_turn,
@@ -11,8 +13,7 @@ from tellback.turns.chat_turn import (
     user_body,
     user_prompt,
 )
-from tellback.turns.types import TurnConfig, TurnInput, TurnResult
-from tellback.types.conversations import Identity, Session, TurnProblem
+from tellback.types.conversations import Identity, Session, TurnProblem, TurnResult
 
 __all__ = [
     "Attachment",

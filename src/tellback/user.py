@@ -11,9 +11,9 @@ from tellback.conversations import Conversations
 from tellback.runtime import Runtime
 from tellback.specs.agents import Agents, SpecRegistry
 from tellback.turns.chat import ChatArguments, UserChat
-from tellback.turns.types import TurnResult
 from tellback.types import ReplyDelta
 from tellback.types.access import Scope
+from tellback.types.conversations import TurnResult
 
 if TYPE_CHECKING:
     from tellback.memory.engine import MemoryEngine

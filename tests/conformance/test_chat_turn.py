@@ -21,6 +21,7 @@ from tellback import (
     tool,
 )
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
+from tellback.turn import TurnConfig, TurnInput
 from tellback.turns.chat_turn import (
     build_system,
     persist_assistant_turn,
@@ -30,7 +31,6 @@ from tellback.turns.chat_turn import (
     stream_llm,
     user_prompt,
 )
-from tellback.turns.types import TurnConfig, TurnInput
 from tellback.types.conversations import Identity, Session
 from tellback.user import User
 
@@ -417,3 +417,14 @@ def test_what_is_wrong_with_a_turns_values_is_named() -> None:
     for kwargs in [*wrong, {"payload": "x"}, {"recall_opts": 5}]:
         with pytest.raises(InvalidArgumentError):
             TurnInput(**{"session": Session("web"), "sender": MAYA, "text": "Hi", **kwargs})
+
+
+async def test_the_token_budget_also_bounds_the_history(maya: User) -> None:
+    cfg = config(maya, says("Yes."))
+    conversation = await maya.conversations.create("helper", session_id="web")
+    for _ in range(8):
+        await maya.conversations.append_turn(conversation.id, "word " * 200, {"content": "word " * 200})
+    await run_chat_turn(cfg, turn_input("Still there?", recall_opts={"token_budget": 1_500}))
+    sent = model_of(cfg).requests[0].messages
+    assert 2 <= len(sent) <= 8
+    assert message_text(sent[-1]) == "Still there?"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tellback import ChatOptions, StoreUnavailableError, Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.turn import TurnConfig, TurnInput
 from tellback.turns.chat_turn import run_chat_turn
-from tellback.turns.types import TurnConfig, TurnInput
 from tellback.types.conversations import Identity, Session, StoredMessage
 from tellback.user import User
 

@@ -20,7 +20,7 @@ from tellback import (
     NotFoundError,
     Tellback,
     TellbackError,
-    TurnOutcome,
+    TurnResult,
 )
 from tellback.client import TellbackClient
 from tellback.server import create_app
@@ -260,7 +260,7 @@ async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: Tel
     conversation = await maya.conversations.create("sums")
     if is_streamed:
         items = [item async for item in maya.conversations.stream_turn(conversation.id, user_text="Add!", tools=[add])]
-        assert isinstance(items[-1], TurnOutcome)
+        assert isinstance(items[-1], TurnResult)
         outcome = items[-1]
         assert "Three, and six." in "".join(getattr(item, "text", "") for item in items[:-1])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import time
@@ -14,11 +15,12 @@ import pytest
 
 from tellback import ChatOptions, ChatRequest, Identity, Session, Tellback, Tool, TurnConfig, TurnInput, User, request
 from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
+from tellback.errors import StoreBusyError
 from tellback.stores import ConversationLog
 from tellback.testing import FunctionModel, ScriptedModel, calls, says, understands
 from tellback.turns.chat_turn import run_chat_turn
 from tellback.turns.engine import TurnEngine
-from tellback.types.conversations import TurnOutcome
+from tellback.types.conversations import TurnResult
 
 STATEMENT = "My passport is in the blue suitcase."
 
@@ -218,7 +220,7 @@ async def _run_concurrent_turns() -> None:
                     await asyncio.sleep(0)
                     assert request.sender() is None
                     last = item
-                assert isinstance(last, TurnOutcome)
+                assert isinstance(last, TurnResult)
                 return last.text
             if number % 6 == 2:
                 cfg = TurnConfig(user, "crowd", chat_opts=ChatOptions(model=model, tools=tools))
@@ -314,3 +316,49 @@ def combine_calls(*steps: Any) -> Any:
 
     tool_calls = [call for step in steps for call in step.reply.tool_calls]
     return ChatReply("", tool_calls=tuple(tool_calls), stop_reason="tool_use")
+
+
+async def test_results_of_every_entry_point_are_json(rc: Tellback) -> None:
+    user = rc.user("maya")
+    conversation = await user.conversations.create("entry")
+    rc.register_agent({"name": "entry"})
+
+    def look_up(order: int) -> str:
+        return f"order {order} was sent"
+
+    def model() -> ScriptedModel:
+        return ScriptedModel([calls("look_up", order=7), says("It was sent.")])
+
+    agent = Agent("entry", model=model(), memory=user, tools=[Tool.from_fn(look_up)])
+    results = [
+        await user.conversations.run_turn(conversation.id, model(), "My order?", tools=[look_up]),
+        await user.chat("My order?", model=model(), tools=[look_up]),
+        await run_chat_turn(
+            TurnConfig(user, "entry", chat_opts=ChatOptions(model=model(), tools=[look_up])),
+            TurnInput(Session("s"), Identity("maya"), "My order?"),
+        ),
+        (await agent.respond("My order?", create_session("s2"))).result,
+    ]
+    for result in results:
+        assert isinstance(result, TurnResult)
+        decoded = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+        assert (decoded["ok"], decoded["text"], decoded["status"]) == (True, "It was sent.", "completed")
+        assert decoded["conversation_id"].startswith("conv_")
+        assert decoded["tool_invocations"][0]["arguments"] == {"order": 7}
+        assert decoded["model_calls"] == 2
+        assert decoded["problems"] == []
+        assert decoded["atoms_used"] == []
+        assert decoded["usage"]["total_tokens"] == result.usage.total_tokens
+    stored = [message["role"] for message in results[0].to_dict()["messages"]]
+    assert stored == ["user", "assistant", "tool", "assistant"]
+    assert results[0].message_id == results[0].messages[0].id
+    assert results[3].trace is not None
+
+
+async def test_problems_of_a_turn_are_json_too(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise StoreBusyError("the store is busy")
+
+    monkeypatch.setattr(rc.store.conversations, "append", fail)
+    result = await rc.user("maya").chat("Hi!", model=ScriptedModel(["Hello."]))
+    assert result.to_dict()["problems"][0] == {"step": "store_reply", "error": "StoreBusyError: the store is busy"}

@@ -24,7 +24,7 @@ from tellback import (
     TextDelta,
     ToolCall,
     TurnConflictError,
-    TurnOutcome,
+    TurnResult,
     message_text,
     tool,
 )
@@ -207,7 +207,7 @@ async def test_streaming_gives_deltas_and_then_the_outcome(maya: User) -> None:
         ]
     assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Three."
     outcome = items[-1]
-    assert isinstance(outcome, TurnOutcome)
+    assert isinstance(outcome, TurnResult)
     assert list(outcome.appended_messages) == await conversations.raw_turns(conversation.id)
 
 

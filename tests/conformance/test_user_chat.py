@@ -23,9 +23,9 @@ from tellback import (
 )
 from tellback.chat.history import is_valid_history
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, says
+from tellback.turn import TurnConfig, TurnInput, TurnResult
 from tellback.turns.attachments import Attachment
 from tellback.turns.chat_turn import run_chat_turn
-from tellback.turns.types import TurnConfig, TurnInput, TurnResult
 from tellback.types.conversations import Identity, Session
 from tellback.user import User
 

@@ -498,8 +498,7 @@ class Agent:
         return replace(session, extracted=extracted, paused_routes=paused_routes)
 
     def _resolve_chat_options(self, source: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
-        unset: dict[str, Any] = {"provider": None, "tools": None, "tool_handler": None, "max_cycles": None}
-        options = resolve_options(source, model=None, default_model=UNSET_MODEL, **unset)
+        options = resolve_options(source, default_model=UNSET_MODEL)
         for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
             if getattr(options, name) is not None:
                 raise ConfigurationError(f"options of an agent take no {name}: it is the agent's own business.")

@@ -15,7 +15,7 @@ from tellback.agent.flow.move import RejectedValue, WalkStep
 from tellback.agent.sessions.session import SessionState
 from tellback.errors import InvalidArgumentError
 from tellback.types import ChatUsage, Message, ToolCall
-from tellback.types.conversations import ToolInvocation, TurnProblem
+from tellback.types.conversations import ToolInvocation, TurnProblem, TurnResult
 from tellback.types.memory import Atom, WorkingContext
 
 log = logging.getLogger("tellback.agent")
@@ -154,6 +154,24 @@ class Response:
     def atoms_used(self) -> tuple[Atom, ...]:
         """The memories that the model was given."""
         return () if self.context is None else self.context.atoms_used
+
+    @property
+    def result(self) -> TurnResult:
+        """The response as the result that every turn gives; `result.to_dict()` is JSON."""
+        return TurnResult(
+            ok=not self.pending,
+            text=self.message,
+            status="approval" if self.pending else "completed",
+            session_id=self.session.id,
+            conversation_id=self.conversation_id,
+            usage=self.usage,
+            context=self.context,
+            tool_invocations=self.tool_calls,
+            pending=self.pending,
+            problems=self.problems,
+            model_calls=self.trace.model_calls,
+            trace=self.trace,
+        )
 
     @property
     def structured(self) -> AgentStructuredResponse:

@@ -39,6 +39,7 @@ from tellback.types import (
     tool_result_message,
     user_message,
 )
+from tellback.types.jsontext import to_json_value
 
 if TYPE_CHECKING:
     from tellback.skills.toolset import SkillOffer
@@ -78,6 +79,12 @@ class LoopResult:
     output: Any = None
     pending: tuple[ToolCall, ...] = ()
     open_skills: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, without the providers' raw answers."""
+        steps = tuple(replace(step, reply=replace(step.reply, raw=None)) for step in self.steps)
+        result: dict[str, Any] = to_json_value(replace(self, steps=steps))
+        return result
 
     def __str__(self) -> str:
         return self.text

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tellback.agent import Agent, Persistence, SessionState
 from tellback.errors import ConfigurationError, NotFoundError
 from tellback.sessions.sql.adapter import SqlAdapter, StoreBackend
-from tellback.turns.chat import CHAT_CLOSE_AFTER, NamespaceMemory
-from tellback.turns.types import TurnResult
+from tellback.turns.chat import CHAT_CLOSE_AFTER
+from tellback.turns.recall import NamespaceMemory
 from tellback.types import ChatUsage, ReplyDelta, TextDelta, ToolCall
-from tellback.types.conversations import Conversation, ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types.conversations import Conversation, ToolInvocation, TurnProblem, TurnResult
 from tellback.types.ids import new_id
 from tellback.types.memory import WorkingContext
 
@@ -153,7 +153,7 @@ class SpecBackend:
         )
         async with aclosing(items):
             async for item in items:
-                yield _reply_from_result(item) if isinstance(item, TurnOutcome) else item
+                yield _reply_from_result(item) if isinstance(item, TurnResult) else item
 
     @property
     def _message_argument(self) -> str:
@@ -254,12 +254,11 @@ async def _load_conversation(user: User, conversation_id: str) -> Conversation:
     return found
 
 
-def _reply_from_result(result: TurnResult | TurnOutcome) -> ChatTurnReply:
-    usage = result.aggregate_usage if isinstance(result, TurnOutcome) else result.usage
+def _reply_from_result(result: TurnResult) -> ChatTurnReply:
     return ChatTurnReply(
         result.text,
         result.conversation_id,
-        usage,
+        result.usage,
         result.context,
         result.tool_invocations,
         result.pending,

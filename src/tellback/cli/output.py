@@ -5,14 +5,12 @@ Control characters are escaped, so that stored text cannot send commands to the 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from enum import Enum
 from typing import Any
 
 import typer
@@ -22,6 +20,8 @@ from rich.logging import RichHandler
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from tellback.types.jsontext import to_json_value as to_json_value
 
 PIPE_WIDTH = 10_000
 """The width where there is no terminal: whoever reads a file or a pipe wants a row on a line."""
@@ -149,23 +149,6 @@ def escape_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if _is_harmless(each) else json.dumps(each)[1:-1] for each in text)
-
-
-def to_json_value(value: Any) -> Any:
-    """A value of ours as JSON has it: fields by their names, moments in ISO 8601."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, str | int | float | bool | None):
-        return value
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: to_json_value(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json_value(each) for key, each in value.items()}
-    if isinstance(value, Iterable):
-        return [to_json_value(each) for each in value]
-    return str(value)
 
 
 def log_to_console(*, verbose: bool) -> None:

@@ -30,7 +30,7 @@ from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.specs.agents import InvokeOptions
 from tellback.specs.model import AgentSpec
 from tellback.types import ReplyDelta
-from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnOutcome
+from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnResult
 from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag
 from tellback.wire.turns import TurnOutcomeWire, decode_delta
 
@@ -148,11 +148,11 @@ class RemoteAgents(RemoteHandle):
         conversation_id: str | None = None,
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
-    ) -> TurnOutcome:
+    ) -> TurnResult:
         """Run one turn of an agent, with the arguments its description asks for. Its tools are the server's."""
         body = _encode_invocation(arguments, conversation_id, model, turn)
         payload = await self._post(_agent_path(name, "invoke"), body, key=turn.get("idempotency_key"), has_own_key=True)
-        outcome: TurnOutcome = TurnOutcomeWire.model_validate(payload).value()
+        outcome: TurnResult = TurnOutcomeWire.model_validate(payload).value()
         return outcome
 
     async def invoke_stream(
@@ -163,8 +163,8 @@ class RemoteAgents(RemoteHandle):
         conversation_id: str | None = None,
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
-    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
-        """`invoke` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
+    ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """`invoke` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
         body = _encode_invocation(arguments, conversation_id, model, turn)
         async with aclosing(
             self._stream_turn(_agent_path(name, "invoke"), body, turn.get("idempotency_key"))

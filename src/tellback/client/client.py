@@ -32,8 +32,8 @@ from tellback.errors import InvalidArgumentError
 from tellback.sync import SyncTellback
 from tellback.turns.attachments import parse_attachments
 from tellback.turns.chat import ChatArguments
-from tellback.turns.types import TurnResult
 from tellback.types import ReplyDelta
+from tellback.types.conversations import TurnResult
 from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.wire.admin import Replayed, StaleClosed
 from tellback.wire.turns import TurnResultWire
@@ -45,7 +45,7 @@ EVERYONE_FILTER = {"everyone": "true"}
 
 def _chat_turn_loop(
     text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
-) -> TurnLoop[TurnResult]:
+) -> TurnLoop:
     unknown = more.keys() - ChatArguments.__annotations__.keys()
     if unknown:
         raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
@@ -65,7 +65,9 @@ def _chat_turn_loop(
     first_fields: dict[str, Any] = encode_arguments(text=text)
     if more.get("attachments") is not None:
         first_fields["attachments"] = [_encode_attachment(each) for each in parse_attachments(more["attachments"])]
-    return TurnLoop(TurnResultWire, model, more, common_fields=common_fields, first_fields=first_fields)
+    return TurnLoop(
+        TurnResultWire, model, more, common_fields=common_fields, first_fields=first_fields, names_conversation=True
+    )
 
 
 def _encode_attachment(attachment: Any) -> dict[str, Any]:
@@ -149,7 +151,7 @@ class RemoteUser(TurnRunner):
 
     async def _build_loop(
         self, text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
-    ) -> TurnLoop[TurnResult]:
+    ) -> TurnLoop:
         loop = _chat_turn_loop(text, namespace, space, model, more)
         if more.get("approvals") is None:
             return loop

@@ -34,7 +34,7 @@ from tellback.types.conversations import (
     Conversation,
     RollingSummary,
     StoredMessage,
-    TurnOutcome,
+    TurnResult,
 )
 from tellback.wire.base import camel
 from tellback.wire.conversations import AppendedTurnWire, ConversationWire, MessageWire, RollingSummaryWire
@@ -44,9 +44,7 @@ from tellback.wire.turns import TurnOutcomeWire
 CONVERSATIONS_PATH = "ai-conversations"
 
 
-def _conversation_turn_loop(
-    model: str | Model | None, user_text: str | None, more: TurnArguments
-) -> TurnLoop[TurnOutcome]:
+def _conversation_turn_loop(model: str | Model | None, user_text: str | None, more: TurnArguments) -> TurnLoop:
     unknown = more.keys() - TurnArguments.__annotations__.keys()
     if unknown:
         raise InvalidArgumentError(f"run_turn takes no {', '.join(sorted(unknown))}.")
@@ -278,7 +276,7 @@ class RemoteConversations(TurnRunner):
 
     async def run_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
-    ) -> TurnOutcome:
+    ) -> TurnResult:
         """Let the server store the user's message, ask the model, and store everything as it comes.
 
         The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` are called
@@ -290,8 +288,8 @@ class RemoteConversations(TurnRunner):
 
     async def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
-    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
-        """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
+    ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """`run_turn` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
         loop = await self._build_loop(id, model, user_text, more)
         async with aclosing(self._run_streamed(self._conversation_path(id, "run-turn"), loop)) as items:
             async for item in items:
@@ -304,7 +302,7 @@ class RemoteConversations(TurnRunner):
 
     async def _build_loop(
         self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments
-    ) -> TurnLoop[TurnOutcome]:
+    ) -> TurnLoop:
         loop = _conversation_turn_loop(model, user_text, more)
         if more.get("approvals") is not None:
             await loop.resume(await self.pending(id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from tellback import validation
 from tellback.chat import ChatOptions, Model
@@ -16,11 +16,9 @@ from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import dispatch_all
 from tellback.turns.request import ToolHandler, resolve_options
-from tellback.turns.types import TurnResult
 from tellback.types import ReplyDelta, ToolCall, ToolResult
-from tellback.types.conversations import StoredMessage, TurnOutcome
-from tellback.wire.base import WireModel
-from tellback.wire.turns import decode_delta
+from tellback.types.conversations import StoredMessage, TurnResult
+from tellback.wire.turns import TurnResultWire, decode_delta
 
 LOCAL_ARGUMENTS = ("sender", "session", "extras")
 """What tools find in `tellback.request` in process: there is nothing to bind on a server."""
@@ -56,8 +54,6 @@ _DEFAULT_OPTIONS = ChatOptions()
 
 DEFAULT_CYCLES = ChatOptions().max_iterations
 
-TurnEnd = TypeVar("TurnEnd", TurnOutcome, TurnResult)
-
 
 def resolve_turn_options(
     options: ChatOptions | Mapping[str, Any] | None,
@@ -72,7 +68,6 @@ def resolve_turn_options(
     resolved = resolve_options(
         options,
         model=model,
-        provider=None,
         tools=tools,
         tool_handler=tool_handler,
         max_cycles=None if max_cycles is None else validation.validate_count("max_cycles", max_cycles, 1),
@@ -178,11 +173,12 @@ def _encode_result(result: ToolResult) -> dict[str, Any]:
     return {"toolUseId": result.id, "content": content, "isError": result.is_error}
 
 
-class TurnLoop(Generic[TurnEnd]):
+class TurnLoop:
     """What is sent next, until nothing waits for tools that run here.
 
     `arguments` is what the caller passed by keyword, and `model_class` reads what the server gives. `common_fields` are
-    in every request, and `first_fields` in the first one, besides what all turns have in common.
+    in every request, and `first_fields` in the first one, besides what all turns have in common. `names_conversation`
+    says that later requests name the conversation in the body.
 
     All requests of a turn share its cycles, which the server counts too. When they are used up, what the tools gave
     is sent once more, for an answer without tools, as in process.
@@ -190,13 +186,15 @@ class TurnLoop(Generic[TurnEnd]):
 
     def __init__(
         self,
-        model_class: type[WireModel],
+        model_class: type[TurnResultWire],
         model: str | Model | None,
         arguments: Mapping[str, Any],
         *,
         common_fields: Mapping[str, Any],
         first_fields: Mapping[str, Any],
+        names_conversation: bool = False,
     ) -> None:
+        self._names_conversation = names_conversation
         reject_local_arguments(arguments)
         options = resolve_turn_options(
             arguments.get("options"),
@@ -220,7 +218,7 @@ class TurnLoop(Generic[TurnEnd]):
                 wait=arguments.get("wait"),
             ),
         }
-        self._result: TurnEnd | None = None
+        self._result: TurnResult | None = None
         self._calls_before = 0
         self._calls_at_limit: int | None = None
         self.key: str | None = arguments.get("idempotency_key")
@@ -236,7 +234,7 @@ class TurnLoop(Generic[TurnEnd]):
         return self._result is None
 
     @property
-    def result(self) -> TurnEnd:
+    def result(self) -> TurnResult:
         """How the turn ended, of all its parts."""
         assert self._result is not None
         return self._result
@@ -256,7 +254,7 @@ class TurnLoop(Generic[TurnEnd]):
 
     async def advance(self, payload: Any) -> None:
         """Take what the server gave, run what waits for its tools, and make ready what came of it."""
-        after: TurnEnd = self._model_class.model_validate(payload).value()
+        after: TurnResult = self._model_class.model_validate(payload).value()
         result = self._result = after if self._result is None else merge_results(self._result, after)
         self.key, self.body = None, None
         if self._calls_at_limit is not None:
@@ -267,7 +265,7 @@ class TurnLoop(Generic[TurnEnd]):
         if not results:
             return
         self.body = {**self._common_fields, "toolResults": results}
-        if isinstance(result, TurnResult) and result.conversation_id is not None:
+        if self._names_conversation:
             self.body["conversationId"] = result.conversation_id
         if result.model_calls - self._calls_before >= self._max_cycles:
             self._calls_at_limit = result.model_calls
@@ -277,12 +275,12 @@ class TurnLoop(Generic[TurnEnd]):
 class TurnRunner(RemoteHandle):
     """Sends a turn to its path, request by request."""
 
-    async def _run(self, path: str, loop: TurnLoop[TurnEnd]) -> TurnEnd:
+    async def _run(self, path: str, loop: TurnLoop) -> TurnResult:
         while (body := loop.body) is not None:
             await loop.advance(await self._post(path, body, key=loop.key, has_own_key=loop.is_first))
         return loop.result
 
-    async def _run_streamed(self, path: str, loop: TurnLoop[TurnEnd]) -> AsyncGenerator[ReplyDelta | TurnEnd, None]:
+    async def _run_streamed(self, path: str, loop: TurnLoop) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         while (body := loop.body) is not None:
             result: Any = None
             async with aclosing(self._stream_turn(path, body, loop.key)) as events:
@@ -295,7 +293,7 @@ class TurnRunner(RemoteHandle):
         yield loop.result
 
 
-def merge_results(before: TurnEnd, after: TurnEnd) -> TurnEnd:
+def merge_results(before: TurnResult, after: TurnResult) -> TurnResult:
     """One turn of its parts."""
     done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
     both: dict[str, Any] = {
@@ -304,15 +302,10 @@ def merge_results(before: TurnEnd, after: TurnEnd) -> TurnEnd:
         "problems": (*before.problems, *after.problems),
         "model_calls": before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
     }
-    if isinstance(before, TurnResult):
-        assert isinstance(after, TurnResult)
-        messages, usage = _merge_messages(before.messages, after.messages), before.usage + after.usage
-        return replace(after, messages=messages, usage=usage, **both)
-    assert isinstance(after, TurnOutcome)
     return replace(
         after,
-        appended_messages=_merge_messages(before.appended_messages, after.appended_messages),
-        aggregate_usage=before.aggregate_usage + after.aggregate_usage,
+        messages=_merge_messages(before.messages, after.messages),
+        usage=before.usage + after.usage,
         total_latency_ms=before.total_latency_ms + after.total_latency_ms,
         **both,
     )
@@ -323,8 +316,6 @@ def _merge_messages(before: tuple[StoredMessage, ...], after: tuple[StoredMessag
     return (*before, *(message for message in after if message.id not in known))
 
 
-def mark_max_cycles(result: TurnEnd) -> TurnEnd:
+def mark_max_cycles(result: TurnResult) -> TurnResult:
     """A turn that was asked for an answer without tools; calls that it makes all the same are not made."""
-    if isinstance(result, TurnOutcome):
-        return replace(result, status="max_cycles", stop_reason="max_iterations", pending=())
-    return replace(result, ok=True, status="max_cycles", pending=())
+    return replace(result, ok=True, status="max_cycles", stop_reason="max_iterations", pending=())

@@ -19,9 +19,8 @@ from tellback.errors import NotFoundError
 from tellback.server.tenant_agents import ServedAgent
 from tellback.specs import AgentSpec
 from tellback.specs.model import Parameter, find_parameters, spec_to_tree
-from tellback.turns.types import TurnResult, build_turn_result
 from tellback.types import ChatUsage, ReplyDelta, StreamStop, TextDelta, ToolCall
-from tellback.types.conversations import Conversation, StoredMessage, ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types.conversations import Conversation, StoredMessage, ToolInvocation, TurnProblem, TurnResult
 from tellback.types.ids import new_id
 from tellback.types.memory import WorkingContext
 from tellback.user import User
@@ -245,9 +244,9 @@ class SpecChatBackend:
         )
         async with aclosing(items):
             async for item in items:
-                if isinstance(item, TurnOutcome):
+                if isinstance(item, TurnResult):
                     self._conversation_id = item.conversation_id
-                    yield _reply_from_turn(build_turn_result(item, {}), ())
+                    yield _reply_from_turn(item, ())
                 else:
                     yield item
 

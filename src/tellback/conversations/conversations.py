@@ -13,10 +13,9 @@ from tellback.conversations.summary import RollingSummaries
 from tellback.runtime import Runtime
 from tellback.stores import AppendResult, ConversationLog, TurnDraft
 from tellback.turns.engine import TurnEngine
+from tellback.turns.recall import UserHandle
 from tellback.turns.request import (
-    BuildContext,
     TurnArguments,
-    TurnRequest,
     build_assistant_draft,
     build_draft,
     build_imported_draft,
@@ -34,7 +33,7 @@ from tellback.types.conversations import (
     MessageDraft,
     RollingSummary,
     StoredMessage,
-    TurnOutcome,
+    TurnResult,
 )
 from tellback.types.ids import new_id
 
@@ -51,16 +50,15 @@ class Conversations:
     def __init__(
         self,
         runtime: Runtime,
-        scope: Scope,
+        user: UserHandle,
         turns: TurnEngine,
         summaries: RollingSummaries,
-        build_context: BuildContext,
     ) -> None:
-        self._scope = scope
+        self._user = user
+        self._scope = user.scope
         self.runtime = self._runtime = runtime
         self.turns = self._turns = turns
         self._summaries = summaries
-        self.build_context = build_context
 
     async def create(
         self,
@@ -304,7 +302,7 @@ class Conversations:
 
     async def run_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
-    ) -> TurnOutcome:
+    ) -> TurnResult:
         """Store the user's message, ask the model, run the tools it calls, and store everything as it comes.
 
         - `user_text` or `content` is what the user says. `model` is a name or a model object (default: Tellback's),
@@ -324,13 +322,13 @@ class Conversations:
 
         A turn that fails or is cut off leaves what it had stored, and the next one goes on from there.
         """
-        return await self._turns.run(self._request(id, model, user_text, more))
+        return await self._turns.run(build_turn_request(self._user, id, model, user_text, **more))
 
     def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
-    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
-        """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
-        return self._turns.stream(self._request(id, model, user_text, more))
+    ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """`run_turn` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        return self._turns.stream(build_turn_request(self._user, id, model, user_text, **more))
 
     async def pending(self, id: str) -> tuple[ToolCall, ...]:
         """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
@@ -357,9 +355,6 @@ class Conversations:
         """Append a message to the turn that is going on."""
         appended = await self._append(id, [TurnDraft(new_id("turn"), [draft], joins=True)], now)
         return appended.messages[0]
-
-    def _request(self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments) -> TurnRequest:
-        return build_turn_request(self._runtime, self._scope, self.build_context, id, model, user_text, **more)
 
     async def _read(
         self, id: str, limit: int | None, before: int | None, after: int | None, internal: bool, hidden: bool

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tellback.memory.memory import Memory
     from tellback.specs.loader import SpecSource
     from tellback.specs.model import AgentSpec, BoundSpec
-    from tellback.turns.types import UserHandle
+    from tellback.turns.recall import UserHandle
     from tellback.types import ReplyDelta
-    from tellback.types.conversations import Identity, Session, TurnOutcome
+    from tellback.types.conversations import Identity, Session, TurnResult
 
 
 LOOK_BACK = 100
@@ -182,7 +182,7 @@ class Agents:
         conversation_id: str | None = None,
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
-    ) -> TurnOutcome:
+    ) -> TurnResult:
         """Run one turn of an agent, with the arguments its description asks for.
 
         It is kept in a new conversation, of the description's namespace or else the agent's name, or in
@@ -202,8 +202,8 @@ class Agents:
         conversation_id: str | None = None,
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
-    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
-        """`invoke` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
+    ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """`invoke` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
         request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
         items = self._user.conversations.turns.stream(request)
         try:
@@ -236,21 +236,16 @@ class Agents:
         turn_arguments |= {key: value for key, value in turn.items() if value is not None}
         model = self._resolve_model(spec, model)
 
-        def build_request(id: str) -> TurnRequest:
-            request = build_turn_request(
-                conversations.runtime, self._user.scope, conversations.build_context, id, model, **turn_arguments
-            )
-            return replace(request, agent=spec.name, reply_metadata=build_invocation_metadata(spec.name, used))
-
-        trial_request = build_request("" if conversation_id is None else conversation_id)
-        resolve_caller(trial_request.options)  # a model that nobody serves is found here
+        metadata = build_invocation_metadata(spec.name, used)
+        request = build_turn_request(
+            self._user, conversation_id, model, **turn_arguments, agent=spec.name, reply_metadata=metadata
+        )
+        resolve_caller(request.options)  # a model that nobody serves is found here
         if conversation_id is None:
-            return build_request((await conversations.create(spec.namespace or spec.name)).id)
-        if trial_request.approvals is not None:
-            await validate_resumed(
-                conversations, conversation_id, trial_request.approvals, build_invocation_metadata(spec.name, used)
-            )
-        return trial_request
+            return replace(request, conversation_id=(await conversations.create(spec.namespace or spec.name)).id)
+        if request.approvals is not None:
+            await validate_resumed(conversations, conversation_id, request.approvals, metadata)
+        return request
 
     async def _validate_options(self, name: str, turn: InvokeOptions) -> None:
         """That the keywords are those of a turn, and how to recall is right, which a turn would only find out later."""
@@ -264,7 +259,7 @@ class Agents:
             validation.validate_recall_options("recall", recall)
             if "memory_space_id" in recall:
                 raise InvalidArgumentError("memory_space_id goes beside recall, not into it.")
-            await self._user.conversations.build_context(None, None, **recall)
+            await self._user.working_context.build(None, None, **recall)
 
     def _resolve_model(self, spec: BoundSpec, model: str | Model | None) -> str | Model:
         candidates = (model, spec.model, self._user.conversations.runtime.model)

@@ -1,4 +1,4 @@
-"""`run_chat_turn` and its steps.
+"""`run_chat_turn`, its configuration and input, and its steps.
 
 The steps in order: `build_system` recalls, `persist_user_turn` stores the message, `stream_llm` asks the model,
 `persist_assistant_turn` stores the answer. `run_chat_turn` does all of them through the turn engine; alone, a step does
@@ -6,47 +6,128 @@ its part and raises its errors."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from tellback import validation
 from tellback.chat import ChatOptions, LoopResult, stream_loop
+from tellback.chat.approval import as_approvals
 from tellback.errors import ConversationClosedError, InvalidArgumentError
-from tellback.request import Request
 from tellback.stores import TurnDraft
 from tellback.turns.attachments import append_contents, append_summaries, build_user_message, parse_attachments
-from tellback.turns.chat import NamespaceMemory
 from tellback.turns.engine import ReplyEvents
-from tellback.turns.request import (
-    RecalledContext,
-    TurnRequest,
-    build_draft,
-    query_from_text,
-    resolve_options,
-    with_attachments,
-)
-from tellback.turns.types import (
-    DEFAULT_RECALL_OPTIONS,
-    TurnConfig,
-    TurnInput,
-    TurnResult,
-    build_turn_result,
+from tellback.turns.recall import (
+    NamespaceMemory,
+    RecallRequest,
+    UserHandle,
+    build_recall,
     get_conversation,
+    query_from_text,
     try_step,
 )
+from tellback.turns.request import TurnRequest, build_draft, resolve_options, with_attachments
 from tellback.types import ChatReply, TextDelta
-from tellback.types.conversations import Conversation, MessageDraft, StoredMessage, TurnOutcome, TurnProblem
+from tellback.types.conversations import (
+    Conversation,
+    Identity,
+    MessageDraft,
+    Session,
+    StoredMessage,
+    TurnProblem,
+    TurnResult,
+)
 from tellback.types.ids import new_id
-from tellback.types.memory import WorkingContext
 
-log = logging.getLogger("tellback.turn")
-
+DEFAULT_RECALL_OPTIONS = {"limit": 5, "min_score": 0.3}
 MEMORY_HEADING = "## Memory"
 SESSION_CLOSE_AFTER = timedelta(days=1)
 """A session that nobody goes on with for so long is over, and becomes memories."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """What all turns of an agent share: whose memory, the agent's name, the model, and the system prompt to begin with.
+
+    `runtime` is a user's handle, `rc.user(...)`. `agent_name` is the namespace of the conversations, and
+    `stream_label` goes with every event of a reply.
+
+    >>> from tellback import Tellback
+    >>> TurnConfig(Tellback(":memory:").user("maya"), "greeter", system_base="Be kind.").agent_name
+    'greeter'
+    """
+
+    runtime: UserHandle
+    agent_name: str
+    stream_label: str = "reply"
+    chat_opts: ChatOptions = ChatOptions()
+    system_base: str = ""
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.runtime, "conversations"):
+            raise InvalidArgumentError(f"runtime is a user's handle, rc.user(...), not {self.runtime!r:.80}.")
+        validation.validate_name("agent_name", self.agent_name)
+        if not isinstance(self.chat_opts, ChatOptions):
+            raise InvalidArgumentError(f"chat_opts is a ChatOptions, not {self.chat_opts!r:.80}.")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """One turn: who says what, where, and how this turn differs from others. None stands for a default.
+
+    - `attachments` are summed up in the stored message and put into the prompt: see `Attachment`.
+    - `payload` holds the client's `session_id` and `message_id`, which come back with every event of the reply.
+    - `recall_opts` are `limit` and `min_score`, the memory `space` by name or `space_id`, and any other argument of
+      `working_context.build`. `memory_heading` stands over what is remembered.
+    - `persist_user` and `persist_assistant` switch off what is stored, `bind_tool_ctx` what tools find in
+      `tellback.request`; `ctx_extras` is bound besides.
+    - `user_source` and `user_metadata` go with the stored message, `assistant_source` and `assistant_metadata` with the
+      answer; the source is the agent's name by default.
+    - `fallback_text` is the answer in the place of the model's, when there is no key for example. `system_override` is
+      the whole system prompt; nothing is recalled then.
+    - `approvals`, in the place of a text, decides calls that `result.pending` named, in the session's conversation.
+
+    >>> TurnInput(Session("web-42"), Identity("maya"), "Hi!", recall_opts={"limit": 3}).text
+    'Hi!'
+    """
+
+    session: Session
+    sender: Identity
+    text: str = ""
+    attachments: Sequence[Any] | None = None
+    payload: Mapping[str, Any] | None = None
+    recall_opts: Mapping[str, Any] | None = None
+    memory_heading: str | None = None
+    persist_user: bool | None = None
+    persist_assistant: bool | None = None
+    bind_tool_ctx: bool | None = None
+    ctx_extras: Mapping[str, Any] | None = None
+    user_source: str | None = None
+    user_metadata: Mapping[str, Any] | None = None
+    assistant_source: str | None = None
+    assistant_metadata: Mapping[str, Any] | None = None
+    fallback_text: str | None = None
+    system_override: str | None = None
+    approvals: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.session, Session) or not isinstance(self.sender, Identity):
+            raise InvalidArgumentError("session is a Session and sender an Identity of tellback.turn.")
+        if not isinstance(self.text, str):
+            raise InvalidArgumentError(f"text is what the user says, not {self.text!r:.80}.")
+        validation.validate_name("session.id", self.session.id, validation.KEY_LENGTH)
+        validation.validate_name("sender.user_id", self.sender.user_id)
+        validation.validate_mapping("ctx_extras", self.ctx_extras)
+        validation.validate_metadata(self.user_metadata)
+        validation.validate_metadata(self.assistant_metadata)
+        if self.approvals is not None:
+            as_approvals(self.approvals)
+            if self.text or self.attachments:
+                raise InvalidArgumentError("approvals go on with a turn: pass them without a text and attachments.")
+        validation.validate_mapping("payload", self.payload)
+        validation.validate_recall_options("recall_opts", self.recall_opts, ("limit", "space", "space_id"))
 
 
 async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
@@ -79,25 +160,25 @@ async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
     options = _turn_options(cfg, input)
     problems: list[TurnProblem] = []
     conversation = await try_step(_resolve_conversation(cfg, input), "store_user", problems)
-    draft = None if input.approvals is not None else _user_draft(cfg, input)
     payload = {name: value for name, value in reply_payload(input).items() if value is not None}
-    if draft is not None:
-        payload.setdefault("message_id", draft.id)
     request = TurnRequest(
-        scope=cfg.runtime.scope,
-        conversation_id=None if conversation is None else conversation.id,
-        options=options,
-        draft=draft,
+        cfg.runtime,
+        None if conversation is None else conversation.id,
+        options,
+        None if input.approvals is not None else _user_draft(cfg, input),
         approvals=input.approvals,
+        recall=_build_recall(cfg, input, bind=conversation is not None and _stores_anything(input)),
         user_messages=[build_user_message(user_prompt(input), parse_attachments(input.attachments))]
         if input.attachments
         else (),
-        prepare=_recall_step(cfg, input, conversation, problems),
-        request=_tool_request(input),
-        agent=cfg.agent_name,
+        session=input.session,
+        sender=input.sender,
+        extras=dict(input.ctx_extras or {}),
+        bind_tools=_with_default(input.bind_tool_ctx, True),
         event_payload={"stream": cfg.stream_label, **payload},
         store_user_message=_with_default(input.persist_user, True),
         store_reply=_with_default(input.persist_assistant, True),
+        agent=cfg.agent_name,
         reply_metadata=_message_metadata(
             "assistant", input.assistant_source or cfg.agent_name, input.assistant_metadata
         ),
@@ -106,17 +187,20 @@ async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
     )
     async with aclosing(cfg.runtime.conversations.turns.stream(request)) as items:
         async for item in items:
-            outcome = item
-    assert isinstance(outcome, TurnOutcome)
-    return build_turn_result(outcome, payload)
+            result = item
+    assert isinstance(result, TurnResult)
+    return result
 
 
 async def build_system(cfg: TurnConfig, input: TurnInput) -> str:
     """The system prompt of a turn: `system_base`, and under the heading what is remembered, as it stands now."""
     if input.system_override is not None:
         return input.system_override
-    system, _ = await _build_system_and_context(cfg, input, await _find_conversation(cfg, input), bind_space=False)
-    return system
+    conversation = await _find_conversation(cfg, input)
+    recall = _build_recall(cfg, input, bind=False)
+    assert recall is not None, "only system_override leaves recall out"
+    context = await recall.build_context(cfg.runtime, None if conversation is None else conversation.id)
+    return recall.extend_prompt(_base_prompt(cfg, input), context) or ""
 
 
 async def persist_user_turn(cfg: TurnConfig, input: TurnInput) -> StoredMessage:
@@ -142,7 +226,7 @@ async def persist_assistant_turn(cfg: TurnConfig, input: TurnInput, text: str) -
 
 async def stream_llm(cfg: TurnConfig, payload: Mapping[str, Any], system: str, prompt: str) -> str:
     """Ask the model, with every piece of its answer told as `reply:delta`; nothing is stored."""
-    options = replace(_resolve_options(cfg, cfg.chat_opts), system=system or None)
+    options = replace(resolve_options(cfg.chat_opts, default_model=_default_model(cfg)), system=system or None)
     with ReplyEvents({"stream": cfg.stream_label, **payload}) as reply_events:
         async for item in stream_loop(options, prompt):
             if isinstance(item, TextDelta):
@@ -177,52 +261,17 @@ def reply_payload(input: TurnInput) -> dict[str, Any]:
     }
 
 
-def _recall_step(
-    cfg: TurnConfig, input: TurnInput, conversation: Conversation | None, problems: list[TurnProblem]
-) -> Callable[[], Awaitable[RecalledContext]]:
-    async def prepare() -> RecalledContext:
-        if input.system_override is not None:
-            return RecalledContext(input.system_override or None)
-        found = await try_step(
-            _build_system_and_context(cfg, input, conversation, bind_space=_stores_anything(input)), "recall", problems
-        )
-        system, context = (_base_prompt(cfg), None) if found is None else found
-        return RecalledContext(system or None, context)
-
-    return prepare
-
-
-async def _build_system_and_context(
-    cfg: TurnConfig, input: TurnInput, conversation: Conversation | None, *, bind_space: bool
-) -> tuple[str, WorkingContext]:
-    """The system prompt with what is remembered, and that. With `bind_space`, this turn is remembered too."""
-    recall_options = {**DEFAULT_RECALL_OPTIONS, **(input.recall_opts or {})}
-    space_id, space = (
-        recall_options.pop("space_id", recall_options.pop("memory_space_id", None)),
-        recall_options.pop("space", None),
-    )
-    context_options = {
-        "recall_limit": recall_options.pop("limit"),
-        "recall_query": None if input.approvals is not None else query_from_text(input.text),
-        "template_id": "messages",
-        **recall_options,
-    }
-    conversation_id = None if conversation is None else conversation.id
-
-    async def build(id: str | None) -> WorkingContext:
-        return await cfg.runtime.working_context.build(conversation_id, id, **context_options)
-
-    memory = NamespaceMemory(cfg.runtime, cfg.agent_name, space)
-    if space_id is not None:
-        context = await build(space_id)
-    elif bind_space and conversation is not None:
-        context = await memory.use_space(build)
-    else:
-        context = await build(await memory.find())
-    if not context.remembers:
-        return _base_prompt(cfg), context
+def _build_recall(cfg: TurnConfig, input: TurnInput, *, bind: bool) -> RecallRequest | None:
+    """Build the recall of a turn; None where the whole system prompt is given. With `bind`, this turn is remembered."""
+    if input.system_override is not None:
+        return None
+    options = {**DEFAULT_RECALL_OPTIONS, **(input.recall_opts or {})}
+    space_id = options.pop("space_id", options.pop("memory_space_id", None))
+    memory = NamespaceMemory(cfg.runtime, cfg.agent_name, options.pop("space", None))
+    query = None if input.approvals is not None else query_from_text(input.text)
+    recall = build_recall({"recall_limit": options.pop("limit"), **options}, query, space_id)
     heading = MEMORY_HEADING if input.memory_heading is None else input.memory_heading
-    return "\n\n".join(filter(None, (_base_prompt(cfg), heading, context.system))), context
+    return replace(recall, memory=None if space_id is not None else memory, bind=bind, heading=heading)
 
 
 async def _resolve_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
@@ -279,15 +328,11 @@ def _message_metadata(role: str, source: str, metadata: Mapping[str, Any] | None
 
 
 def _turn_options(cfg: TurnConfig, input: TurnInput) -> ChatOptions:
+    options = replace(cfg.chat_opts, system=_base_prompt(cfg, input) or None)
     if input.fallback_text is not None:
-        return _with_fixed_reply(cfg.chat_opts, input.fallback_text)
-    return with_attachments(_resolve_options(cfg, cfg.chat_opts), parse_attachments(input.attachments))
-
-
-def _resolve_options(cfg: TurnConfig, options: ChatOptions) -> ChatOptions:
-    default = cfg.runtime.conversations.runtime.model
-    defaults: dict[str, Any] = dict.fromkeys(("model", "provider", "tools", "tool_handler", "max_cycles"))
-    return resolve_options(options, **defaults, default_model=default)
+        return _with_fixed_reply(options, input.fallback_text)
+    resolved = resolve_options(options, default_model=_default_model(cfg))
+    return with_attachments(resolved, parse_attachments(input.attachments))
 
 
 def _with_fixed_reply(options: ChatOptions, text: str) -> ChatOptions:
@@ -300,14 +345,14 @@ def _with_fixed_reply(options: ChatOptions, text: str) -> ChatOptions:
     return replace(options, model="", chat_fn=reply, **defaults)
 
 
-def _tool_request(input: TurnInput) -> Request | None:
-    if not _with_default(input.bind_tool_ctx, True):
-        return None
-    return Request(input.session, input.sender, dict(input.ctx_extras or {}))
-
-
-def _base_prompt(cfg: TurnConfig) -> str:
+def _base_prompt(cfg: TurnConfig, input: TurnInput) -> str:
+    if input.system_override is not None:
+        return input.system_override
     return cfg.system_base or cfg.chat_opts.system or ""
+
+
+def _default_model(cfg: TurnConfig) -> Any:
+    return cfg.runtime.conversations.runtime.model
 
 
 def _now(cfg: TurnConfig) -> Any:

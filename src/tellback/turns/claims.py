@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tellback.errors import StoreError, TurnConflictError
@@ -46,19 +45,19 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(slots=True)
 class ConversationClaim:
-    """A turn that is ours, until `released` is set: the store knows then that it has ended."""
+    """A place in the queue of a conversation; `started` is set once the turn is ours in the store.
+
+    `released` says that the store knows that the turn has ended.
+    """
 
     scope: Scope
     conversation_id: str
-    started: TurnStarted
+    wait: float
+    deadline: float
     claim_id: str
+    started: TurnStarted | None = None
     released: bool = False
     renewal: asyncio.TimerHandle | None = None
-
-    @property
-    def turn_id(self) -> str:
-        """The turn's id."""
-        return self.started.turn_id
 
 
 class _WaitQueue:
@@ -86,19 +85,8 @@ class TurnClaims:
             await self._finish(claim)
         _open_stores.discard(self._runtime.store.instance_id)
 
-    async def acquire(
-        self,
-        scope: Scope,
-        id: str,
-        draft: MessageDraft | None,
-        before_claim: Callable[[], Awaitable[int]],
-        wait: float,
-    ) -> ConversationClaim:
-        """Wait for the conversation, and append the user's message. The claim is ours until it is given back.
-
-        `before_claim` is awaited when it is our turn and nothing has been stored yet; it gives how much of
-        the tail to read.
-        """
+    async def enter(self, scope: Scope, id: str, wait: float) -> ConversationClaim:
+        """Wait until no other task of this event loop has a turn of the conversation; `leave` must follow."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         key = (loop, scope, id)
@@ -113,21 +101,48 @@ class TurnClaims:
                         await queue.lock.acquire()
                 except TimeoutError:
                     raise TurnConflictError(id, queue.turn_id, wait) from None
-            try:
-                return await self._claim(queue, scope, id, draft, await before_claim(), deadline, wait)
-            except BaseException:
-                queue.lock.release()
-                raise
         except BaseException:
             self._leave_queue(key, queue)
             raise
+        claim_id = f"{self._runtime.store.instance_id}{CLAIM_ID_SEPARATOR}{secrets.token_hex(8)}"
+        return ConversationClaim(scope, id, wait, deadline, claim_id)
 
-    async def release(self, claim: ConversationClaim) -> None:
-        """The turn is over."""
+    async def begin(self, claim: ConversationClaim, draft: MessageDraft | None, tail_limit: int) -> TurnStarted:
+        """Wait until no other process has a turn of the conversation, claim it, and append the user's message."""
+        loop = asyncio.get_running_loop()
+        id = claim.conversation_id
+        queue = self._queues[loop, claim.scope, id]
+        evict: str | None = None
+        look = MIN_POLL_SECONDS
+        _open_stores.add(self._runtime.store.instance_id)
+        _active_claims.add(claim.claim_id)
+        try:
+            while True:
+                answer = await self._try_claim(claim, draft, evict, tail_limit)
+                queue.turn_id = answer.turn_id
+                if isinstance(answer, TurnStarted):
+                    claim.started = answer
+                    self._claims[claim.claim_id] = claim
+                    claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)
+                    return answer
+                if answer.claim_id != evict and await self._is_abandoned(answer.claim_id):
+                    evict = answer.claim_id
+                    continue
+                if loop.time() >= claim.deadline:
+                    raise TurnConflictError(id, answer.turn_id, claim.wait)
+                await asyncio.sleep(min(look, max(0.0, claim.deadline - loop.time())))
+                look = min(look * 1.5, MAX_POLL_SECONDS)
+        except BaseException:
+            _active_claims.discard(claim.claim_id)
+            raise
+
+    async def leave(self, claim: ConversationClaim) -> None:
+        """End the turn, if it has begun, and let the next task have the conversation."""
         key = (asyncio.get_running_loop(), claim.scope, claim.conversation_id)
         queue = self._queues[key]
         try:
-            await self._finish(claim)
+            if claim.started is not None:
+                await self._finish(claim)
         finally:
             queue.lock.release()
             self._leave_queue(key, queue)
@@ -137,53 +152,19 @@ class TurnClaims:
         if not queue.waiting:
             del self._queues[key]
 
-    async def _claim(
-        self,
-        queue: _WaitQueue,
-        scope: Scope,
-        id: str,
-        draft: MessageDraft | None,
-        tail_limit: int,
-        deadline: float,
-        wait: float,
-    ) -> ConversationClaim:
-        loop = asyncio.get_running_loop()
-        claim_id = f"{self._runtime.store.instance_id}{CLAIM_ID_SEPARATOR}{secrets.token_hex(8)}"
-        evict: str | None = None
-        look = MIN_POLL_SECONDS
-        _open_stores.add(self._runtime.store.instance_id)
-        _active_claims.add(claim_id)
-        try:
-            while True:
-                answer = await self._try_claim(scope, id, draft, claim_id, evict, tail_limit)
-                queue.turn_id = answer.turn_id
-                if isinstance(answer, TurnStarted):
-                    claim = self._claims[claim_id] = ConversationClaim(scope, id, answer, claim_id)
-                    claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)
-                    return claim
-                if answer.claim_id != evict and await self._is_abandoned(answer.claim_id):
-                    evict = answer.claim_id
-                    continue
-                if loop.time() >= deadline:
-                    raise TurnConflictError(id, answer.turn_id, wait)
-                await asyncio.sleep(min(look, max(0.0, deadline - loop.time())))
-                look = min(look * 1.5, MAX_POLL_SECONDS)
-        except BaseException:
-            _active_claims.discard(claim_id)
-            raise
-
     async def _try_claim(
-        self, scope: Scope, id: str, draft: MessageDraft | None, claim_id: str, evict: str | None, tail_limit: int
+        self, claim: ConversationClaim, draft: MessageDraft | None, evict: str | None, tail_limit: int
     ) -> TurnStarted | TurnBusy:
         runtime, now = self._runtime, time.time()
-        turn_claim = TurnClaim(new_id("turn"), claim_id, now, now + CLAIM_SECONDS, evict)
+        turn_claim = TurnClaim(new_id("turn"), claim.claim_id, now, now + CLAIM_SECONDS, evict)
         try:
             return await runtime.store.conversations.begin_turn(
-                scope, id, turn_claim, draft, tail_limit=tail_limit, now=runtime.clock()
+                claim.scope, claim.conversation_id, turn_claim, draft, tail_limit=tail_limit, now=runtime.clock()
             )
         except (asyncio.CancelledError, StoreError) as error:
             if isinstance(error, asyncio.CancelledError) or error.in_doubt:  # the store may have made the claim
-                runtime.jobs.start(self._release_in_store(scope, id, claim_id), f"give up a turn of {id}")
+                release = self._release_in_store(claim)
+                runtime.jobs.start(release, f"give up a turn of {claim.conversation_id}")
             raise
 
     async def _is_abandoned(self, claim_id: str) -> bool:
@@ -209,15 +190,14 @@ class TurnClaims:
             claim.renewal.cancel()
         if not claim.released:
             claim.released = True
-            release = self._release_in_store(claim.scope, claim.conversation_id, claim.claim_id)
-            task = self._runtime.jobs.start(release, f"end a turn of {claim.conversation_id}")
+            task = self._runtime.jobs.start(self._release_in_store(claim), f"end a turn of {claim.conversation_id}")
             current = asyncio.current_task()
             if current is None or not current.cancelling():
                 await asyncio.shield(task)
 
-    async def _release_in_store(self, scope: Scope, id: str, claim_id: str) -> None:
-        """Tell the store. If it cannot hear it now, the claim runs out by itself."""
+    async def _release_in_store(self, claim: ConversationClaim) -> None:
+        """Delete the claim from the store. If that fails, the claim expires by itself."""
         try:
-            await self._runtime.store.conversations.end_turn(scope, id, claim_id)
+            await self._runtime.store.conversations.end_turn(claim.scope, claim.conversation_id, claim.claim_id)
         except StoreError:
-            log.warning("the end of a turn of %s could not be noted", id, exc_info=True)
+            log.warning("the end of a turn of %s could not be noted", claim.conversation_id, exc_info=True)

@@ -10,29 +10,25 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from tellback import events
 from tellback.chat import ChatOptions, LoopResult, run_loop_messages, stream_loop
 from tellback.chat.history import build_interrupted_result, is_valid_history, pending_calls
 from tellback.concurrency import iterate_in_context
-from tellback.errors import AlreadyDecidedError, StoreClosedError, StoreError
+from tellback.errors import AlreadyDecidedError, ConfigurationError, StoreClosedError, StoreError
 from tellback.request import Request, bind_request
 from tellback.runtime import Runtime
-from tellback.stores import AppendResult, TurnStarted
+from tellback.stores import AppendResult, ConversationLog, TurnStarted
 from tellback.telemetry import TurnSpan, turn_span
 from tellback.turns.claims import ConversationClaim, TurnClaims
-from tellback.turns.request import RecalledContext, TurnRequest
+from tellback.turns.recall import RecalledContext, try_step
+from tellback.turns.request import TurnRequest, group_by_turn
 from tellback.turns.writer import APPROVAL_LOOKBACK, TurnWriter, load_approval_state
 from tellback.types import Message, ReplyDelta, StreamStop, TextDelta
 from tellback.types.access import Scope
 from tellback.types.blocks import chat_messages
-from tellback.types.conversations import StoredMessage, TurnOutcome, TurnProblem
-
-if TYPE_CHECKING:
-    from tellback.jobs import Jobs
-    from tellback.stores import Store
+from tellback.types.conversations import Identity, Session, StoredMessage, TurnProblem, TurnResult
 
 REPLY_START, REPLY_DELTA, REPLY_END, REPLY_ERROR = "reply:start", "reply:delta", "reply:end", "reply:error"
 
@@ -72,56 +68,64 @@ class ReplyEvents:
 
 @dataclass(slots=True)
 class _OpenTurn:
-    """A turn that has begun: what the model is sent, and who keeps what it says."""
+    """A turn that has begun: what the model is sent, and who stores what it says."""
 
     options: ChatOptions
     history: list[Message]
     writer: TurnWriter
     approvals: Mapping[str, Any] | None
     request: Request
-    event_payload: Mapping[str, Any]
 
 
 class TurnEngine:
-    """Runs turns. `on_turn_end` is called with the conversation's progress whenever a turn has ended."""
+    """Runs turns. `on_turn_end` is called with the conversation's progress whenever a turn has ended.
+
+    Without a `runtime` there is no store: requests must not name a conversation then.
+    """
 
     def __init__(
-        self, runtime: Runtime, claims: TurnClaims, on_turn_end: Callable[[Scope, str, AppendResult], None]
+        self,
+        runtime: Runtime | None = None,
+        on_turn_end: Callable[[Scope, str, AppendResult], None] | None = None,
     ) -> None:
         self._runtime = runtime
-        self._claims = claims
+        self._claims = None if runtime is None else TurnClaims(runtime)
         self._on_turn_end = on_turn_end
 
-    async def run(self, request: TurnRequest) -> TurnOutcome:
+    async def close(self) -> None:
+        """Give up the claims that are still held: the store is about to close."""
+        if self._claims is not None:
+            await self._claims.close()
+
+    async def run(self, request: TurnRequest) -> TurnResult:
         """Run a turn to its end."""
         started_at = time.monotonic()
         with _start_span(request) as span:
             async with self._open(request) as turn:
-                with bind_request(turn.request), ReplyEvents(turn.event_payload) as reply_events:
+                with bind_request(turn.request), ReplyEvents(turn.writer.event_payload) as reply_events:
                     await _apply_plan(request, turn)
-                    result = await run_loop_messages(
+                    loop_result = await run_loop_messages(
                         turn.options,
                         turn.history,
                         approvals=turn.approvals,
                         on_message=turn.writer.write,
                         on_approved=turn.writer.record_approved,
                     )
-                    reply_events.text = result.text
-                await turn.writer.finish(result)
-                outcome = turn.writer.outcome(result, started_at)
-            _record_outcome(request, span, outcome)
-        return outcome
+                    reply_events.text = loop_result.text
+                result = await turn.writer.finish(loop_result, started_at)
+            _record_result(request, span, result)
+        return result
 
-    def stream(self, request: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
-        """The same as deltas, and the outcome last."""
+    def stream(self, request: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """Run a turn; yield the reply in deltas, and the result last."""
         # Whoever iterates must not see what is bound for the tools, nor must another turn of the same task.
         return iterate_in_context(self._stream(request))
 
-    async def _stream(self, request: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
+    async def _stream(self, request: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         started_at = time.monotonic()
         with _start_span(request) as span:
             async with self._open(request) as turn:
-                with bind_request(turn.request), ReplyEvents(turn.event_payload) as reply_events:
+                with bind_request(turn.request), ReplyEvents(turn.writer.event_payload) as reply_events:
                     await _apply_plan(request, turn)
                     items = stream_loop(
                         turn.options,
@@ -137,7 +141,7 @@ class TurnEngine:
                                 yield stop
                                 stop = None
                             if isinstance(item, LoopResult):
-                                result = item
+                                loop_result = item
                                 reply_events.text = item.text
                             elif isinstance(item, StreamStop):
                                 stop = item  # held back until the reply is stored: some stop reading here
@@ -145,80 +149,105 @@ class TurnEngine:
                                 if isinstance(item, TextDelta):
                                     reply_events.delta(item.text)
                                 yield item
-                await turn.writer.finish(result)
-                outcome = turn.writer.outcome(result, started_at)
-            _record_outcome(request, span, outcome)
-        yield outcome
+                result = await turn.writer.finish(loop_result, started_at)
+            _record_result(request, span, result)
+        yield result
 
     @asynccontextmanager
     async def _open(self, request: TurnRequest) -> AsyncIterator[_OpenTurn]:
         """Recall, store the user's message, and hold the conversation for the block."""
-        prepared = RecalledContext(request.options.system)
-        claim: ConversationClaim | None = None
-
-        async def before_claim() -> int:
-            nonlocal prepared
-            if request.prepare is not None:
-                prepared = await request.prepare()
-            if request.approvals is not None:
-                return APPROVAL_LOOKBACK  # whatever the calls that wait lie behind
-            return request.tail_limit if prepared.tail_limit is None else min(request.tail_limit, prepared.tail_limit)
-
+        claim = None
+        if request.is_stored:
+            claim = await self._require_claims().enter(request.scope, request.conversation_id or "", request.wait)
         try:
-            if request.conversation_id is None or not (request.store_user_message or request.store_reply):
-                history = await self._read_history(request, await before_claim())
+            await self._store_earlier_messages(request)
+            recalled = await _recall(request)
+            if claim is None:
+                started, history = None, await self._read_history(request, recalled)
             else:
-                draft = request.draft if request.store_user_message else None
-                try:
-                    claim = await self._claims.acquire(
-                        request.scope, request.conversation_id, draft, before_claim, request.wait
-                    )
-                except StoreError as error:
-                    if (
-                        not request.tolerate_store_errors
-                        or request.draft is None
-                        or isinstance(error, StoreClosedError)
-                    ):
-                        raise
-                    request.problems.append(TurnProblem("store_user", error))
-                    history = []
-                else:
-                    history = build_history(claim.started)
-            writer = TurnWriter(self._runtime, request, claim, prepared)
-            if claim is not None and request.plan is not None:
-                writer.previous_answer = _stored_answer(claim.started)
-            if claim is not None and request.approvals is None and not is_valid_history(history):
-                await self._add_interrupted_results(request, history)
-            turn = _OpenTurn(
-                options=_with_system(request.options, prepared.system),
-                history=_append_user_message(request, claim, history),
-                writer=writer,
-                approvals=request.approvals,
-                request=_build_tool_request(request, claim, prepared),
-                event_payload=_build_event_payload(request, claim),
-            )
-            if request.approvals is not None and request.conversation_id is not None:
-                turn.history = _trim_history(turn.history, request.tail_limit)
-                await self._apply_decisions(request, turn)
+                started = await self._begin(request, claim, recalled)
+                history = [] if started is None else build_history(started)
+            turn = await self._build_turn(request, claim, started, recalled, history)
             try:
                 yield turn
             except Exception:
-                await writer.finish(None)
+                await turn.writer.flush_unsaved()
                 raise
             finally:
-                if writer.progress is not None and request.conversation_id is not None:
-                    self._on_turn_end(request.scope, request.conversation_id, writer.progress)
+                if turn.writer.progress is not None and self._on_turn_end is not None:
+                    self._on_turn_end(request.scope, request.conversation_id or "", turn.writer.progress)
         finally:
             if claim is not None:
-                await self._claims.release(claim)
+                await self._require_claims().leave(claim)
 
-    async def _read_history(self, request: TurnRequest, tail_limit: int) -> list[Message]:
-        """The tail of the log, for a turn of which nothing is kept."""
+    async def _begin(
+        self, request: TurnRequest, claim: ConversationClaim, recalled: RecalledContext
+    ) -> TurnStarted | None:
+        """Claim the conversation and store the user's message; None if the store fails and the turn may go on."""
+        draft = request.draft if request.store_user_message else None
+        try:
+            return await self._require_claims().begin(claim, draft, _tail_limit(request, recalled))
+        except StoreError as error:
+            if not request.tolerate_store_errors or request.draft is None or isinstance(error, StoreClosedError):
+                raise
+            request.problems.append(TurnProblem("store_user", error))
+            return None
+
+    async def _build_turn(
+        self,
+        request: TurnRequest,
+        claim: ConversationClaim | None,
+        started: TurnStarted | None,
+        recalled: RecalledContext,
+        history: list[Message],
+    ) -> _OpenTurn:
+        session = request.session
+        if session is None and request.conversation_id is not None:
+            session = Session(request.conversation_id, conversation_id=request.conversation_id)
+        stored = None if started is None else started.user_message
+        message_id = stored.id if stored is not None else None if request.draft is None else request.draft.id
+        payload = {"message_id": message_id, "conversation_id": request.conversation_id}
+        if session is not None:
+            payload["session_id"] = session.id
+        writer = TurnWriter(
+            self._runtime,
+            request,
+            None if started is None else claim,
+            recalled.context,
+            {**payload, **request.event_payload},
+        )
+        if started is not None and request.planner is not None:
+            writer.previous_answer = _stored_answer(started)
+        if started is not None and request.approvals is None and not is_valid_history(history):
+            await self._add_interrupted_results(request, history)
+        turn = _OpenTurn(
+            options=_with_system(request.options, recalled.system),
+            history=_append_user_message(request, stored, history),
+            writer=writer,
+            approvals=request.approvals,
+            request=_build_tool_request(request, session, stored, recalled),
+        )
+        if request.approvals is not None and request.conversation_id is not None:
+            turn.history = _trim_history(turn.history, request.tail_limit)
+            await self._apply_decisions(request, turn)
+        return turn
+
+    async def _store_earlier_messages(self, request: TurnRequest) -> None:
+        if not request.earlier_messages or request.conversation_id is None:
+            return
+        assert self._runtime is not None
+        turns = group_by_turn(request.earlier_messages)
+        storing = self._log.append(request.scope, request.conversation_id, turns, now=self._runtime.clock())
+        await (try_step(storing, "store_user", request.problems) if request.tolerate_store_errors else storing)
+
+    async def _read_history(self, request: TurnRequest, recalled: RecalledContext) -> list[Message]:
+        """Read the tail of the log, for a turn of which nothing is stored."""
         if request.conversation_id is None:
             return []
-        log = self._runtime.store.conversations
         try:
-            stored = await log.messages(request.scope, request.conversation_id, limit=tail_limit, include_internal=True)
+            stored = await self._log.messages(
+                request.scope, request.conversation_id, limit=_tail_limit(request, recalled), include_internal=True
+            )
         except StoreError as error:
             if not request.tolerate_store_errors:
                 raise
@@ -229,9 +258,7 @@ class TurnEngine:
     async def _add_interrupted_results(self, request: TurnRequest, history: list[Message]) -> None:
         """Calls that were approved and begun, before the process ended, get the result that says so."""
         assert request.conversation_id is not None
-        started = (
-            await load_approval_state(self._runtime.store.conversations, request.scope, request.conversation_id)
-        ).started
+        started = (await load_approval_state(self._log, request.scope, request.conversation_id)).started
         for index in range(len(history) - 1, -1, -1):
             interrupted = [call for call in history[index].tool_calls if call.id in started]
             history[index + 1 : index + 1] = map(build_interrupted_result, interrupted)
@@ -244,7 +271,7 @@ class TurnEngine:
         known_ids = {call.id for message in turn.history for call in message.tool_calls}
         if turn.history and turn.history[-1].role != "tool" and not waiting and known_ids.issuperset(turn.approvals):
             raise AlreadyDecidedError(request.conversation_id, [*turn.approvals])
-        state = await load_approval_state(self._runtime.store.conversations, request.scope, request.conversation_id)
+        state = await load_approval_state(self._log, request.scope, request.conversation_id)
         for id in state.started & waiting.keys():
             turn.history.append(build_interrupted_result(waiting[id]))
             await turn.writer.write(turn.history[-1], None, False)
@@ -254,42 +281,66 @@ class TurnEngine:
         if state.open_skills:
             turn.options = replace(turn.options, open_skills=(*turn.options.open_skills, *state.open_skills))
 
+    @property
+    def _log(self) -> ConversationLog:
+        if self._runtime is None:
+            raise ConfigurationError("This turn names a conversation, but there is no store.")
+        return self._runtime.store.conversations
 
-def create_unlogged_engine(clock: Callable[[], datetime]) -> TurnEngine:
-    """Turns of which nothing is kept: for an agent without a memory. Their requests name no conversation."""
-    runtime = Runtime(cast("Store", None), cast("Jobs", None), clock=clock)
-    return TurnEngine(runtime, TurnClaims(runtime), lambda *_: None)
+    def _require_claims(self) -> TurnClaims:
+        if self._claims is None:
+            raise ConfigurationError("This turn names a conversation, but there is no store.")
+        return self._claims
+
+
+async def _recall(request: TurnRequest) -> RecalledContext:
+    """Build the working context, if one is asked for, and put it behind the system prompt."""
+    system, recall = request.options.system, request.recall
+    if recall is None or request.user is None:
+        return RecalledContext(system)
+    building = recall.build_context(request.user, request.conversation_id)
+    context = await (try_step(building, "recall", request.problems) if request.tolerate_store_errors else building)
+    if context is None:
+        return RecalledContext(system)
+    # The recent turns of the context are sent as the history they are.
+    fitting = max(1, len(context.messages) - 1) + (request.draft is not None) if context.turns_dropped else None
+    return RecalledContext(recall.extend_prompt(system, context), context, fitting)
+
+
+def _tail_limit(request: TurnRequest, recalled: RecalledContext) -> int:
+    if request.approvals is not None:
+        return APPROVAL_LOOKBACK  # whatever the calls that wait lie behind
+    return request.tail_limit if recalled.tail_limit is None else min(request.tail_limit, recalled.tail_limit)
 
 
 async def _apply_plan(request: TurnRequest, turn: _OpenTurn) -> None:
-    if request.plan is not None:
-        turn.options, turn.history = await request.plan(turn.options, turn.history, turn.writer)
+    if request.planner is not None:
+        turn.options, turn.history = await request.planner.plan(turn.options, turn.history, turn.writer)
 
 
 def _start_span(request: TurnRequest) -> TurnSpan:
     return turn_span(
         request.conversation_id,
-        agent=request.agent,
+        agent=request.agent if request.planner is None else request.planner.name,
         model=request.options.model_name,
         get_messages=lambda: _user_messages(request),
     )
 
 
 def _user_messages(request: TurnRequest) -> Sequence[Message]:
-    """What the user says, in the words that are meant for the model; nothing where a turn is resumed."""
+    """Return what the user says, in the words that are meant for the model; nothing where a turn is resumed."""
     return request.user_messages or (
         () if request.draft is None else chat_messages("user", request.draft.content, None)
     )
 
 
-def _record_outcome(request: TurnRequest, span: TurnSpan, outcome: TurnOutcome) -> None:
-    usage = outcome.aggregate_usage
+def _record_result(request: TurnRequest, span: TurnSpan, result: TurnResult) -> None:
     span.set_outcome(
-        outcome.status,
-        usage if request.planning_usage is None else request.planning_usage() + usage,
-        stop_reason=outcome.stop_reason,
-        text=outcome.text,
-        turn_id=outcome.turn_id,
+        result.status,
+        result.usage if request.planner is None else request.planner.planning_usage() + result.usage,
+        stop_reason=result.stop_reason,
+        text=result.text,
+        turn_id=result.turn_id or "",
     )
 
 
@@ -297,15 +348,12 @@ def _with_system(options: ChatOptions, system: str | None) -> ChatOptions:
     return options if system == options.system else replace(options, system=system)
 
 
-def _append_user_message(
-    request: TurnRequest, claim: ConversationClaim | None, history: list[Message]
-) -> list[Message]:
-    """The history as it ends with the user's message, in the words that are meant for the model."""
+def _append_user_message(request: TurnRequest, stored: StoredMessage | None, history: list[Message]) -> list[Message]:
+    """Return the history as it ends with the user's message, in the words that are meant for the model."""
     if request.draft is None:
         return history
-    stored = claim is not None and claim.started.user_message is not None
     message = _user_messages(request)
-    if not stored:
+    if stored is None:
         return [*history, *message]
     if not request.user_messages or history[-1].role != "user":
         return history
@@ -319,21 +367,23 @@ def _trim_history(history: list[Message], tail_limit: int) -> list[Message]:
     return list(itertools.dropwhile(lambda message: message.role == "tool", tail)) or tail
 
 
-def _build_tool_request(request: TurnRequest, claim: ConversationClaim | None, recalled: RecalledContext) -> Request:
-    if request.request is None:
+def _build_tool_request(
+    request: TurnRequest, session: Session | None, stored: StoredMessage | None, recalled: RecalledContext
+) -> Request:
+    if not request.bind_tools:
         return Request(remembered=recalled.context)
-    stored = None if claim is None else claim.started.user_message
-    bound = request.request
-    message_id = None if stored is None else stored.id
+    sender = request.sender
+    if sender is None and request.user is not None:
+        sender = Identity(request.user.scope.user_id)
     return Request(
-        bound.session, bound.sender, bound.extras, request.conversation_id, message_id, bound.agent, recalled.context
+        session,
+        sender,
+        request.extras,
+        request.conversation_id,
+        None if stored is None else stored.id,
+        None if request.planner is None else request.planner.tool_host,
+        recalled.context,
     )
-
-
-def _build_event_payload(request: TurnRequest, claim: ConversationClaim | None) -> Mapping[str, Any]:
-    stored = None if claim is None else claim.started.user_message
-    id = stored.id if stored is not None else None if request.draft is None else request.draft.id
-    return {"message_id": id, "conversation_id": request.conversation_id, **request.event_payload}
 
 
 def build_history(started: TurnStarted) -> list[Message]:

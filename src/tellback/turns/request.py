@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Protocol, TypedDict
@@ -13,17 +13,15 @@ from tellback.chat import ChatOptions, Model, ProviderRegistration, builtin_prov
 from tellback.chat.approval import as_approvals
 from tellback.chat.offline import OFFLINE
 from tellback.errors import ConfigurationError, InvalidArgumentError
-from tellback.request import Request
-from tellback.runtime import Runtime
 from tellback.stores import SessionTurn, TurnDraft
 from tellback.tools import Tool
 from tellback.tools.context import ToolHost
+from tellback.turns.recall import RecallRequest, UserHandle, build_recall, query_from_draft
 from tellback.types import ChatUsage, Message, ToolCall
 from tellback.types.access import Scope
-from tellback.types.blocks import Content, blocks_text, message_blocks
+from tellback.types.blocks import Content, message_blocks
 from tellback.types.conversations import AssistantTurn, Identity, MessageDraft, Session, ToolInvocation, TurnProblem
 from tellback.types.ids import new_id
-from tellback.types.memory import WorkingContext
 
 ROLES = ("user", "assistant", "tool", "system")
 
@@ -43,9 +41,6 @@ _FUNCTIONS = frozenset(("chat_fn", "chat_stream_fn"))
 
 TAIL_LIMIT = 30
 WAIT_SECONDS = 60.0
-
-BuildContext = Callable[..., Awaitable[WorkingContext]]
-"""`user.working_context.build`."""
 
 
 def build_draft(
@@ -131,12 +126,12 @@ def _parse_mapping(label: str, values: Any, field_names: Sequence[str]) -> dict[
 def resolve_options(
     options: ChatOptions | Mapping[str, Any] | None,
     *,
-    model: str | Model | None,
-    provider: str | None,
-    tools: Sequence[Any] | None,
-    tool_handler: ToolHandler | None,
-    max_cycles: int | None,
     default_model: str | Model | None,
+    model: str | Model | None = None,
+    provider: str | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_handler: ToolHandler | None = None,
+    max_cycles: int | None = None,
 ) -> ChatOptions:
     """What a caller passed to `run_turn`, as options for the loop; whatever is wrong with it is found here."""
     changes: dict[str, Any] = {}
@@ -216,36 +211,19 @@ def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | Non
 
 
 class TurnLog(Protocol):
-    """What a plan may ask of the log: the `previous_answer` if the message was answered before, and
-    whether an approved call may begin, which is noted: not if it was noted before."""
+    """The log as a planner may use it.
+
+    `previous_answer` is set if the message was answered before. `begin_call` records that an approved call is about to
+    run, and returns False if that was recorded before.
+    """
 
     previous_answer: str | None
 
     async def begin_call(self, call: ToolCall) -> bool: ...
 
 
-Plan = Callable[[ChatOptions, list[Message], TurnLog], Awaitable[tuple[ChatOptions, list[Message]]]]
-"""What decides, once the user's message is stored and the request bound, how the model is to answer: it is given the
-options and the history of the turn, and gives those to use."""
-
-
-class TurnPlanner(ToolHost, Protocol):
-    """An agent that plans its turns. `reply_metadata` is asked for when what it says is stored."""
-
-    name: str
-    session_save: SessionSave | None
-
-    async def plan(
-        self, options: ChatOptions, history: list[Message], log: TurnLog
-    ) -> tuple[ChatOptions, list[Message]]: ...
-
-    def reply_metadata(self) -> Mapping[str, Any]: ...
-
-    def planning_usage(self) -> ChatUsage: ...
-
-
 class SessionSave(Protocol):
-    """What is saved of an agent's session together with the last message of a turn.
+    """An agent's session, saved together with the last message of a turn.
 
     `after` gives it for what the agent said and the tools that the model called; `saved` is set once it is stored.
     """
@@ -253,6 +231,35 @@ class SessionSave(Protocol):
     saved: bool
 
     def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn: ...
+
+
+class TurnPlanner:
+    """Decides, once the user's message is stored, how the model answers. Subclasses override what they need.
+
+    `name` is the agent's, and `session_save` what is saved with the last message.
+    """
+
+    name: str | None = None
+    session_save: SessionSave | None = None
+
+    @property
+    def tool_host(self) -> ToolHost | None:
+        """What the tools of the turn find in `ToolContext`."""
+        return None
+
+    async def plan(
+        self, options: ChatOptions, history: list[Message], log: TurnLog
+    ) -> tuple[ChatOptions, list[Message]]:
+        """Return the options and the history of the reply."""
+        return options, history
+
+    def reply_metadata(self) -> Mapping[str, Any] | None:
+        """Return what is stored with each message of the assistant."""
+        return None
+
+    def planning_usage(self) -> ChatUsage:
+        """Return the tokens that planning took."""
+        return ChatUsage()
 
 
 class TurnArguments(TypedDict, total=False):
@@ -278,57 +285,57 @@ class TurnArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class RecalledContext:
-    """What was found out before the user's message was stored: the system prompt with what is remembered in it.
-
-    `tail_limit` is how many messages of the log fit beside it, if that was measured.
-    """
-
-    system: str | None
-    context: WorkingContext | None = None
-    tail_limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TurnRequest:
     """A turn to run: the options with everything resolved, and the user's message, unless a turn is resumed.
 
-    `prepare` recalls; it is awaited before the message is stored, so that nobody is reminded of what they have just
-    said. `request` is bound for the tools (None: nothing is). `event_payload` goes with every event of the reply, which
-    is that of `agent`. `tolerate_store_errors` lets the turn go on when the store fails, and gathers what failed in
-    `problems`; without `conversation_id` nothing is stored. `user_messages` are sent to the model in the place of the
-    draft. `plan` has the last word on options and history, and `planning_usage` says what it cost. `session_save` is
-    saved in one step with the turn's last message.
+    - Without a `user` or a `conversation_id` nothing is stored; without a `user` nothing is recalled either.
+    - `recall` runs before the message is stored; `earlier_messages` are stored before it.
+    - `user_messages` are sent to the model in place of the stored message.
+    - `session` (the conversation by default), `sender` (the user by default) and `extras` are what tools find in
+      `tellback.request`, unless `bind_tools` is False. `event_payload` goes with every event of the reply.
+    - `tolerate_store_errors` lets the turn go on when the store fails; `problems` collects what failed.
+    - `planner` has the last word on options and history; otherwise `agent` and `reply_metadata` describe the reply.
     """
 
-    scope: Scope
+    user: UserHandle | None
     conversation_id: str | None
     options: ChatOptions
-    draft: MessageDraft | None
+    draft: MessageDraft | None = None
     approvals: Mapping[str, Any] | None = None
     tail_limit: int = TAIL_LIMIT
     wait: float = WAIT_SECONDS
     trace_id: str | None = None
-    prepare: Callable[[], Awaitable[RecalledContext]] | None = None
-    request: Request | None = None
-    event_payload: Mapping[str, Any] = field(default_factory=dict)
+    recall: RecallRequest | None = None
+    earlier_messages: Sequence[MessageDraft] = ()
     user_messages: Sequence[Message] = ()
+    session: Session | None = None
+    sender: Identity | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    bind_tools: bool = True
+    event_payload: Mapping[str, Any] = field(default_factory=dict)
     store_user_message: bool = True
     store_reply: bool = True
-    reply_metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
-    plan: Plan | None = None
-    planning_usage: Callable[[], ChatUsage] | None = None
-    session_save: SessionSave | None = None
     agent: str | None = None
+    reply_metadata: Mapping[str, Any] | None = None
+    planner: TurnPlanner | None = None
     tolerate_store_errors: bool = False
     problems: list[TurnProblem] = field(default_factory=list)
 
+    @property
+    def scope(self) -> Scope:
+        """Whose conversation it is."""
+        assert self.user is not None, "a turn of nobody stores nothing"
+        return self.user.scope
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether anything of the turn goes into a conversation."""
+        return self.conversation_id is not None and (self.store_user_message or self.store_reply)
+
 
 def build_turn_request(
-    runtime: Runtime,
-    scope: Scope,
-    build_context: BuildContext,
-    id: str,
+    user: UserHandle,
+    id: str | None,
     model: str | Model | None,
     user_text: str | None,
     *,
@@ -349,13 +356,16 @@ def build_turn_request(
     sender: Identity | None = None,
     extras: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    agent: str | None = None,
+    reply_metadata: Mapping[str, Any] | None = None,
 ) -> TurnRequest:
-    """The arguments of `run_turn`, checked; whatever is wrong with them is found before anything is stored."""
+    """Validate the arguments of `run_turn`; whatever is wrong with them is found before anything is stored.
+
+    Without an `id`, the conversation is still to be opened.
+    """
+    runtime = user.conversations.runtime
     user_content = _user_content(user_text, content, approvals)
-    validation.validate_optional_text("trace_id", trace_id, validation.KEY_LENGTH)
-    validation.validate_mapping("extras", extras)
-    if not isinstance(sender, Identity | None) or not isinstance(session, Session | None):
-        raise InvalidArgumentError("sender is an Identity and session a Session of tellback.turn.")
+    validate_tool_request(session, sender, extras)
     validation.validate_recall_options("recall", recall)
     draft = None
     if user_content is not None:
@@ -368,78 +378,49 @@ def build_turn_request(
             idempotency_key=idempotency_key,
             metadata=metadata,
         )
-    id = validation.validate_id("conversation", id)
-    resolved = with_attachments(
-        resolve_options(
-            options,
-            model=model,
-            provider=provider,
-            tools=tools,
-            tool_handler=tool_handler,
-            max_cycles=None if max_cycles is None else validation.validate_count("max_cycles", max_cycles, 1),
-            default_model=runtime.model,
-        ),
-        (),
+    resolved = resolve_options(
+        options,
+        model=model,
+        provider=provider,
+        tools=tools,
+        tool_handler=tool_handler,
+        max_cycles=None if max_cycles is None else validation.validate_count("max_cycles", max_cycles, 1),
+        default_model=runtime.model,
     )
-    prepare = None
-    if memory_space_id is not None or recall is not None:
-        prepare = recall_step(build_context, id, memory_space_id, recall or {}, draft, resolved.system)
-    session = Session(id, conversation_id=id) if session is None else session
+    has_recall = memory_space_id is not None or recall is not None
     return TurnRequest(
-        scope=scope,
-        conversation_id=id,
-        options=resolved,
-        draft=draft,
+        user,
+        None if id is None else validation.validate_id("conversation", id),
+        with_attachments(resolved, ()),
+        draft,
         approvals=approvals,
         tail_limit=TAIL_LIMIT if tail_limit is None else validation.validate_count("tail_limit", tail_limit, 1),
         wait=validation.validate_seconds("wait", wait),
-        trace_id=trace_id,
-        prepare=prepare,
-        request=Request(session, sender or Identity(scope.user_id), dict(extras or {})),
-        event_payload={"session_id": session.id},
+        trace_id=validation.validate_optional_text("trace_id", trace_id, validation.KEY_LENGTH),
+        recall=build_recall(recall or {}, query_from_draft(draft), memory_space_id) if has_recall else None,
+        session=session,
+        sender=sender,
+        extras=dict(extras or {}),
+        agent=agent,
+        reply_metadata=reply_metadata,
     )
 
 
+def validate_tool_request(session: Any, sender: Any, extras: Any) -> None:
+    """Refuse what cannot be bound for tools."""
+    validation.validate_mapping("extras", extras)
+    if not isinstance(sender, Identity | None) or not isinstance(session, Session | None):
+        raise InvalidArgumentError("sender is an Identity and session a Session of tellback.turn.")
+
+
 def with_attachments(options: ChatOptions, attachments: Sequence[Any]) -> ChatOptions:
-    """Options whose skills are told what is attached, also that nothing is: the model cannot say otherwise."""
+    """Return options whose skills are told what is attached, even if nothing is: the model cannot say otherwise."""
     if not options.skills and options.skill_resolver is None:
         return options
     context = options.skill_context or {}
     if "attachments" in context and not attachments:
         return options
     return replace(options, skill_context={"attachments": list(attachments), **context})
-
-
-def recall_step(
-    build_context: BuildContext,
-    conversation_id: str | None,
-    space_id: str | None,
-    recall: Mapping[str, Any],
-    draft: MessageDraft | None,
-    system: str | None,
-) -> Callable[[], Awaitable[RecalledContext]]:
-    """What puts the working context behind the system prompt. The turns in it are sent as the history they are."""
-    arguments = {"recall_query": query_from_draft(draft), "template_id": "messages", **recall}
-    space_id = arguments.pop("memory_space_id", None) or space_id
-
-    async def prepare() -> RecalledContext:
-        context = await build_context(conversation_id, space_id, **arguments)
-        fitting_messages = (
-            None if not context.turns_dropped else max(1, len(context.messages) - 1) + (draft is not None)
-        )
-        return RecalledContext("\n\n".join(filter(None, (system, context.system))) or None, context, fitting_messages)
-
-    return prepare
-
-
-def query_from_draft(draft: MessageDraft | None) -> str | None:
-    """What to recall by: the words of the message; None for the last one in the log."""
-    return None if draft is None else query_from_text(blocks_text(draft.content))
-
-
-def query_from_text(text: str) -> str | None:
-    """A text as far as it can be recalled by: a pasted document has no topic, nor has what no database can hold."""
-    return text[: validation.QUERY_LENGTH].encode(errors="ignore").decode().replace("\x00", " ") or None
 
 
 def _user_content(user_text: str | None, content: Content | None, approvals: Any) -> Content | None:

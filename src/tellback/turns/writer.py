@@ -20,12 +20,13 @@ from tellback.errors import ConfigurationError, ConversationClosedError, NotFoun
 from tellback.runtime import Runtime
 from tellback.stores import SESSION_NOTE, AppendResult, ConversationLog, SessionTurn, TurnDraft
 from tellback.turns.claims import ConversationClaim
-from tellback.turns.request import RecalledContext, TurnRequest
+from tellback.turns.request import SessionSave, TurnRequest
 from tellback.types import ChatReply, Message, ToolCall
 from tellback.types.access import Scope
 from tellback.types.blocks import TextBlock, ToolResultBlock, ToolUseBlock, blocks_text, message_blocks
-from tellback.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnProblem, TurnResult
 from tellback.types.ids import new_id
+from tellback.types.memory import WorkingContext
 
 log = logging.getLogger("tellback.conversations")
 
@@ -96,27 +97,32 @@ class TurnWriter:
     """
 
     def __init__(
-        self, runtime: Runtime, request: TurnRequest, claim: ConversationClaim | None, recalled: RecalledContext
+        self,
+        runtime: Runtime | None,
+        request: TurnRequest,
+        claim: ConversationClaim | None,
+        context: WorkingContext | None,
+        event_payload: Mapping[str, Any],
     ) -> None:
         self._runtime = runtime
         self._request = request
         self._claim = claim
-        self._recalled = recalled
+        self._context = context
+        self.event_payload = event_payload
         self._stored: list[StoredMessage] = []
         self._unsaved: list[MessageDraft] = []
         self._write_lock = asyncio.Lock()
         self._store_failed = claim is None
         self._in_doubt = any(_is_in_doubt(problem.error) for problem in request.problems)
-        self.turn_id = new_id("turn") if claim is None else claim.turn_id
-        self._starts = claim is None or (request.draft is not None and not request.store_user_message)
-        if self._starts:
-            self.turn_id = new_id("turn")
+        started = None if claim is None else claim.started
+        self._starts = started is None or (request.draft is not None and not request.store_user_message)
+        self.turn_id = new_id("turn") if started is None or self._starts else started.turn_id
         self._session_message_id: str | None = None
         self.progress: AppendResult | None = None
         self.previous_answer: str | None = None
-        if claim is not None and claim.started.user_message is not None:
-            self._stored.append(claim.started.user_message)
-        elif claim is None and request.draft is not None and request.store_user_message:
+        if started is not None and started.user_message is not None:
+            self._stored.append(started.user_message)
+        elif started is None and request.draft is not None and request.store_user_message:
             self._unsaved.append(request.draft)
 
     async def write(self, message: Message, reply: ChatReply | None, last: bool) -> None:
@@ -128,31 +134,35 @@ class TurnWriter:
         """`on_approved` of the loop: without the note on record the calls do not run."""
         if self._request.store_reply and self._claim is not None:
             # Another process that took the turn over may run them: then we must not.
-            await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False, require_claim=True)
+            await self._append([approval_note(APPROVED, calls, self._now())], last=False, require_claim=True)
 
     async def begin_call(self, call: ToolCall) -> bool:
         """Note that an approved call is about to run; not if it was noted before, by whoever started it."""
         id = self._request.conversation_id
         if self._claim is None or id is None:
             return True
-        if call.id in (await load_approval_state(self._runtime.store.conversations, self._request.scope, id)).started:
+        if call.id in (await load_approval_state(self._log, self._request.scope, id)).started:
             return False
         await self.record_approved([call])
         return True
 
-    async def finish(self, result: LoopResult | None) -> None:
-        """The run has ended, or failed without a result: note the calls it leaves waiting, and try what is unsaved."""
-        has_conversation = self._request.conversation_id is not None
-        if result is not None and result.pending:
-            if has_conversation and self._request.store_reply:
-                note = approval_note(WAITING, result.pending, self._runtime.clock(), result.open_skills)
+    async def finish(self, loop_result: LoopResult, started_at: float) -> TurnResult:
+        """Note the calls that the run leaves waiting, store what is unsaved, and return the turn's result."""
+        if loop_result.pending:
+            if self._request.conversation_id is not None and self._request.store_reply:
+                note = approval_note(WAITING, loop_result.pending, self._now(), loop_result.open_skills)
                 await self._save(note, last=True)
             else:
                 error = ConfigurationError("calls wait for a decision that cannot be taken: they are not in the log")
                 self._request.problems.append(TurnProblem("store_reply", error))
-        if self._unsaved and has_conversation:
+        await self.flush_unsaved(last=True)
+        return self._build_result(loop_result, started_at)
+
+    async def flush_unsaved(self, *, last: bool = False) -> None:
+        """Try once more to store what could not be stored."""
+        if self._unsaved and self._request.conversation_id is not None:
             async with self._write_lock:
-                await self._flush(last=result is not None)
+                await self._flush(last)
 
     async def _save(self, draft: MessageDraft, last: bool) -> None:
         if not self._request.tolerate_store_errors:
@@ -183,14 +193,14 @@ class TurnWriter:
         """What is not stored yet: a store that broke while committing may have kept it after all."""
         if not self._in_doubt:
             return [*self._unsaved]
-        conversation_log, scope = self._runtime.store.conversations, self._request.scope
+        conversation_log, scope = self._log, self._request.scope
         stored = [await conversation_log.message(scope, draft.id) for draft in self._unsaved]
         missing = [draft for draft, found in zip(self._unsaved, stored, strict=True) if found is None]
         for found in filter(None, stored):
             self._stored.append(found)
             self.turn_id, self._starts = found.turn_id, False
-            if found.id == self._session_message_id and self._request.session_save is not None:
-                self._request.session_save.saved = True  # both were one step
+            if found.id == self._session_message_id and self._session_save is not None:
+                self._session_save.saved = True  # both were one step
         self._unsaved, self._in_doubt = missing, False
         return missing
 
@@ -198,7 +208,7 @@ class TurnWriter:
         claim, id = self._claim, self._request.conversation_id
         assert id is not None
         if drafts:
-            session_save = self._request.session_save if last else None
+            session_save = self._session_save if last else None
             turn = (
                 None
                 if session_save is None or session_save.saved
@@ -206,11 +216,11 @@ class TurnWriter:
             )
             if turn is not None:
                 drafts, self._session_message_id = _with_session_tool_calls(drafts, turn), drafts[-1].id
-            self.progress = await self._runtime.store.conversations.append(
+            self.progress = await self._log.append(
                 self._request.scope,
                 id,
                 [TurnDraft(self.turn_id, drafts, starts=self._starts)],
-                now=self._runtime.clock(),
+                now=self._now(),
                 release_claim_id=claim.claim_id if last and claim is not None else None,
                 required_claim_id=claim.claim_id if require_claim and claim is not None else None,
                 session=turn,
@@ -246,7 +256,7 @@ class TurnWriter:
             id=new_id("msg"),
             role=message.role,
             content=message_blocks(message),
-            created_at=self._runtime.clock(),
+            created_at=self._now(),
             # The loop's own remark on an answer that does not fit is for the model only.
             visibility="internal" if message.role == "user" else "user",
             stop_reason=None if reply is None else reply.stop_reason,
@@ -259,27 +269,42 @@ class TurnWriter:
         )
 
     def _metadata(self) -> Mapping[str, Any] | None:
-        metadata = self._request.reply_metadata
-        return metadata() if callable(metadata) else metadata
+        planner = self._request.planner
+        return self._request.reply_metadata if planner is None else planner.reply_metadata()
 
-    def outcome(self, result: LoopResult, started_at: float) -> TurnOutcome:
-        """The turn as it stands in the log."""
-        visible = tuple([message for message in self._stored if message.visibility != "hidden"])
-        return TurnOutcome(
-            status=_STATUS.get(result.stop_reason, "completed"),
-            text=result.text,
+    @property
+    def _session_save(self) -> SessionSave | None:
+        return None if self._request.planner is None else self._request.planner.session_save
+
+    @property
+    def _log(self) -> ConversationLog:
+        assert self._runtime is not None, "a turn without a store stores nothing"
+        return self._runtime.store.conversations
+
+    def _now(self) -> datetime:
+        assert self._runtime is not None, "a turn without a store stores nothing"
+        return self._runtime.clock()
+
+    def _build_result(self, loop_result: LoopResult, started_at: float) -> TurnResult:
+        status = _STATUS.get(loop_result.stop_reason, "completed")
+        return TurnResult(
+            ok=status != "approval",
+            text=loop_result.text,
+            status=status,
+            session_id=self.event_payload.get("session_id"),
+            message_id=self.event_payload.get("message_id"),
+            conversation_id=self._request.conversation_id,
             turn_id=self.turn_id,
-            conversation_id=self._request.conversation_id or "",
-            appended_messages=visible,
-            aggregate_usage=result.usage,
-            tool_invocations=_tool_invocations(result),
-            total_latency_ms=round((time.monotonic() - started_at) * 1000),
-            stop_reason=result.stop_reason,
-            pending=result.pending,
-            output=result.output,
-            model_calls=len(result.steps),
-            context=self._recalled.context,
+            usage=loop_result.usage,
+            context=self._context,
+            tool_invocations=_tool_invocations(loop_result),
+            pending=loop_result.pending,
             problems=tuple(self._request.problems),
+            messages=tuple([message for message in self._stored if message.visibility != "hidden"]),
+            output=loop_result.output,
+            model_calls=len(loop_result.steps),
+            stop_reason=loop_result.stop_reason,
+            total_latency_ms=round((time.monotonic() - started_at) * 1000),
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from tellback.types.access import Scope, Scoped
 from tellback.types.blocks import Content, ContentBlock, ToolUseBlock, blocks_text, chat_messages
 from tellback.types.ids import utc_now
+from tellback.types.jsontext import to_json_value
 from tellback.types.memory import Atom, WorkingContext
 from tellback.types.messages import Message, ToolCall
 from tellback.types.replies import ChatUsage
@@ -199,38 +200,78 @@ class ToolInvocation:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnOutcome:
-    """How a turn ended. `str(outcome)` is the answer.
+class TurnResult:
+    """The result of a turn, whichever way it was run. `str(result)` is the answer.
 
-    `status` is "completed", "max_cycles" (the cap was reached, and the model asked to answer without more tools),
-    "approval" (calls in `pending` wait for a decision) or "truncated" (the provider's output limit cut the answer).
-    `model_calls` counts the replies of the model. `appended_messages` are the user's message and what this run added to
-    the log, in order. `context` is what was remembered, if that was asked for, and `problems` is what failed without
-    ending the turn.
+    - `status` is "completed", "max_cycles" (the cap was reached, and the model was asked to answer without more tools),
+      "approval" (calls in `pending` wait for a decision; `ok` is False then) or "truncated" (the provider's output
+      limit cut the answer).
+    - `message_id` is the user's message, `messages` are that message and what the turn added to the log, in order.
+    - `model_calls` counts the replies of the model, `usage` adds up their tokens and cost.
+    - `context` is what was recalled, if recall was asked for; `atoms_used` are its memories, each with its citation.
+    - `problems` are failures that did not end the turn: recall that failed, a message that could not be stored.
+    - `trace` says how an agent with routes came to its answer; None for other turns.
+
+    >>> str(TurnResult(ok=True, text="Hello!"))
+    'Hello!'
     """
 
-    status: str
+    ok: bool
     text: str
-    turn_id: str
-    conversation_id: str
-    appended_messages: tuple[StoredMessage, ...]
-    aggregate_usage: ChatUsage
+    status: str = "completed"
+    session_id: str | None = None
+    message_id: str | None = None
+    conversation_id: str | None = None
+    turn_id: str | None = None
+    usage: ChatUsage = field(default_factory=ChatUsage)
+    context: WorkingContext | None = field(default=None, repr=False)
     tool_invocations: tuple[ToolInvocation, ...] = ()
-    total_latency_ms: int = 0
-    stop_reason: str = "end_turn"
     pending: tuple[ToolCall, ...] = ()
+    problems: tuple[TurnProblem, ...] = ()
+    messages: tuple[StoredMessage, ...] = field(default=(), repr=False)
     output: Any = None
     model_calls: int = 0
-    context: WorkingContext | None = field(default=None, repr=False)
-    problems: tuple[TurnProblem, ...] = ()
+    stop_reason: str = "end_turn"
+    total_latency_ms: int = 0
+    trace: Any = field(default=None, repr=False)
 
     @property
     def atoms_used(self) -> tuple[Atom, ...]:
         """The memories that the model was given."""
         return () if self.context is None else self.context.atoms_used
 
+    @property
+    def cost_usd(self) -> float | None:
+        """The cost of the turn's model calls; None where the price of the model is unknown."""
+        return self.usage.cost_usd
+
+    @property
+    def appended_messages(self) -> tuple[StoredMessage, ...]:
+        """The same as `messages`."""
+        return self.messages
+
+    @property
+    def aggregate_usage(self) -> ChatUsage:
+        """The same as `usage`."""
+        return self.usage
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, with the memories used in place of the whole working context.
+
+        >>> TurnResult(ok=True, text="Hello!", conversation_id="conv_1").to_dict()["conversation_id"]
+        'conv_1'
+        """
+        result: dict[str, Any] = {
+            each.name: to_json_value(getattr(self, each.name)) for each in fields(self) if each.name != "context"
+        }
+        return {**result, "cost_usd": self.cost_usd, "atoms_used": to_json_value(self.atoms_used)}
+
     def __str__(self) -> str:
         return self.text
+
+
+TurnOutcome = TurnResult
+"""The former name of what `run_turn` returns."""
 
 
 @dataclass(frozen=True, slots=True)

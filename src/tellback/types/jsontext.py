@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any
 
 MAX_JSON_DEPTH = 100
@@ -137,3 +141,32 @@ def dump_strict_json(value: Any) -> str:
     except UnicodeEncodeError:
         return _STORED_ASCII_ENCODER.encode(value)
     return text
+
+
+def to_json_value(value: Any) -> Any:
+    """Convert a value to what JSON has: dataclasses by field, datetimes in ISO 8601, durations in seconds.
+
+    >>> to_json_value({"at": datetime(2026, 3, 1), "took": timedelta(seconds=2), "error": KeyError("x")})
+    {'at': '2026-03-01T00:00:00', 'took': 2.0, 'error': "KeyError: 'x'"}
+    """
+    if isinstance(value, Enum):
+        return to_json_value(value.value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str | int | None):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {value}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: to_json_value(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json_value(each) for key, each in value.items()}
+    if isinstance(value, Iterable):
+        return [to_json_value(each) for each in value]
+    return str(value)

@@ -9,9 +9,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tellback.errors import RemoteError
-from tellback.turns.types import TurnResult
 from tellback.types import ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
-from tellback.types.conversations import ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types.conversations import ToolInvocation, TurnProblem, TurnResult
 from tellback.types.memory import WorkingContext
 from tellback.wire.base import CountIn, IdIn, InputModel, NameIn, WireModel
 from tellback.wire.conversations import MessageWire, UsageWire
@@ -197,16 +196,27 @@ class TurnProblemWire(WireModel):
         return TurnProblem(self.step, RemoteError(self.error))
 
 
-class _TurnEndWire(WireModel):
-    """What both ways of telling of a turn's end have in common."""
+class TurnResultWire(WireModel):
+    """The result of a turn."""
 
+    value_type: ClassVar[type[Any] | None] = TurnResult
+
+    ok: bool
     status: str = Field(examples=["completed"], description=STATUS_DESCRIPTION)
     text: str = Field(examples=["Your refund is on its way."])
+    session_id: str | None = None
+    message_id: str | None = None
+    conversation_id: str | None = None
+    turn_id: str | None = None
+    usage: UsageWire
+    messages: list[MessageWire] = Field(default_factory=list)
     tool_invocations: list[ToolInvocationWire] = Field(default_factory=list)
     pending: list[ToolCallOut] = Field(
         default_factory=list, description="Calls that wait: run them, and post `toolResults`."
     )
     model_calls: int = 0
+    stop_reason: str = Field(default="end_turn", examples=["end_turn"])
+    total_latency_ms: int = 0
     output: Any = None
     atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model was given.")
     tokens_estimated: int | None = Field(
@@ -216,14 +226,14 @@ class _TurnEndWire(WireModel):
 
     @classmethod
     def from_value(cls, value: Any) -> Any:
-        """It for an outcome. Of the working context it has the memories, and how large it was."""
+        """Encode a result. Of the working context it has the memories, and how large it was."""
         wire = cls.model_validate(value)
         wire.tokens_estimated = None if value.context is None else value.context.tokens_estimated
         return wire
 
-    def value(self) -> Any:
-        """How it ended, with as much of the working context as was on the wire."""
-        value = super().value()
+    def value(self) -> TurnResult:
+        """Decode the result, with as much of the working context as was on the wire."""
+        value: TurnResult = super().value()
         object.__setattr__(value, "output", self.output)  # a list stays one
         if self.tokens_estimated is not None:
             atoms = tuple(atom.value() for atom in self.atoms_used)
@@ -232,31 +242,13 @@ class _TurnEndWire(WireModel):
         return value
 
 
-class TurnOutcomeWire(_TurnEndWire):
-    """How a turn ended."""
-
-    value_type: ClassVar[type[Any] | None] = TurnOutcome
+class TurnOutcomeWire(TurnResultWire):
+    """The result of a turn of a conversation, which has other names for its messages and usage."""
 
     turn_id: str
     conversation_id: str
-    appended_messages: list[MessageWire]
-    aggregate_usage: UsageWire
-    total_latency_ms: int = 0
-    stop_reason: str = Field(default="end_turn", examples=["end_turn"])
-
-
-class TurnResultWire(_TurnEndWire):
-    """The answer of a chat."""
-
-    value_type: ClassVar[type[Any] | None] = TurnResult
-
-    ok: bool
-    session_id: str | None = None
-    message_id: str | None = None
-    conversation_id: str | None = None
-    turn_id: str | None = None
-    usage: UsageWire
-    messages: list[MessageWire] = Field(default_factory=list)
+    usage: UsageWire = Field(alias="aggregateUsage")
+    messages: list[MessageWire] = Field(alias="appendedMessages")
 
 
 class TextDeltaWire(WireModel):

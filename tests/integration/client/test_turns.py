@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tellback import ChatReply, RemoteUnavailableError, Tellback, ToolCall, TurnOutcome, image_part, text_part, tool
+from tellback import ChatReply, RemoteUnavailableError, Tellback, ToolCall, TurnResult, image_part, text_part, tool
 from tellback.client import TellbackClient
 from tellback.conversations import Conversations
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.turns.types import TurnResult
 from tests.integration.client.server_apps import DroppedResponses, running_client
 
 PICTURE = "iVBORw0KGgo="
@@ -37,7 +36,7 @@ def look(again: int) -> str:
     return f"nothing ({again})"
 
 
-async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnOutcome | TurnResult:
+async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnResult | TurnResult:
     maya = client.user("maya")
     outcome: Any
     if method.startswith("chat"):
@@ -56,7 +55,7 @@ async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnOutcom
             item
             async for item in maya.conversations.stream_turn(conversation.id, None, "Look!", tools=[look], **kwargs)
         ]
-    assert isinstance(outcome, TurnOutcome | TurnResult)
+    assert isinstance(outcome, TurnResult | TurnResult)
     return outcome
 
 
@@ -148,7 +147,7 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(method: str, lost_answe
         maya = client.user("maya")
         conversation = await maya.conversations.create("tables")
         cuts.left = 1 if lost_answer == 1 else 0
-        outcome: TurnOutcome | TurnResult
+        outcome: TurnResult | TurnResult
         if method == "run_turn":
             outcome = await maya.conversations.run_turn(
                 conversation.id, None, "Book!", tools=[book], idempotency_key="k"

@@ -12,7 +12,7 @@ from tellback.chat.history import is_valid_history
 from tellback.chat.model import ChatRequest
 from tellback.conversations import Conversations
 from tellback.testing import FunctionModel
-from tellback.types.conversations import Event, StoredMessage, TurnOutcome
+from tellback.types.conversations import Event, StoredMessage, TurnResult
 from tests.support.subprocess_programs import USER, digest
 from tests.support.subprocesses import Output
 
@@ -91,7 +91,7 @@ class EventRecorder:
         assert self.seqs.get(id, {}) == {message.id: message.seq for message in messages}
 
 
-async def assert_turn_runs_at_once(rc: Tellback, id: str, text: str = "Are you there?") -> TurnOutcome:
+async def assert_turn_runs_at_once(rc: Tellback, id: str, text: str = "Are you there?") -> TurnResult:
     """Nobody's claim is in the way, and the model is sent a history it accepts."""
     requests: list[ChatRequest] = []
 

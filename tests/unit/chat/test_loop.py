@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 import threading
 from typing import Annotated, Any
@@ -84,6 +85,15 @@ async def test_the_result_is_ready_for_the_next_run() -> None:
         first = await run_loop(opts, "Hi")
         await run_loop_messages(opts, [*first.messages, user_message("How are you?")])
     assert [message.content for message in model.requests[1].messages] == ["Hi", "Hello!", "How are you?"]
+
+
+async def test_the_result_is_json_without_what_the_provider_sent() -> None:
+    reply = ChatReply("Done.", usage=ChatUsage(input_tokens=3), raw=object())
+    result = await run_loop(ChatOptions(model=ScriptedModel([reply])), "Go.")
+    decoded = json.loads(json.dumps(result.to_dict()))
+    assert (decoded["text"], decoded["usage"]["input_tokens"]) == ("Done.", 3)
+    assert decoded["steps"][0]["reply"]["raw"] is None
+    assert [message["role"] for message in decoded["messages"]] == ["user", "assistant"]
 
 
 async def test_every_delta_of_every_call_reaches_callback_and_iterator_alike() -> None:

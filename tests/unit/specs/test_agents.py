@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tellback import ConfigurationError, InvalidArgumentError, NotFoundError, Tellback, TextDelta, TurnOutcome, tool
+from tellback import ConfigurationError, InvalidArgumentError, NotFoundError, Tellback, TextDelta, TurnResult, tool
 from tellback.errors import AgentSpecError
 from tellback.memory.tools import RecallByTopic
 from tellback.specs import Agents, SpecRegistry
@@ -69,7 +69,7 @@ async def test_an_agent_answers_with_the_users_own_memory(
     with ScriptedModel(script) as model:
         outcome = await agents.invoke("support", arguments, model=model)
     assert outcome.text == "A blue kettle."
-    conversation = await maya.conversations.get(outcome.conversation_id)
+    conversation = await maya.conversations.get(outcome.conversation_id or "")
     assert conversation is not None
     assert conversation.namespace == "support"
     first = model.requests[0]
@@ -83,7 +83,7 @@ async def test_an_invocation_can_be_streamed(agents: Agents, arguments: dict[str
     model = ScriptedModel([says("A blue kettle.", chunks=5)])
     items = [item async for item in agents.invoke_stream("support", arguments, model=model)]
     assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "A blue kettle."
-    assert isinstance(items[-1], TurnOutcome)
+    assert isinstance(items[-1], TurnResult)
     assert items[-1].text == "A blue kettle."
 
 
@@ -111,7 +111,7 @@ async def test_a_conversation_goes_on(agents: Agents, maya: User, arguments: dic
         idempotency_key="k1",
     )
     assert second.conversation_id == first.conversation_id
-    texts = [message.text for message in await maya.conversations.messages(first.conversation_id)]
+    texts = [message.text for message in await maya.conversations.messages(first.conversation_id or "")]
     assert texts == ["What did I order?", "A kettle.", "Which colour?", "Blue."]
 
 
@@ -144,7 +144,7 @@ async def test_a_turn_that_waits_for_approval_goes_on(agents: Agents, maya: User
 
 async def test_replies_say_which_agent_gave_them(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     outcome = await agents.invoke("support", arguments, model=ScriptedModel(["A kettle."]))
-    question, reply = await maya.conversations.messages(outcome.conversation_id)
+    question, reply = await maya.conversations.messages(outcome.conversation_id or "")
     assert question.metadata is None
     assert reply.metadata is not None
     assert reply.metadata["agent"] == "support"

@@ -24,7 +24,7 @@ from tellback import (
     StoreClosedError,
     Tellback,
     TextDelta,
-    TurnOutcome,
+    TurnResult,
 )
 from tellback.stores import open_store
 from tellback.stores.catalogue import migrations, statements
@@ -214,7 +214,7 @@ def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
         conversation = conversations.create("chat", title="Sync")
         items = list(conversations.stream_turn(conversation.id, user_text="Hi"))
         assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Hello!"
-        assert isinstance(items[-1], TurnOutcome)
+        assert isinstance(items[-1], TurnResult)
         assert str(conversations.run_turn(conversation.id, user_text="Bye")) == "Bye."
         with pytest.raises(NotFoundError):
             conversations.close("conv_nothing")

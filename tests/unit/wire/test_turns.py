@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tellback.errors import StoreBusyError
-from tellback.turns.types import TurnResult
 from tellback.types import (
     ChatUsage,
     ReplyDelta,
@@ -23,7 +22,7 @@ from tellback.types import (
     ToolUseInputDelta,
     ToolUseStart,
 )
-from tellback.types.conversations import Event, ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types.conversations import Event, ToolInvocation, TurnProblem, TurnResult
 from tellback.types.memory import WorkingContext
 from tellback.wire.base import WireModel
 from tellback.wire.conversations import ChangeWire
@@ -50,14 +49,6 @@ ends: dict[str, SearchStrategy[Any]] = {
     "model_calls": numbers,
     "context": contexts,
 }
-outcomes = st.builds(
-    TurnOutcome,
-    **ends,
-    appended_messages=tuples(strategies.stored),
-    aggregate_usage=usages,
-    total_latency_ms=numbers,
-    stop_reason=texts,
-)
 results = st.builds(
     TurnResult,
     **ends,
@@ -66,6 +57,8 @@ results = st.builds(
     message_id=optional_texts,
     usage=usages,
     messages=tuples(strategies.stored),
+    total_latency_ms=numbers,
+    stop_reason=texts,
 )
 events = st.builds(
     Event, numbers, texts.filter(str.isprintable), strategies.scopes, texts, objects, created_at=strategies.moments
@@ -83,7 +76,7 @@ deltas: SearchStrategy[ReplyDelta] = st.one_of(
 
 @pytest.mark.parametrize(
     ("wire", "values"),
-    [(ToolInvocationWire, invocations), (TurnOutcomeWire, outcomes), (TurnResultWire, results), (ChangeWire, events)],
+    [(ToolInvocationWire, invocations), (TurnOutcomeWire, results), (TurnResultWire, results), (ChangeWire, events)],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 @settings(max_examples=30)
@@ -106,7 +99,7 @@ def test_an_unknown_delta_is_passed_over() -> None:
 
 
 def test_problems_are_told_without_their_inside() -> None:
-    outcome = TurnOutcome("completed", "Hi", "turn_1", "conv_1", (), ChatUsage())
+    outcome = TurnResult(ok=True, text="Hi", turn_id="turn_1", conversation_id="conv_1")
     failed = replace(outcome, problems=(TurnProblem("recall", StoreBusyError("/secret/path")),))
     sent = TurnOutcomeWire.from_value(failed).to_json()
     assert b"secret" not in sent

@@ -27,17 +27,15 @@ from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import IdempotentReply, SessionState, create_session
 from tellback.chat.approval import Approval
 from tellback.errors import ConfigurationError, InvalidArgumentError, SessionConflictError, TurnConflictError
-from tellback.request import Request
 from tellback.stores import SessionTurn
 from tellback.tools import Tool
 from tellback.tools.context import current_tool_host
 from tellback.turns.chat import ChatArguments, UserChat
-from tellback.turns.engine import create_unlogged_engine
+from tellback.turns.engine import TurnEngine
+from tellback.turns.recall import UserHandle, try_step
 from tellback.turns.request import WAIT_SECONDS, TurnRequest
-from tellback.turns.types import TurnResult, UserHandle, build_turn_result, try_step
-from tellback.types import Message, ReplyDelta, TextDelta, message_text
-from tellback.types.access import Scope
-from tellback.types.conversations import Identity, Session, ToolInvocation, TurnOutcome, TurnProblem
+from tellback.types import Message, TextDelta, message_text
+from tellback.types.conversations import Identity, Session, ToolInvocation, TurnProblem, TurnResult
 
 if TYPE_CHECKING:
     from tellback.agent.agent import Agent
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 UNSET_MODEL = "-"
 """The model's name where none is set."""
 HISTORY_LIMIT = 30
-_NO_SCOPE = Scope("", "", "")
 
 
 @dataclass(slots=True)
@@ -56,14 +53,19 @@ class PreparedTurn:
     session: SessionState
     key: SessionKey
     message: Message | None
-    chat: UserChat | None = None
-    request: TurnRequest | None = None
+    work: UserChat | TurnRequest | None = None
     problems: list[TurnProblem] = field(default_factory=list)
     idempotency_key: str | None = None
     decided_call_ids: tuple[str, ...] = ()
     repeated_response: Response | None = None
     session_save: AtomicSessionSave | None = None
     message_is_stored: bool = False
+
+    @property
+    def turn_to_run(self) -> UserChat | TurnRequest:
+        """The chat of a user with a memory, or else the request for the engine."""
+        assert self.work is not None, "there is a response already"
+        return self.work
 
     def stamp_session(self, session: SessionState, text: str) -> SessionState:
         """The session after the turn, with whose it is and what was said to a message that may come again."""
@@ -138,7 +140,7 @@ class Responder:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._turns = create_unlogged_engine(lambda: agent.clock())
+        self._turns = TurnEngine()  # for turns without a user: nothing of them is stored
         self._running_keys: set[SessionKey] = set()
         self._queues: dict[str, _SessionQueue] = {}
         self._attempts = TurnAttempts()
@@ -154,11 +156,8 @@ class Responder:
         async with self._prepare(history, session, override, options) as prepared:
             if prepared.repeated_response is not None:
                 return prepared.repeated_response
-            if prepared.chat is not None:
-                result = await prepared.chat.run()
-            else:
-                assert prepared.request is not None
-                result = build_turn_result(await self._turns.run(prepared.request), prepared.request.event_payload)
+            turn = prepared.turn_to_run
+            result = await (turn.run() if isinstance(turn, UserChat) else self._turns.run(turn))
             response = await self._finish(prepared, result)
         await run_after_hook(self._agent.after_response, response)
         return response
@@ -177,19 +176,12 @@ class Responder:
                 yield StreamChunk(prepared.repeated_response.message, prepared.repeated_response.message)
                 yield last_chunk(prepared.repeated_response.message, prepared.repeated_response)
                 return
-            items: AsyncGenerator[ReplyDelta | TurnResult | TurnOutcome, None]
-            if prepared.chat is not None:
-                items = prepared.chat.stream()
-            else:
-                assert prepared.request is not None
-                items = self._turns.stream(prepared.request)
-            async with aclosing(items):
+            turn = prepared.turn_to_run
+            async with aclosing(turn.stream() if isinstance(turn, UserChat) else self._turns.stream(turn)) as items:
                 async for item in items:
                     if isinstance(item, TextDelta):
                         accumulated += item.text
                         yield StreamChunk(item.text, accumulated)
-                    elif isinstance(item, TurnOutcome):
-                        result = build_turn_result(item, {})
                     elif isinstance(item, TurnResult):
                         result = item
             response = await self._finish(prepared, result)
@@ -269,9 +261,9 @@ class Responder:
             if agent.persistence is not None and _saves_turns(agent.persistence):
                 turn.validate_version = partial(self._validate_version, agent.persistence, state)
             if user is None:
-                prepared.request = self._build_request(turn, state, messages or (), arguments)
+                prepared.work = self._build_request(turn, state, messages or (), arguments)
             else:
-                prepared.chat = self._build_chat(prepared, user, messages, arguments, approvals, resumes_reply)
+                prepared.work = self._build_chat(prepared, user, messages, arguments, approvals, resumes_reply)
             yield prepared
 
     @asynccontextmanager
@@ -373,18 +365,16 @@ class Responder:
         extras = arguments.get("extras")
         validation.validate_mapping("extras", extras)
         return TurnRequest(
-            scope=_NO_SCOPE,
-            conversation_id=None,
-            options=options,
-            draft=None,
+            None,
+            None,
+            options,
             user_messages=messages[-1:],
-            request=Request(Session(session.id), arguments.get("sender"), dict(extras or {}), agent=turn),
-            event_payload={"session_id": session.id},
+            session=Session(session.id),
+            sender=arguments.get("sender"),
+            extras=dict(extras or {}),
             store_user_message=False,
             store_reply=False,
-            plan=turn.plan,
-            planning_usage=turn.planning_usage,
-            agent=agent.name,
+            planner=turn,
             trace_id=arguments.get("trace_id"),
         )
 

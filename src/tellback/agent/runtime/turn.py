@@ -53,13 +53,13 @@ from tellback.errors import (
     OutputValidationError,
 )
 from tellback.tools import Tool
-from tellback.tools.context import ToolContext, ToolUpdate
-from tellback.turns.chat import CHAT_CLOSE_AFTER, NamespaceMemory
-from tellback.turns.request import SessionSave, TurnLog
-from tellback.turns.types import TurnResult, UserHandle
+from tellback.tools.context import ToolContext, ToolHost, ToolUpdate
+from tellback.turns.chat import CHAT_CLOSE_AFTER
+from tellback.turns.recall import NamespaceMemory, UserHandle
+from tellback.turns.request import TurnLog, TurnPlanner
 from tellback.types import ChatReply, ChatUsage, Message, assistant_message, user_message
 from tellback.types.access import Scope
-from tellback.types.conversations import Identity, ToolInvocation, TurnProblem
+from tellback.types.conversations import Identity, ToolInvocation, TurnProblem, TurnResult
 from tellback.types.ids import slug
 from tellback.types.jsontext import dump_json, dump_json_line
 
@@ -73,7 +73,7 @@ OPENING_MESSAGE = "(The conversation begins: speak first.)"
 CHOOSE_INSTRUCTION = "Choose the answer that fits best what is to be said now. Answer with JSON."
 
 
-class AgentTurn:
+class AgentTurn(TurnPlanner):
     """A turn that is being planned, and what becomes of it. The session it was given stays as it was.
 
     `history` are the messages to answer, if they are not those of the log; `approvals` decides a waiting call of a
@@ -98,7 +98,6 @@ class AgentTurn:
         self.load_memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
         self.recovered_call_ids: tuple[str, ...] = ()
         self.validate_version: Callable[[], Awaitable[None]] | None = None
-        self.session_save: SessionSave | None = None
         self._agent = agent
         self._session = session
         self._history = history
@@ -346,6 +345,10 @@ class AgentTurn:
         return await self._ask_and_parse(
             "choose", options, system, prompt_messages, schema, lambda text: parse_choice(text, answers_by_key)
         )
+
+    @property
+    def tool_host(self) -> ToolHost:
+        return self
 
     def tool_context(self) -> ToolContext:
         """What tools of this turn may know."""

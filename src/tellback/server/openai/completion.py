@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tellback.chat import ChatOptions
@@ -17,11 +16,11 @@ from tellback.server.openai.errors import InvalidFieldError
 from tellback.server.openai.requests import ParsedChat, get_attachments, text_of_parts
 from tellback.turns.attachments import append_summaries, parse_attachments
 from tellback.turns.chat import ChatArguments, UserChat
-from tellback.turns.request import RecalledContext, TurnLog, TurnRequest
-from tellback.turns.types import TurnResult, try_step
+from tellback.turns.recall import try_step
+from tellback.turns.request import TurnLog, TurnPlanner, TurnRequest, build_imported_draft
 from tellback.types import Message, ReplyDelta, TextDelta, message_text
 from tellback.types.blocks import TextBlock, ToolResultBlock
-from tellback.types.conversations import MessageDraft, StoredMessage
+from tellback.types.conversations import MessageDraft, StoredMessage, TurnResult
 from tellback.user import User
 
 MAX_LOOKBACK = 100
@@ -131,7 +130,7 @@ class Completion(UserChat):
     def __init__(
         self, user: User, chat: ParsedChat, namespace: str, space: str | None, model: Any, arguments: ChatArguments
     ) -> None:
-        self._chat = chat
+        self.chat = chat
         self._log_texts = [_to_log_text(message) for message in chat.user_messages]
         attachments = [part for message in chat.user_messages for part in get_attachments(message)]
         text = SEPARATOR.join(map(text_of_parts, chat.user_messages)) if chat.user_messages else chat.last_user_text
@@ -161,16 +160,19 @@ class Completion(UserChat):
     async def _build_request(self) -> TurnRequest:
         request = await super()._build_request()
         self.conversation_id = request.conversation_id
-        tail = LogTail(await self._read_log_tail())
-        tail.reject_agent_results(self._chat.tool_results)
+        tail = LogTail(await self.read_log_tail())
+        tail.reject_agent_results(self.chat.tool_results)
+        # Results of tools are stored first: they belong to the turn that asked for them.
+        now = self._user.conversations.runtime.clock()
+        missing = tail.find_missing_results(self.chat.tool_results)
         return replace(
             request,
             draft=self._draft(request, tail),
-            prepare=lambda: self._store_tool_results(request, tail),
-            plan=partial(self._plan, tail),
+            earlier_messages=[build_imported_draft(message, now) for message in missing],
+            planner=_ClientHistory(self, tail),
         )
 
-    async def _read_log_tail(self) -> Sequence[StoredMessage]:
+    async def read_log_tail(self) -> Sequence[StoredMessage]:
         if self.conversation_id is None:
             return ()
         reading = self._user.conversations.raw_turns(self.conversation_id, limit=MAX_LOOKBACK)
@@ -178,7 +180,7 @@ class Completion(UserChat):
 
     def _draft(self, request: TurnRequest, tail: LogTail) -> MessageDraft | None:
         """What the user says that is not in the log yet; all of it is the message that was stored before."""
-        if not self._chat.user_messages or request.draft is None:
+        if not self.chat.user_messages or request.draft is None:
             return None
         key = request.draft.idempotency_key
         if key is not None and tail.conflicts(key, self._log_texts):
@@ -187,25 +189,23 @@ class Completion(UserChat):
         content = TextBlock(SEPARATOR.join(unlogged.texts or self._log_texts[-1:]))
         return replace(request.draft, content=(content,), idempotency_key=key or unlogged.key)
 
-    async def _store_tool_results(self, request: TurnRequest, tail: LogTail) -> RecalledContext:
-        """Results of tools are stored first: they belong to the turn that asked for them."""
-        missing = tail.find_missing_results(self._chat.tool_results)
-        if missing and self.conversation_id is not None:
-            storing = self._user.conversations.append_messages(self.conversation_id, missing)
-            await try_step(storing, "store_user", self._problems)
-        assert request.prepare is not None
-        return await request.prepare()
 
-    async def _plan(
-        self, tail: LogTail, options: ChatOptions, history: list[Message], log: TurnLog
+class _ClientHistory(TurnPlanner):
+    """Answers the client's history in place of the log's; a request that was answered meanwhile is not run again."""
+
+    def __init__(self, completion: Completion, tail: LogTail) -> None:
+        self._completion = completion
+        self._tail = tail
+
+    async def plan(
+        self, options: ChatOptions, history: list[Message], log: TurnLog
     ) -> tuple[ChatOptions, list[Message]]:
-        """The history is the client's. What the same request was answered while this one waited holds for both."""
-        answer = log.previous_answer
-        if self._chat.tool_results and not self._chat.user_messages:
-            answer = LogTail(await self._read_log_tail()).answer_since(tail)
+        chat, answer = self._completion.chat, log.previous_answer
+        if chat.tool_results and not chat.user_messages:
+            answer = LogTail(await self._completion.read_log_tail()).answer_since(self._tail)
         if answer is not None:
             raise AlreadyAnsweredError(answer)
-        return options, list(self._chat.messages)
+        return options, list(chat.messages)
 
 
 def _to_log_text(message: Message) -> str:

@@ -20,8 +20,8 @@ from tellback.server.openai.errors import encode_error
 from tellback.server.problems import any_error_response
 from tellback.server.settings import ServerSettings
 from tellback.server.streaming.sse import EventStream, encode_frame
-from tellback.turns.types import TurnResult
 from tellback.types import ChatUsage, TextDelta, ToolCall
+from tellback.types.conversations import TurnResult
 from tellback.types.ids import new_id
 from tellback.types.jsontext import dump_json
 

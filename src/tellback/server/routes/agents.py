@@ -38,7 +38,7 @@ from tellback.server.responses import (
     resolve_page_size,
 )
 from tellback.server.routes.conversations import with_idempotency_key
-from tellback.server.routes.turns import AcceptHeader, encode_problems, encode_turn_end, stream_turn_response
+from tellback.server.routes.turns import AcceptHeader, encode_problems, encode_turn_result, stream_turn_response
 from tellback.server.settings import LOCAL_USER
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
 from tellback.server.tenant_agents import ServedAgent, TenantAgents
@@ -131,10 +131,11 @@ async def invoke_agent(
     arguments = with_idempotency_key(body.arguments(), request.headers.get(KEY_HEADER))
     arguments["model"] = _resolve_model(caller, spec, body)
     if body.stream or MEDIA_TYPE in accept:
-        return stream_turn_response(caller, agents.invoke_stream(name, **arguments))
+        return stream_turn_response(caller, agents.invoke_stream(name, **arguments), TurnOutcomeWire)
     if ShutdownSignal.for_app(request.app).is_set:
         return shutdown_response(get_request_id(request))
-    return json_response(encode_turn_end(await cancel_on_disconnect(request, agents.invoke(name, **arguments))))
+    result = await cancel_on_disconnect(request, agents.invoke(name, **arguments))
+    return json_response(encode_turn_result(result, TurnOutcomeWire))
 
 
 @router.post(

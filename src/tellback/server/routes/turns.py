@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -21,9 +21,8 @@ from tellback.server.requests import StrictRoute
 from tellback.server.responses import json_response, problem_responses
 from tellback.server.routes.conversations import ConversationIdPath, with_idempotency_key
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
-from tellback.turns.types import TurnResult
 from tellback.types import ReplyDelta
-from tellback.types.conversations import TurnOutcome, TurnProblem
+from tellback.types.conversations import TurnProblem, TurnResult
 from tellback.user import User
 from tellback.wire.turns import (
     MAX_CYCLES,
@@ -50,8 +49,6 @@ MAX_LOOKBACK = 3 * MAX_CYCLES
 
 AcceptHeader = Annotated[str, Header(alias="Accept", include_in_schema=False)]
 TraceparentHeader = Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")]
-
-TurnEnd = TurnOutcome | TurnResult
 
 
 @router.post(
@@ -90,8 +87,8 @@ async def chat(
         **await _iteration_options(caller.user, body.conversation_id, body, continuation),
     }
     if _wants_stream(body, accept):
-        return stream_turn_response(caller, caller.user.chat_stream(**arguments))
-    return await _run_to_end(request, caller.user.chat(**arguments))
+        return stream_turn_response(caller, caller.user.chat_stream(**arguments), TurnResultWire)
+    return await _run_to_end(request, caller.user.chat(**arguments), TurnResultWire)
 
 
 @router.post(
@@ -134,31 +131,34 @@ async def run_turn(
     arguments.pop("max_cycles", None)
     conversations = caller.user.conversations
     if _wants_stream(body, accept):
-        return stream_turn_response(caller, conversations.stream_turn(id, **arguments))
-    return await _run_to_end(request, conversations.run_turn(id, **arguments))
+        return stream_turn_response(caller, conversations.stream_turn(id, **arguments), TurnOutcomeWire)
+    return await _run_to_end(request, conversations.run_turn(id, **arguments), TurnOutcomeWire)
 
 
-def stream_turn_response(caller: Caller, items: AsyncGenerator[ReplyDelta | Any, None]) -> EventStream:
-    """The deltas of a turn as events, and what came of it as the last one."""
-    return EventStream(encode_turn_frames(items), caller.server.settings)
+def stream_turn_response(
+    caller: Caller, items: AsyncGenerator[ReplyDelta | TurnResult, None], model: type[TurnResultWire]
+) -> EventStream:
+    """Send the deltas of a turn as events, and its result as the last one."""
+    return EventStream(encode_turn_frames(items, model), caller.server.settings)
 
 
-async def encode_turn_frames(items: AsyncGenerator[ReplyDelta | Any, None]) -> AsyncGenerator[bytes, None]:
+async def encode_turn_frames(
+    items: AsyncGenerator[ReplyDelta | TurnResult, None], model: type[TurnResultWire]
+) -> AsyncGenerator[bytes, None]:
     """The frames of a turn."""
     async with aclosing(items):
         async for item in items:
-            if isinstance(item, TurnOutcome | TurnResult):
-                yield encode_frame("result", encode_turn_end(item).to_json())
+            if isinstance(item, TurnResult):
+                yield encode_frame("result", encode_turn_result(item, model).to_json())
                 continue
             encoded = encode_delta(item)
             if encoded is not None:
                 yield b"event: %b\ndata: %b\n\n" % (encoded[0].encode(), encoded[1])
 
 
-def encode_turn_end(value: TurnEnd) -> TurnOutcomeWire | TurnResultWire:
-    """How a turn ended."""
-    wire: TurnOutcomeWire | TurnResultWire
-    wire = TurnOutcomeWire.from_value(value) if isinstance(value, TurnOutcome) else TurnResultWire.from_value(value)
+def encode_turn_result(value: TurnResult, model: type[TurnResultWire]) -> TurnResultWire:
+    """Encode the result of a turn."""
+    wire: TurnResultWire = model.from_value(value)
     wire.problems = encode_problems(value.problems)
     return wire
 
@@ -173,16 +173,13 @@ def encode_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
     ]
 
 
-async def _run_to_end(request: Request, work: Any) -> Response:
+async def _run_to_end(request: Request, work: Coroutine[Any, Any, TurnResult], model: type[TurnResultWire]) -> Response:
     if ShutdownSignal.for_app(request.app).is_set:
         work.close()
         return shutdown_response(get_request_id(request))
-    value = await cancel_on_disconnect(request, work)
-    return (
-        mark_unfinished(json_response(encode_turn_end(value)))
-        if value.pending
-        else json_response(encode_turn_end(value))
-    )
+    result: TurnResult = await cancel_on_disconnect(request, work)
+    response = json_response(encode_turn_result(result, model))
+    return mark_unfinished(response) if result.pending else response
 
 
 def _turn_arguments(body: BaseTurnInput, key: str | None, traceparent: str | None) -> dict[str, Any]:

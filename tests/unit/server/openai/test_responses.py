@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tellback.server.openai.requests import CompletionOut
 from tellback.server.openai.responses import DONE_MARKER, CompletionWriter, encode_usage
-from tellback.turns.types import TurnResult
+from tellback.turn import TurnResult
 from tellback.types import ChatUsage, ToolCall
 from tellback.types.blocks import TextBlock
 from tellback.types.conversations import StoredMessage

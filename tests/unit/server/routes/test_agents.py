@@ -91,7 +91,7 @@ async def test_a_description_is_invoked(rc: Tellback, model: ScriptedModel) -> N
     assert answer.status_code == 200
     outcome = TurnOutcomeWire.model_validate(answer.json()).value()
     assert (outcome.status, outcome.text) == ("completed", "It is on its way.")
-    conversation = await rc.user("maya").conversations.get(outcome.conversation_id)
+    conversation = await rc.user("maya").conversations.get(outcome.conversation_id or "")
     assert conversation is not None
     assert conversation.namespace == "support"
 
