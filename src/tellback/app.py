@@ -26,7 +26,7 @@ from tellback.memory.bindings import AllBindings
 from tellback.memory.extraction.extractors import ExtractorLike, validate_extractor
 from tellback.memory.patterns import PatternMining, resolve_pattern_mining
 from tellback.memory.templates import Templates
-from tellback.memory.working_context import TokenCounter, WorkingContextBuilder
+from tellback.memory.working_context import TokenCounter
 from tellback.runtime import Runtime
 from tellback.specs.agents import SpecRegistry
 from tellback.stores import EXTRACTION_JOB, EventFeed, Store, open_store
@@ -337,10 +337,6 @@ class Tellback:
 
     def _build_conversations(self, user: User) -> Conversations:
         return Conversations(self._runtime, user, self._turns, self._summaries)
-
-    def _build_working_context(self, user: User) -> WorkingContextBuilder:
-        clock = self._runtime.clock
-        return WorkingContextBuilder(user.conversations, user.memory, self.templates, self._count_tokens, clock=clock)
 
     @property
     def _memory(self) -> MemoryEngine:

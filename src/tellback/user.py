@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 from tellback.admin import Admin
 from tellback.chat import Model
 from tellback.conversations import Conversations
+from tellback.memory.working_context import TokenCounter, WorkingContextBuilder
 from tellback.runtime import Runtime
 from tellback.specs.agents import Agents, SpecRegistry
 from tellback.turns.chat import ChatArguments, UserChat
@@ -18,21 +19,21 @@ from tellback.types.conversations import TurnResult
 if TYPE_CHECKING:
     from tellback.memory.engine import MemoryEngine
     from tellback.memory.memory import Memory
-    from tellback.memory.working_context import WorkingContextBuilder
+    from tellback.memory.templates import Templates
 
 
 class UserHost(Protocol):
     """What a handle asks of the Tellback it belongs to."""
 
+    templates: Templates
     _runtime: Runtime
     _specs: SpecRegistry
+    _count_tokens: TokenCounter | None
 
     @property
     def _memory(self) -> MemoryEngine: ...
 
     def _build_conversations(self, user: User) -> Conversations: ...
-
-    def _build_working_context(self, user: User) -> WorkingContextBuilder: ...
 
     def _evict_erased(self, subjects: Collection[str]) -> None: ...
 
@@ -52,11 +53,12 @@ class User:
     'Hello, Maya!'
     """
 
-    __slots__ = ("_host", "conversations", "scope")
+    __slots__ = ("_host", "_memory", "conversations", "scope")
 
     def __init__(self, host: UserHost, scope: Scope) -> None:
         self._host = host
         self.scope = scope
+        self._memory: Memory | None = None
         self.conversations = host._build_conversations(self)
 
     @property
@@ -103,12 +105,16 @@ class User:
     @property
     def memory(self) -> Memory:
         """What is remembered of the user."""
-        return self._host._memory.for_user(self.scope)
+        if self._memory is None:
+            self._memory = self._host._memory.for_user(self.scope)
+        return self._memory
 
     @property
     def working_context(self) -> WorkingContextBuilder:
         """What a model should know before it answers."""
-        return self._host._build_working_context(self)
+        host = self._host
+        clock = host._runtime.clock
+        return WorkingContextBuilder(self.conversations, self.memory, host.templates, host._count_tokens, clock=clock)
 
     @property
     def agents(self) -> Agents:
