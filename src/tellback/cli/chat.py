@@ -47,14 +47,14 @@ from tellback.cli.runner import (
     resolve_model,
     user_of_target,
 )
-from tellback.errors import ConfigurationError, TellbackError
+from tellback.errors import ConfigurationError, NotFoundError, TellbackError
 from tellback.types import TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
 if TYPE_CHECKING:
     from tellback.agent import Agent, SessionState
     from tellback.app import Tellback
     from tellback.chat import ModelChoice
-    from tellback.cli.chat_backends import ChatBackend, ChatTurnReply, ReplyStream
+    from tellback.chat_backends import ChatBackend, ChatReply, ReplyStream
     from tellback.types.conversations import Conversation, StoredMessage
     from tellback.user import User
 
@@ -129,7 +129,6 @@ class ChatRepl:
     def __init__(
         self,
         loop: LoopThread,
-        user: User,
         backend: ChatBackend,
         space: str,
         read_line: Callable[[str], str],
@@ -137,22 +136,29 @@ class ChatRepl:
         as_json: bool = False,
     ) -> None:
         self._loop = loop
-        self._user = user
+        self._user = backend.user
         self._backend = backend
         self._space = space
         self._read_line = read_line
         self._as_json = as_json
-        self._conversation_id: str | None = None
-        self._last_reply: ChatTurnReply | None = None
+        self._last_reply: ChatReply | None = None
 
     def open_conversation(self, conversation_id: str | None, *, starts_new: bool, is_quiet: bool) -> None:
         """Find the conversation to go on with and show its last messages; with `starts_new`, close it instead."""
-        found = self._loop.run(self._backend.find_conversation(conversation_id))
-        self._conversation_id = None if found is None else found.id
-        if starts_new and found is not None:
-            self._close(is_quiet=is_quiet)
+        found = self._loop.run(self._find_conversation(conversation_id))
+        if starts_new:
+            self._close(is_quiet=is_quiet or found is None)
         elif found is not None and found.last_seq and not is_quiet:
             self._show_tail(found)
+
+    async def _find_conversation(self, id: str | None) -> Conversation | None:
+        if id is None:
+            return await self._backend.find_conversation()
+        found = await self._user.conversations.get(id)
+        if found is None:
+            raise NotFoundError("conversation", id, "`tellback conversations list` shows those there are.")
+        await self._backend.resume(found)
+        return found
 
     def run(self) -> None:
         """Talk until there is nothing more to say."""
@@ -174,46 +180,46 @@ class ChatRepl:
                 typer.echo()
                 print_line(REPLY_STOPPED, style="yellow", stderr=True)
 
-    def send(self, text: str) -> ChatTurnReply:
+    def send(self, text: str) -> ChatReply:
         """Say something, show the answer as it comes, and ask about calls that wait for a decision."""
         reply = self._stream_reply(self._backend.send(text))
-        while reply.pending and not self._as_json:
+        while reply.result.pending and not self._as_json:
             reply = self._stream_reply(self._backend.approve(self._ask_approvals(reply)))
         self._last_reply = reply
         return reply
 
-    def _stream_reply(self, stream: ReplyStream) -> ChatTurnReply:
+    def _stream_reply(self, stream: ReplyStream) -> ChatReply:
+        previous_id = self._backend.conversation_id
         reply = self._loop.run(self._print_stream(stream))
         if self._as_json:
             typer.echo(to_json_line(reply_to_json(reply)))
         else:
             typer.echo()
-            for problem in reply.problems:
+            for problem in reply.result.problems:
                 print_line(f"This failed without ending the turn: {problem}.", style="yellow", stderr=True)
-        if self._conversation_id not in (None, reply.conversation_id) and not self._as_json:
+        if previous_id not in (None, reply.result.conversation_id) and not self._as_json:
             print_line(
                 "A new conversation has begun: nothing was said in the last one for long.", style="dim", stderr=True
             )
-        self._conversation_id = reply.conversation_id
         return reply
 
-    async def _print_stream(self, stream: ReplyStream) -> ChatTurnReply:
-        from tellback.cli.chat_backends import ChatTurnReply
+    async def _print_stream(self, stream: ReplyStream) -> ChatReply:
+        from tellback.chat_backends import ChatReply
 
         # A terminal shows that something goes on until there is something to show.
         with create_console(stderr=True).status("", spinner="dots") as spinner:
             printer = _StreamPrinter(spinner.stop, is_silent=self._as_json)
             async with aclosing(stream):
                 async for item in stream:
-                    if isinstance(item, ChatTurnReply):
+                    if isinstance(item, ChatReply):
                         printer.print_tools(item)
                         return item
                     printer.print_delta(item)
         raise AssertionError("a stream ends with its answer")
 
-    def _ask_approvals(self, reply: ChatTurnReply) -> dict[str, bool]:
+    def _ask_approvals(self, reply: ChatReply) -> dict[str, bool]:
         approvals = {}
-        for call in reply.pending:
+        for call in reply.result.pending:
             prompt = f"Run {call.name} with {to_one_line(json.dumps(to_json_value(call.input)))}? [y/N] "
             try:
                 approvals[call.id] = self._read_line(prompt).strip().lower() in ("y", "yes")
@@ -267,20 +273,18 @@ class ChatRepl:
         print_routes(self._backend.agent, self._loop.run(self._backend.load_session()))
 
     def _close(self, *, is_quiet: bool = False) -> None:
-        id = self._conversation_id
-        if id is None:
-            print_line("There is nothing to close: say something first.")
-            return
         with create_console(stderr=True).status("Making memories of what was said…"):
-            outcome = self._loop.run(self._close_and_extract(id))
-        self._conversation_id = self._last_reply = None
+            outcome = self._loop.run(self._close_and_extract())
         if not is_quiet:
-            print_line(f"Closed: {outcome} A new conversation begins.")
+            print_line(outcome)
 
-    async def _close_and_extract(self, id: str) -> str:
-        await self._backend.close(id)
+    async def _close_and_extract(self) -> str:
+        id = await self._backend.close()
+        self._last_reply = None
+        if id is None:
+            return "There is nothing to close: say something first."
         _, outcome = await wait_for_memories(self._user, id)
-        return outcome
+        return f"Closed: {outcome} A new conversation begins."
 
     def _show_tail(self, conversation: Conversation) -> None:
         messages = self._loop.run(self._user.conversations.messages(conversation.id, TAIL_MESSAGES))
@@ -316,9 +320,9 @@ class _StreamPrinter:
             self._printed_calls.add(item.id)
             self._print_tool(self._names.get(item.id, "tool"), self._inputs.get(item.id, ""))
 
-    def print_tools(self, reply: ChatTurnReply) -> None:
+    def print_tools(self, reply: ChatReply) -> None:
         """Tools that ran without being streamed: those of states."""
-        for each in reply.tools:
+        for each in reply.result.tool_invocations:
             if each.id not in self._printed_calls:
                 self._print_tool(each.name, json.dumps(to_json_value(each.arguments)))
 
@@ -352,9 +356,9 @@ def print_message(message: StoredMessage) -> None:
         print_line(f"{'you>' if message.role == 'user' else '    '} {to_one_line(message.text, 300)}", style="dim")
 
 
-def print_explanation(reply: ChatTurnReply) -> None:
+def print_explanation(reply: ChatReply) -> None:
     """What an answer was given: memories, turns and tokens."""
-    context, usage = reply.context, reply.usage
+    context, usage = reply.result.context, reply.result.usage
     if context is None:
         print_line("No memory was asked for this answer.")
     else:
@@ -392,17 +396,17 @@ def print_routes(agent: Agent, session: SessionState | None) -> None:
     print_line("Nothing was gathered yet." if not gathered else f"Gathered: {to_json_line(gathered)}")
 
 
-def reply_to_json(reply: ChatTurnReply) -> dict[str, Any]:
+def reply_to_json(reply: ChatReply) -> dict[str, Any]:
     """An answer as JSON has it, on one line."""
-    context = reply.context
+    result = reply.result
     return {
-        "text": reply.text,
-        "conversation_id": reply.conversation_id,
-        "atoms_used": [] if context is None else [atom_to_json(atom) for atom in context.atoms_used],
-        "tool_calls": to_json_value(reply.tools),
-        "pending": to_json_value(reply.pending),
-        "problems": [str(problem) for problem in reply.problems],
-        "usage": to_json_value(reply.usage),
+        "text": result.text,
+        "conversation_id": result.conversation_id,
+        "atoms_used": [atom_to_json(atom) for atom in result.atoms_used],
+        "tool_calls": to_json_value(result.tool_invocations),
+        "pending": to_json_value(result.pending),
+        "problems": [str(problem) for problem in result.problems],
+        "usage": to_json_value(result.usage),
         "route": _route_title(reply.session),
         "data": None if reply.session is None else to_json_value(reply.session.extracted),
     }
@@ -469,9 +473,7 @@ def chat(
                     space,
                     model_was_typed=_is_on_command_line(context, "model"),
                 )
-                repl = ChatRepl(
-                    loop, user_handle, backend, space, _read_line if is_interactive else input, as_json=as_json
-                )
+                repl = ChatRepl(loop, backend, space, _read_line if is_interactive else input, as_json=as_json)
                 if backend.model == choice.name and choice.is_offline:
                     print_line(OFFLINE_NOTE, style="yellow", stderr=True)
                 repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
@@ -523,7 +525,7 @@ def _build_backend(
     model_was_typed: bool,
 ) -> ChatBackend:
     from tellback.agent_sources import find_agents
-    from tellback.cli.chat_backends import ModelBackend, RouteBackend, SpecBackend
+    from tellback.chat_backends import ModelBackend, RouteBackend, ServedAgent, SpecBackend, bind_agent, store_sessions
 
     if source is None:
         return ModelBackend(user, namespace, space, choice.name)
@@ -543,7 +545,9 @@ def _build_backend(
                 f"{source_agent.name} follows routes, for which it needs a model: set a provider's key, such as"
                 " ANTHROPIC_API_KEY, start Ollama, or pass --model."
             )
-        return RouteBackend(rc, user, source_agent.agent, model)
+        agent = source_agent.agent if model is None else source_agent.agent.with_model(model)
+        sessions = agent.persistence or store_sessions(agent, rc, user.scope)
+        return RouteBackend(ServedAgent(bind_agent(agent, rc, sessions), user), model)
     assert source_agent.spec is not None
     if user.agents.get(source_agent.spec.name) is None:
         rc.register_agent(source_agent.spec)

@@ -12,6 +12,7 @@ from nicegui import ui
 from starlette.requests import Request
 
 from tellback.app import Tellback
+from tellback.chat_backends import ServedAgent
 from tellback.errors import (
     NotAllowedError,
     ProviderAuthError,
@@ -23,13 +24,16 @@ from tellback.errors import (
 )
 from tellback.server.auth import Caller
 from tellback.server.problems import public_message
-from tellback.server.tenant_agents import ServedAgent, TenantAgents
+from tellback.server.tenant_agents import TenantAgents
 from tellback.user import User
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
 
 log = logging.getLogger("tellback.console")
+
+EXTRACTION_WAIT_SECONDS = 60.0
+"""How long a page waits for a closed conversation to become memories."""
 
 SERVER_FAILED = "The server failed: its log has the reason."
 

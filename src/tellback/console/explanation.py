@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nicegui import ui
 
 from tellback.agent.sessions.session import SessionState
+from tellback.chat_backends import ChatReply
 from tellback.console import atoms, widgets
-from tellback.console.chat_backends import PageReply
 from tellback.console.context import PageContext
 from tellback.console.widgets import code_block, text_label
 from tellback.types import ChatUsage
@@ -48,12 +46,12 @@ def show_gathered(session: SessionState) -> None:
         )
 
 
-def citation_links(ctx: PageContext, reply: PageReply) -> list[tuple[str, str]]:
+def citation_links(ctx: PageContext, reply: ChatReply) -> list[tuple[str, str]]:
     """Where the numbers in an answer lead: to the messages in which the memories were said, with their texts.
 
     A memory that somebody wrote, and that was never said, has a page of its own.
     """
-    atoms_by_id = {atom.id: atom for atom in _atoms_used(reply)}
+    atoms_by_id = {atom.id: atom for atom in reply.result.atoms_used}
     return [
         (_source_link(ctx, atoms_by_id.get(id), id), atoms_by_id[id].text if id in atoms_by_id else "")
         for id in reply.cited
@@ -67,13 +65,13 @@ def _source_link(ctx: PageContext, atom: Atom | None, id: str) -> str:
     return ctx.link("/atom", id=id)
 
 
-def open_explanation(ctx: PageContext, reply: PageReply) -> None:
+def open_explanation(ctx: PageContext, reply: ChatReply) -> None:
     """Open a dialog with it all."""
     with widgets.dialog("Why this answer") as dialog:
         _show_memories(ctx, reply)
         _show_route(reply)
         _show_model_input(reply)
-        _show_cost(reply.usage, reply.model_calls)
+        _show_cost(reply.result.usage, reply.result.model_calls)
         with widgets.box("line").style("justify-content: flex-end"):
             ui.button("Close", on_click=dialog.close).props("flat no-caps autofocus")
 
@@ -108,13 +106,8 @@ def format_cost(usage: ChatUsage) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _atoms_used(reply: PageReply) -> Sequence[Atom]:
-    return () if reply.context is None else reply.context.atoms_used
-
-
-def _show_memories(ctx: PageContext, reply: PageReply) -> None:
-    context = reply.context
-    used = _atoms_used(reply)
+def _show_memories(ctx: PageContext, reply: ChatReply) -> None:
+    context, used = reply.result.context, reply.result.atoms_used
     widgets.heading("Memories it was given" if used else "No memory was used")
     if not used:
         query = None if context is None else context.recall_query
@@ -146,8 +139,8 @@ def _show_memories(ctx: PageContext, reply: PageReply) -> None:
         )
 
 
-def _show_route(reply: PageReply) -> None:
-    trace = reply.trace
+def _show_route(reply: ChatReply) -> None:
+    trace = reply.result.trace
     if trace is None:
         return
     widgets.heading("The way through its routes")
@@ -166,8 +159,8 @@ def _show_route(reply: PageReply) -> None:
         text_label(f"Problem: {problem}")
 
 
-def _show_model_input(reply: PageReply) -> None:
-    context = reply.context
+def _show_model_input(reply: ChatReply) -> None:
+    context, trace = reply.result.context, reply.result.trace
     if context is not None and (context.context_block or context.turns_used):
         widgets.heading("What the model was given")
         parts = [
@@ -180,7 +173,7 @@ def _show_model_input(reply: PageReply) -> None:
         if context.recall_query:
             widgets.muted(f"Recalled by: {widgets.truncate(context.recall_query, 200)}")
         code_block(context.context_block)
-    for number, call in enumerate(reply.trace.calls if reply.trace is not None else (), 1):
+    for number, call in enumerate(trace.calls if trace is not None else (), 1):
         with ui.expansion(f"Model call {number}: {call.purpose}").classes("full").props("dense dense-toggle"):
             if call.system:
                 widgets.muted("System prompt")

@@ -6,33 +6,29 @@ are prefixed by tenant and app. Whatever its `memory` is, the caller's is used.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
 from tellback.agent import Agent, Persistence
 from tellback.agent.events import Event
-from tellback.agent.runtime.responder import Responder
-from tellback.agent.runtime.turn import format_owner, validate_owner
 from tellback.agent.sessions.persistence import SessionStore
-from tellback.agent.sessions.serialization import session_data_to_state
 from tellback.agent.sessions.session import SessionState
 from tellback.app import Tellback
-from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, SessionConflictError
+from tellback.chat_backends import ServedAgent, bind_agent, store_sessions
+from tellback.errors import InvalidArgumentError, NotFoundError, SessionConflictError
 from tellback.server.auth import Caller
 from tellback.sessions.adapter import PersistenceAdapter
-from tellback.sessions.sql.adapter import SqlAdapter, StoreBackend
+from tellback.sessions.sql.adapter import StoreBackend
 from tellback.types.access import Scope
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import dump_json
-from tellback.user import User
 
 _PREFIX_PATTERN = re.compile(r"~[0-9a-f]{32}~")
 
@@ -243,7 +239,8 @@ class TenantAgents:
         key = (name, scope.tenant_id, scope.app_id)
         agent = self._live.get(key)
         if agent is None:
-            agent = self._live[key] = _copy_for_tenant(source, caller.server.rc, scope)
+            rc = caller.server.rc
+            agent = self._live[key] = bind_agent(source, rc, _tenant_session_store(source, rc, scope))
         self._recent[key] = agent
         self._recent.move_to_end(key)
         if len(self._recent) > MAX_RECENT_AGENTS:
@@ -251,81 +248,10 @@ class TenantAgents:
         return ServedAgent(agent, caller.user)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedAgent:
-    """An agent with routes, and the user it is to talk to."""
-
-    agent: Agent
-    user: User
-
-    @property
-    def persistence(self) -> Persistence:
-        """Where its sessions are."""
-        store = self.agent.persistence
-        if not isinstance(store, Persistence):
-            raise ConfigurationError(
-                f"{self.agent.place} keeps its sessions in {type(store).__name__}, which can only load and save them:"
-                " pass Agent(persistence=Persistence(...))."
-            )
-        return store
-
-    async def find_session(self, session_id: str) -> SessionData | None:
-        """The user's session of that id with this agent, or None. Another's raises `NotFoundError`."""
-        session = await self.persistence.get_session(session_id)
-        if session is not None and not self.owns(session):
-            raise NotFoundError("session", session_id)
-        return session
-
-    async def get_session(self, session_id: str) -> SessionData:
-        """The user's session of that id with this agent; another raises `NotFoundError`."""
-        session = await self.find_session(session_id)
-        if session is None:
-            raise NotFoundError("session", session_id)
-        return session
-
-    def owns(self, session: SessionData) -> bool:
-        """Whether a session is the user's, with this agent."""
-        if session.user_id != self.user.scope.user_id or session.agent_name not in (None, self.agent.name):
-            return False
-        owner = session.collected_data.get("owner")
-        return not owner or owner == format_owner((self.user.scope, session.id))
-
-    async def load_state(self, session_id: str) -> tuple[SessionState, str] | None:
-        """Where a session of the user's stands, and its status; None if it is yet to begin."""
-        store = self.agent.persistence
-        if isinstance(store, Persistence):
-            row = await self.find_session(session_id)
-            return None if row is None else (session_data_to_state(session_id, row), row.status)
-        assert store is not None
-        state = await store.load(session_id)
-        if state is None:
-            return None
-        validate_owner(state, (self.user.scope, session_id))
-        return state, "active"
-
-
-def _copy_for_tenant(source: Agent, rc: Tellback, scope: Scope) -> Agent:
-    """The agent with sessions of one tenant and app. Its routes are the same ones."""
-    agent = copy.copy(source)
-    agent.persistence = _tenant_session_store(source, rc, scope)
-    if agent.memory is None:
-        agent.memory = rc
-    agent._responder = Responder(agent)
-    return agent
-
-
 def _tenant_session_store(source: Agent, rc: Tellback, scope: Scope) -> SessionStore:
     store = source.persistence
     if store is None or _is_stored_in(store, rc):
-        options = source.memory_options
-        backend = StoreBackend(
-            rc.store,
-            tenant_id=scope.tenant_id,
-            app_id=scope.app_id,
-            namespace=options.namespace,
-            close_after=options.close_after,
-        )
-        return Persistence(SqlAdapter(backend), clock=lambda: rc.clock())
+        return store_sessions(source, rc, scope)
     ids = TenantIds(scope.tenant_id, scope.app_id)
     if isinstance(store, Persistence):
         return Persistence(TenantSessionAdapter(store.adapter, ids), clock=store.clock)

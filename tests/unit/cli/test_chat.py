@@ -16,8 +16,16 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
+from tellback.chat_backends import (
+    ChatBackend,
+    ModelBackend,
+    RouteBackend,
+    ServedAgent,
+    SpecBackend,
+    bind_agent,
+    store_sessions,
+)
 from tellback.cli.chat import ChatRepl, LoopThread
-from tellback.cli.chat_backends import ChatBackend, ModelBackend, RouteBackend, SpecBackend
 from tellback.errors import ProviderAuthError
 from tellback.specs import load_spec
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
@@ -100,7 +108,7 @@ def open_repl(
         try:
             user = rc.user("maya")
             backend = ModelBackend(user, "chat", "default", model) if build_backend is None else build_backend(rc, user)
-            yield ChatRepl(loop, user, backend, "default", typist)
+            yield ChatRepl(loop, backend, "default", typist)
         finally:
             loop.run(rc.close())
 
@@ -216,7 +224,7 @@ def route_backend(source: str) -> Callable[[Any, Any], ChatBackend]:
         exec(source, names)
         agent = names["agent"]
         agent.model = rc.model
-        return RouteBackend(rc, user, agent, None)
+        return RouteBackend(ServedAgent(bind_agent(agent, rc, store_sessions(agent, rc, user.scope)), user))
 
     return build
 
@@ -257,7 +265,7 @@ def pay(amount: int) -> str:
 def test_a_call_that_needs_approval_is_asked_for(typed: str, reply: str, capsys: pytest.CaptureFixture[str]) -> None:
     def build_spec_backend(rc: Any, user: Any) -> ChatBackend:
         rc.register_agent({"name": "payer", "tools": [{"type": "FUNCTION", "name": "pay"}]}, tools=[pay])
-        return SpecBackend(user, user.agents.get("payer"), "default", None, {})
+        return SpecBackend(user, user.agents.get("payer"), "default")
 
     typist = Typist("Pay 5 euros.", typed)
     with open_repl(ScriptedModel([calls("pay", amount=5), says(reply)]), typist, build_spec_backend) as chat:
@@ -277,7 +285,7 @@ def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[
 
     def build_spec_backend(rc: Any, user: Any) -> ChatBackend:
         rc.register_agent(spec)
-        return SpecBackend(user, spec, "default", None, {"tone": "kindly"})
+        return SpecBackend(user, spec, "default", arguments={"tone": "kindly"})
 
     model = ScriptedModel([calls("recallMemory", query="kettle"), says("Nothing yet."), says("Still nothing.")])
     with open_repl(model, Typist("What did I order?", "And now?", "/close"), build_spec_backend) as chat:

@@ -7,17 +7,10 @@ from typing import Any
 import pytest
 
 from tellback import Agent, Tellback
-from tellback.console.chat_backends import (
-    CHAT_NAMESPACE,
-    MemoryChatBackend,
-    PageReply,
-    RouteChatBackend,
-    SpecChatBackend,
-    create_backend,
-    list_chat_agents,
-)
+from tellback.chat_backends import CHAT_NAMESPACE, ChatReply, ModelBackend, RouteBackend, SpecBackend
 from tellback.console.context import PageContext
 from tellback.console.explanation import format_cost
+from tellback.console.pages.chat import create_backend, list_chat_agents
 from tellback.console.pages.routes import AGENT_EXAMPLE
 from tellback.errors import NotAllowedError, NotFoundError, ProviderAuthError, StoreUnavailableError, TellbackError
 from tellback.server import ServerSettings
@@ -92,10 +85,10 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
     )
     rc.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
     context = build_context(rc)
-    assert list(list_chat_agents(context)) == ["Wanda", "plain", "renamed", "spared"]
-    assert isinstance(create_backend(context, None), MemoryChatBackend)
-    assert isinstance(create_backend(context, "Wanda"), RouteChatBackend)
-    assert isinstance(create_backend(context, "renamed"), SpecChatBackend)
+    assert list_chat_agents(context) == ["Wanda", "plain", "renamed", "spared"]
+    assert isinstance(create_backend(context, None), ModelBackend)
+    assert isinstance(create_backend(context, "Wanda"), RouteBackend)
+    assert isinstance(create_backend(context, "renamed"), SpecBackend)
     for name in ("toned", "nobody"):
         with pytest.raises(NotFoundError):
             create_backend(context, name)
@@ -108,7 +101,7 @@ async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
         await context.user.conversations.append_user_message(expired.id, "Hello?")
         now = rc.clock()
         rc.clock = lambda: now.replace(year=now.year + 1)
-        earlier = await MemoryChatBackend(context).load_history()
+        earlier = await ModelBackend(context.user).load_history()
     assert (earlier.conversation, earlier.messages) == (None, ())
     assert earlier.expired is not None
     assert earlier.expired.id == expired.id
@@ -135,18 +128,18 @@ async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_onc
         context = build_context(rc, agent=setup.agent)
         setup.script(setup.understands_trip(destination="Rome", passengers=2), "Shall I look?")
         request_event = [item async for item in create_backend(context, "Wanda").send(FULL_REQUEST)][-1]
-        assert isinstance(request_event, PageReply)
-        assert [call.name for call in request_event.pending] == ["search"]
+        assert isinstance(request_event, ChatReply)
+        assert [call.name for call in request_event.result.pending] == ["search"]
         assert setup.searched == []
 
         backend = create_backend(context, "Wanda")
         earlier = await backend.load_history()
-        assert [call.id for call in earlier.pending] == [request_event.pending[0].id]
+        assert [call.id for call in earlier.pending] == [request_event.result.pending[0].id]
         setup.script("The night train?")
-        result_event = [item async for item in backend.approve({request_event.pending[0].id: True})][-1]
-        assert isinstance(result_event, PageReply)
-        assert (result_event.text, setup.searched) == ("The night train?", [("Rome", 2)])
-        assert [tool.content for tool in result_event.tools] == ['["the night train to Rome"]']
+        result_event = [item async for item in backend.approve({request_event.result.pending[0].id: True})][-1]
+        assert isinstance(result_event, ChatReply)
+        assert (result_event.result.text, setup.searched) == ("The night train?", [("Rome", 2)])
+        assert [tool.content for tool in result_event.result.tool_invocations] == ['["the night train to Rome"]']
         assert (await create_backend(context, "Wanda").load_history()).pending == ()
 
 

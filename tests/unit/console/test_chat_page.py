@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from nicegui import Client, core, ui
 
-from tellback.console.chat_backends import ChatHistory, PageReply
+from tellback.chat_backends import ChatBackend, ChatHistory, ChatReply, ReplyStream
 from tellback.console.pages.chat import MAX_MESSAGE_LENGTH, ChatPage
 from tellback.errors import InvalidArgumentError
-from tellback.types import ReplyDelta, TextDelta
+from tellback.types import TextDelta
+from tellback.types.conversations import TurnResult
+from tellback.user import User
 from tests.unit.console.test_context import FakeBrowser, build_context, fake_browser
 
 assert fake_browser
 
 
-class SlowBackend:
+class SlowBackend(ChatBackend):
     """Answers, and ends, when it is let."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: User) -> None:
+        super().__init__(user, "chat")
         self.sent: list[str] = []
         self.may_continue = asyncio.Event()
 
     async def load_history(self) -> ChatHistory:
         return ChatHistory()
 
-    async def send(self, text: str) -> AsyncGenerator[ReplyDelta | PageReply, None]:
+    async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> ReplyStream:
+        assert text is not None, "nothing is asked"
         self.sent.append(text)
         yield TextDelta("Well, ")
         await self.may_continue.wait()
-        yield PageReply("Well, yes.")
+        yield ChatReply(TurnResult(ok=True, text="Well, yes."))
 
-    def approve(self, approvals: Mapping[str, bool]) -> AsyncGenerator[ReplyDelta | PageReply, None]:
-        raise AssertionError("nothing is asked")
-
-    async def close(self) -> bool:
+    async def close(self) -> str | None:
         await self.may_continue.wait()
-        return False
+        return None
 
 
 @pytest.fixture
@@ -46,8 +47,9 @@ async def page(fake_browser: FakeBrowser, monkeypatch: pytest.MonkeyPatch) -> As
     monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
     client = Client(ui.page("/test"))
     with client:
-        chat_page = ChatPage(build_context(fake_browser), {}, None)
-        chat_page._backend = SlowBackend()
+        ctx = build_context(fake_browser)
+        chat_page = ChatPage(ctx, [], None)
+        chat_page._backend = SlowBackend(ctx.user)
         await chat_page.build()
     yield chat_page
     client.delete()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from nicegui import context, ui
 
 from tellback.chat.offline import SETUP_HINT, is_offline
-from tellback.console import widgets
-from tellback.console.chat_backends import (
-    EXTRACTION_WAIT_SECONDS,
+from tellback.chat_backends import (
+    ChatBackend,
     ChatHistory,
-    PageReply,
-    create_backend,
-    list_chat_agents,
+    ChatReply,
+    ModelBackend,
+    ReplyStream,
+    RouteBackend,
+    SpecBackend,
+    takes_only_message,
 )
-from tellback.console.context import PageContext, notify
+from tellback.console import widgets
+from tellback.console.context import EXTRACTION_WAIT_SECONDS, PageContext, notify
 from tellback.console.explanation import (
     SessionCard,
     citation_links,
@@ -29,8 +32,8 @@ from tellback.console.explanation import (
 from tellback.console.layout import console_page
 from tellback.console.messages import ReplyView, show_conversation, show_user_message
 from tellback.console.widgets import note
-from tellback.errors import InvalidArgumentError, TellbackError
-from tellback.types import ReplyDelta, ToolCall
+from tellback.errors import InvalidArgumentError, NotFoundError, TellbackError
+from tellback.types import ToolCall
 from tellback.types.conversations import StoredMessage
 
 log = logging.getLogger("tellback.console")
@@ -69,10 +72,31 @@ async def chat_page(ctx: PageContext) -> None:
     await ChatPage(ctx, chat_agents, agent if agent in chat_agents else None).build()
 
 
+def list_chat_agents(ctx: PageContext) -> list[str]:
+    """The names of those one can talk to besides the model with memory.
+
+    Of agents by their description, those that need nothing but a message.
+    """
+    described = [spec.name for spec in ctx.user.agents.list() if takes_only_message(spec)]
+    return list(dict.fromkeys([*ctx.agents, *described]))
+
+
+def create_backend(ctx: PageContext, agent_name: str | None) -> ChatBackend:
+    """The conversation of a page: with one of `list_chat_agents`, or with the model and the user's memory."""
+    if agent_name is None:
+        return ModelBackend(ctx.user)
+    if agent_name in ctx.agents:
+        return RouteBackend(ctx.served_agent(agent_name))
+    spec = ctx.user.agents.get(agent_name)
+    if spec is None or not takes_only_message(spec):
+        raise NotFoundError("agent", agent_name)
+    return SpecBackend(ctx.user, spec)
+
+
 class ChatPage:
     """The page of one conversation."""
 
-    def __init__(self, ctx: PageContext, chat_agents: Mapping[str, str], agent: str | None) -> None:
+    def __init__(self, ctx: PageContext, chat_agents: Sequence[str], agent: str | None) -> None:
         self._ctx = ctx
         self._chat_agents = chat_agents
         self._agent = agent
@@ -103,7 +127,7 @@ class ChatPage:
         with widgets.box("line"):
             if self._chat_agents:
                 ui.select(
-                    {"": "Tellback", **self._chat_agents},
+                    {"": "Tellback", **{name: name for name in self._chat_agents}},
                     label="Talk to",
                     value=self._agent or "",
                     on_change=lambda event: ui.navigate.to(ctx.link("/", agent=event.value or None)),
@@ -209,7 +233,7 @@ class ChatPage:
             show_user_message(message)
         await self._run_turn(self._new_view(), self._backend.send(message))
 
-    async def _run_turn(self, view: ReplyView, items: AsyncGenerator[ReplyDelta | PageReply, None]) -> None:
+    async def _run_turn(self, view: ReplyView, items: ReplyStream) -> None:
         """Show an answer as it comes, until it has come, or was stopped, or failed."""
         view.start()
         self._turn = turn = asyncio.create_task(self._stream_reply(view, items))
@@ -229,31 +253,31 @@ class ChatPage:
             view.add_note(self._error_text(error), is_error=True)
         self._message_field.run_method("focus")
 
-    async def _stream_reply(self, view: ReplyView, items: AsyncGenerator[ReplyDelta | PageReply, None]) -> None:
+    async def _stream_reply(self, view: ReplyView, items: ReplyStream) -> None:
         async with aclosing(items):
             async for item in items:
-                if isinstance(item, PageReply):
+                if isinstance(item, ChatReply):
                     self._finish_reply(view, item)
                 else:
                     view.add_delta(item)
 
-    def _finish_reply(self, view: ReplyView, reply: PageReply) -> None:
-        ctx = self._ctx
-        view.set_text_if_empty(reply.text)
-        view.show_tools(reply.tools)
+    def _finish_reply(self, view: ReplyView, reply: ChatReply) -> None:
+        ctx, result = self._ctx, reply.result
+        view.set_text_if_empty(result.text)
+        view.show_tools(result.tool_invocations)
         view.citation_links = citation_links(ctx, reply)
-        for problem in reply.problems:
+        for problem in result.problems:
             error = problem.error
             reason = ctx.error_text(error) if isinstance(error, TellbackError) else "the server's log says why."
             view.add_note(f"Not all went well ({problem.step}): {reason}", is_error=True)
-        if reply.status in ("truncated", "max_cycles"):
+        if result.status in ("truncated", "max_cycles"):
             view.add_note("The answer was cut off: it reached its limit.")
-        if reply.pending:
-            self._ask_approvals(view, reply.pending)
+        if result.pending:
+            self._ask_approvals(view, result.pending)
         view.footer.clear()
         with view.footer:
             _show_why_button(lambda: open_explanation(ctx, reply))
-            widgets.muted(format_cost(reply.usage))
+            widgets.muted(format_cost(result.usage))
         if self._session_card is not None:
             self._session_card.show(reply.session)
 
@@ -275,7 +299,7 @@ class ChatPage:
         self._new_button.props("loading")
         self._new_button.disable()
         try:
-            if await self._backend.close():
+            if await self._backend.close() is not None:
                 self._title.set_text("Remembering…")
                 is_done = await self._ctx.user.memory.wait_for_extraction(EXTRACTION_WAIT_SECONDS)
                 notify("It is remembered now." if is_done else "It is still becoming memories: the page Jobs has more.")

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from tellback.console import widgets
-from tellback.console.chat_backends import EXTRACTION_WAIT_SECONDS
-from tellback.console.context import PageContext, notify
+from tellback.console.context import EXTRACTION_WAIT_SECONDS, PageContext, notify
 from tellback.console.explanation import format_cost
 from tellback.console.layout import console_page
 from tellback.console.messages import has_own_content, show_stored_message, tool_results_by_id

@@ -6,8 +6,8 @@ from nicegui import ui
 
 from tellback.agent import Agent
 from tellback.agent.sessions.session import SessionState
+from tellback.chat_backends import RouteBackend
 from tellback.console import widgets
-from tellback.console.chat_backends import RouteChatBackend
 from tellback.console.context import PageContext
 from tellback.console.explanation import show_gathered
 from tellback.console.layout import console_page
@@ -53,8 +53,9 @@ async def routes_page(ctx: PageContext) -> None:
                 on_change=lambda event: ui.navigate.to(ctx.link("/routes", agent=event.value)),
             ).props("outlined dense options-dense").classes("some")
     served_agent = ctx.served_agent(name)
-    session = (await RouteChatBackend(served_agent).load_history()).session
-    _show_agent(ctx, served_agent.agent, session)
+    backend = RouteBackend(served_agent)
+    await backend.find_conversation()
+    _show_agent(ctx, served_agent.agent, await backend.load_session())
 
 
 def _show_agent(ctx: PageContext, agent: Agent, session: SessionState | None) -> None:

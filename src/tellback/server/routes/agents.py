@@ -12,6 +12,7 @@ from tellback import validation
 from tellback.agent.response import Response as AgentResponse
 from tellback.agent.response import StreamChunk
 from tellback.agent.sessions.session import SessionState
+from tellback.chat_backends import ServedAgent
 from tellback.errors import (
     InvalidArgumentError,
     NotAllowedError,
@@ -41,7 +42,7 @@ from tellback.server.routes.conversations import with_idempotency_key
 from tellback.server.routes.turns import AcceptHeader, encode_problems, encode_turn_result, stream_turn_response
 from tellback.server.settings import LOCAL_USER
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
-from tellback.server.tenant_agents import ServedAgent, TenantAgents
+from tellback.server.tenant_agents import TenantAgents
 from tellback.specs import AgentSpec
 from tellback.specs.agents import Agents
 from tellback.specs.model import Parameter

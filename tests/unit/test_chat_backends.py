@@ -1,0 +1,80 @@
+"""One backend behind the terminal's chat and the page's: what one has begun the other goes on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tellback import InMemorySessions, Tellback
+from tellback.agent.sessions.persistence import SessionStore
+from tellback.chat_backends import (
+    ChatReply,
+    ModelBackend,
+    ReplyStream,
+    RouteBackend,
+    ServedAgent,
+    bind_agent,
+    store_sessions,
+)
+from tellback.errors import ConfigurationError
+from tellback.testing import FlowModel, FunctionModel
+from tests.support.travel_agents import make_flight_agent
+
+
+async def last_reply(stream: ReplyStream) -> ChatReply:
+    *_, reply = [item async for item in stream]
+    assert isinstance(reply, ChatReply)
+    return reply
+
+
+@pytest.mark.parametrize("has_own_store", [False, True])
+async def test_a_session_is_gone_on_with_elsewhere_until_it_is_closed(has_own_store: bool) -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        user = rc.user("maya")
+        agent = make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
+        sessions: SessionStore = InMemorySessions() if has_own_store else store_sessions(agent, rc, user.scope)
+
+        def open_backend() -> RouteBackend:
+            return RouteBackend(ServedAgent(bind_agent(agent, rc, sessions), user))
+
+        begun = open_backend()
+        assert await begun.find_conversation() is None
+        assert await begun.close() is None
+        reply = await last_reply(begun.send("I want to book a flight to Rome"))
+        assert reply.result.conversation_id == begun.conversation_id
+
+        resumed = open_backend()
+        history = await resumed.load_history()
+        assert history.conversation is not None
+        assert history.conversation.id == begun.conversation_id
+        assert history.session is not None
+        assert history.session.extracted == {"destination": "Rome"}
+
+        assert await resumed.close() == begun.conversation_id
+        assert await open_backend().find_conversation() is None
+        next_reply = await last_reply(resumed.send("I want to book a flight to Oslo"))
+        assert next_reply.session is not None
+        assert next_reply.session.id != history.session.id
+        assert next_reply.result.conversation_id != begun.conversation_id
+
+
+async def test_a_conversation_without_a_session_is_none_of_an_agent_with_routes() -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        user = rc.user("maya")
+        agent = make_flight_agent(model=FlowModel(reads={}))[0]
+        backend = RouteBackend(ServedAgent(bind_agent(agent, rc, InMemorySessions()), user))
+        with pytest.raises(ConfigurationError, match="none with an agent that has routes"):
+            await backend.resume(await user.conversations.create("chat"))
+
+
+async def test_a_resumed_conversation_is_gone_on_with_though_another_is_newer() -> None:
+    async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as rc:
+        user = rc.user("maya")
+        older, newer = [await user.conversations.create("chat") for _ in range(2)]
+        backend = ModelBackend(user)
+        found = await backend.find_conversation()
+        assert found is not None
+        assert found.id == newer.id
+        await backend.resume(older)
+        assert (await last_reply(backend.send("Hello."))).result.conversation_id == older.id
+        assert await backend.close() == older.id
+        assert (await last_reply(backend.send("Hello."))).result.conversation_id == newer.id
