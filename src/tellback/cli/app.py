@@ -8,7 +8,7 @@ import typer
 
 from tellback.cli import agents, atoms, conversations, jobs, keys, memory
 from tellback.cli.chat import chat
-from tellback.cli.data import IMPORT_EXAMPLES, delete, export, import_command
+from tellback.cli.data import delete, export, import_command
 from tellback.cli.maintenance import bench, doctor, migrate
 from tellback.cli.memory import recall, timeline
 from tellback.cli.options import (
@@ -19,7 +19,6 @@ from tellback.cli.options import (
     RUN_PANEL,
     format_examples,
     register_command,
-    unwrap_paragraphs,
 )
 from tellback.cli.serve import demo, mcp, serve
 
@@ -40,11 +39,13 @@ register_command(
     "cat questions.txt | tellback chat --json",
     panel=CHAT_PANEL,
 )(chat)
-app.command(
-    "import",
-    help=unwrap_paragraphs(import_command.__doc__ or ""),
-    epilog=IMPORT_EXAMPLES,
-    rich_help_panel=CHAT_PANEL,
+register_command(
+    app,
+    "tellback import chatgpt-export.zip --user maya --dry-run",
+    "tellback import chatgpt-export.zip --user maya",
+    "tellback import chats.jsonl --since 2025 --model offline",
+    name="import",
+    panel=CHAT_PANEL,
 )(import_command)
 register_command(
     app,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellback.cli import options
 from tellback.cli.memory import (
     atom_to_json,
     format_category,
@@ -17,20 +16,18 @@ from tellback.cli.memory import (
     quote_rows,
 )
 from tellback.cli.options import (
-    DEFAULT_URL,
-    DEFAULT_USER,
-    AppOption,
+    DEFAULT_TARGET,
+    AtOption,
     JsonOption,
     LimitOption,
     SpaceOption,
-    TenantOption,
-    UrlOption,
-    UserOption,
+    UserTarget,
     format_examples,
     register_command,
+    time_option,
 )
-from tellback.cli.output import format_minute, print_json, print_line, print_pairs, to_json_value
-from tellback.cli.runner import UserTarget, resolve_space, run_for_user
+from tellback.cli.output import format_minute, print_json, print_line, print_outcome, print_pairs, to_json_value
+from tellback.cli.runner import resolve_space, run_for_user
 from tellback.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -48,15 +45,7 @@ AtomIdArgument = Annotated[
     str, typer.Argument(help="The atom's id, as `tellback atoms list` shows it.", show_default=False)
 ]
 ImportanceOption = Annotated[int | None, typer.Option("--importance", min=1, max=5, help="From 1 to 5; a fact has 3.")]
-ValidFromOption = Annotated[
-    datetime | None,
-    typer.Option(
-        "--from",
-        parser=options.parse_period_start,
-        metavar=options.TIME_METAVAR,
-        help="When it became true: now, if not said.",
-    ),
-]
+ValidFromOption = Annotated[datetime | None, time_option("--from", "When it became true: now, if not said.")]
 CategoryOption = Annotated[
     str | None,
     typer.Option(
@@ -82,19 +71,11 @@ def parse_category(text: str) -> tuple[str, str]:
 def list_atoms(
     space: SpaceOption = None,
     category: Annotated[str | None, typer.Option("--category", "-c", help="Those of this category alone.")] = None,
-    at: Annotated[
-        datetime | None,
-        typer.Option(
-            "--at", parser=options.parse_period_start, metavar=options.TIME_METAVAR, help="What held at that moment."
-        ),
-    ] = None,
+    at: AtOption = None,
     archived: Annotated[bool, typer.Option("--archived", help="What was put aside, instead.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also what is over.")] = False,
     limit: LimitOption = 50,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """List what is remembered of a user, the newest first."""
@@ -106,7 +87,7 @@ def list_atoms(
             found.id, category, status, at, limit, include_superseded=everything and at is None
         )
 
-    atoms = run_for_user(UserTarget(url, user, tenant, app_id), load)
+    atoms = run_for_user(target, load)
     if as_json:
         print_json([atom_to_json(atom) for atom in atoms])
     elif atoms:
@@ -118,10 +99,7 @@ def list_atoms(
 @register_command(atoms_app, "tellback atoms show atom_01J9 --user maya")
 def show(
     id: AtomIdArgument,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Show one memory: where it was said, whom it is about, and what stood in its place before and after."""
@@ -134,7 +112,7 @@ def show(
         about = [each for each in entities if each is not None]
         return atom, await load_history(handle, atom), about, await load_cited_messages(handle, atom)
 
-    atom, chain, about, messages = run_for_user(UserTarget(url, user, tenant, app_id), load)
+    atom, chain, about, messages = run_for_user(target, load)
     if as_json:
         details = {
             "history": [atom_to_json(each) for each in chain],
@@ -170,10 +148,7 @@ def add(
     category: CategoryOption = None,
     importance: ImportanceOption = None,
     valid_from: ValidFromOption = None,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Remember something."""
@@ -183,9 +158,7 @@ def add(
         found = await resolve_space(handle, space, may_create=True)
         return await handle.memory.add_atom(found.id, text, parsed_category, importance, valid_from=valid_from)
 
-    _print_result(
-        "is remembered", run_for_user(UserTarget(url, user, tenant, app_id), add_to_space, may_create=True), as_json
-    )
+    _print_result("is remembered", run_for_user(target, add_to_space, may_create=True), as_json)
 
 
 @register_command(atoms_app, 'tellback atoms supersede atom_01J9 "Maya lives in Porto." --from 2026-09')
@@ -195,10 +168,7 @@ def supersede(
     category: CategoryOption = None,
     importance: ImportanceOption = None,
     valid_from: ValidFromOption = None,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Put something new in a memory's place: the old one held until then, and stays in the history."""
@@ -207,17 +177,14 @@ def supersede(
     async def replace(handle: User) -> Atom:
         return await handle.memory.supersede_atom(id, text, parsed_category, importance, valid_from=valid_from)
 
-    _print_result(f"takes the place of {id}", run_for_user(UserTarget(url, user, tenant, app_id), replace), as_json)
+    _print_result(f"takes the place of {id}", run_for_user(target, replace), as_json)
 
 
 @register_command(atoms_app, "tellback atoms archive atom_01J9", "tellback atoms archive atom_01J9 --restore")
 def archive(
     id: AtomIdArgument,
     restore: Annotated[bool, typer.Option("--restore", help="Bring it back instead.")] = False,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Put a memory aside: it is kept, and no longer recalled."""
@@ -225,18 +192,11 @@ def archive(
     async def change_status(handle: User) -> Atom:
         return await (handle.memory.restore_atom(id) if restore else handle.memory.archive_atom(id))
 
-    _print_result(
-        "is back" if restore else "is archived",
-        run_for_user(UserTarget(url, user, tenant, app_id), change_status),
-        as_json,
-    )
+    _print_result("is back" if restore else "is archived", run_for_user(target, change_status), as_json)
 
 
 def _print_result(outcome: str, atom: Atom, as_json: bool) -> None:
-    if as_json:
-        print_json(atom_to_json(atom))
-    else:
-        print_line(f"{atom.id} {outcome}: {atom.text}")
+    print_outcome(atom_to_json(atom), f"{atom.id} {outcome}: {atom.text}", as_json=as_json)
 
 
 async def load_history(user: User, atom: Atom) -> list[Atom]:

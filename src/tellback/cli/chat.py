@@ -18,16 +18,7 @@ import typer
 
 from tellback.cli.conversations import wait_for_memories
 from tellback.cli.memory import atom_to_json, print_atoms, print_hits
-from tellback.cli.options import (
-    DEFAULT_URL,
-    DEFAULT_USER,
-    AppOption,
-    JsonOption,
-    ModelOption,
-    TenantOption,
-    UrlOption,
-    UserOption,
-)
+from tellback.cli.options import DEFAULT_TARGET, JsonOption, ModelOption, UserTarget
 from tellback.cli.output import (
     create_console,
     escape_controls,
@@ -38,15 +29,7 @@ from tellback.cli.output import (
     to_json_value,
     to_one_line,
 )
-from tellback.cli.runner import (
-    OFFLINE_NOTE,
-    UserTarget,
-    format_error,
-    open_app,
-    report_errors,
-    resolve_model,
-    user_of_target,
-)
+from tellback.cli.runner import OFFLINE_NOTE, format_error, open_app, report_errors, resolve_model, user_of_target
 from tellback.errors import ConfigurationError, NotFoundError, TellbackError
 from tellback.types import TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
@@ -439,10 +422,7 @@ def chat(
     ] = None,
     space: Annotated[str, typer.Option("--space", "-s", help="The memory space by its name.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="What kind of conversation it is.")] = "chat",
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Chat with a model that remembers you, here in the terminal.
@@ -454,12 +434,11 @@ def chat(
     """
     if new and conversation is not None:
         raise typer.BadParameter("--new begins a conversation, and --conversation goes on with one: leave one out.")
-    target = UserTarget(url, user, tenant, app_id)
     is_interactive = message is None and sys.stdin.isatty() and not as_json
     with report_errors():
         choice = resolve_model(model)
         with LoopThread() as loop:
-            store_context = open_app(url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
+            store_context = open_app(target.url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
             rc = loop.run(store_context.__aenter__())
             try:
                 user_handle = user_of_target(rc, target)
@@ -478,7 +457,7 @@ def chat(
                     print_line(OFFLINE_NOTE, style="yellow", stderr=True)
                 repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
                 if is_interactive:
-                    _run_interactive(repl, user, backend.model or "the agent's model")
+                    _run_interactive(repl, target.user, backend.model or "the agent's model")
                 else:
                     _run_piped(repl, message)
             finally:

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellback.cli.options import (
-    DEFAULT_URL,
-    DEFAULT_USER,
-    AppOption,
+    DEFAULT_TARGET,
     JsonOption,
     LimitOption,
     ModelOption,
-    TenantOption,
-    UrlOption,
-    UserOption,
+    UserTarget,
     format_examples,
     register_command,
 )
@@ -27,13 +23,13 @@ from tellback.cli.output import (
     format_minute,
     print_json,
     print_line,
+    print_outcome,
     print_pairs,
-    print_table,
+    print_rows,
     to_json_value,
     to_one_line,
 )
 from tellback.cli.runner import (
-    UserTarget,
     extraction_options,
     format_missing_data,
     open_app,
@@ -77,10 +73,7 @@ def list_conversations(
     ] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", help="Those of this namespace alone.")] = None,
     limit: LimitOption = 20,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """List a user's conversations, the newest first."""
@@ -89,17 +82,19 @@ def list_conversations(
         found = await user.conversations.list(namespace, None if status is None else status.value, limit)
         return found, format_missing_data(user, "such conversation" if status or namespace else "conversation")
 
-    found, empty_note = run_for_user(UserTarget(url, user, tenant, app_id), load)
-    if as_json:
-        print_json([_conversation_to_json(each) for each in found])
-    elif not found:
-        print_line(empty_note, stderr=True)
-    else:
-        rows = [
-            (each.id, each.status, each.namespace, str(each.last_seq), format_minute(each.updated_at), each.title or "")
-            for each in found
-        ]
-        print_table(("ID", "STATUS", "NAMESPACE", "MESSAGES", "CHANGED", "TITLE"), rows, title_column="ID")
+    found, empty_note = run_for_user(target, load)
+    print_rows(
+        found,
+        ("ID", "STATUS", "NAMESPACE", "MESSAGES", "CHANGED", "TITLE"),
+        lambda each: (
+            *(each.id, each.status, each.namespace, str(each.last_seq)),
+            *(format_minute(each.updated_at), each.title or ""),
+        ),
+        as_json=as_json,
+        if_empty=empty_note,
+        title_column="ID",
+        to_json=_conversation_to_json,
+    )
 
 
 @register_command(conversations_app, "tellback conversations show conv_01J9 --user maya")
@@ -107,10 +102,7 @@ def show(
     id: ConversationIdArgument,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The last so many messages.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also messages that only the model saw.")] = False,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Show a conversation and what was said in it."""
@@ -121,14 +113,10 @@ def show(
             raise NotFoundError("conversation", id)
         return found, await user.conversations.messages(id, limit, everything)
 
-    found, messages = run_for_user(UserTarget(url, user, tenant, app_id), load)
+    found, messages = run_for_user(target, load)
     if as_json:
-        print_json(
-            {
-                **_conversation_to_json(found),
-                "messages": [{**to_json_value(each), "text": each.text} for each in messages],
-            }
-        )
+        message_values = [{**to_json_value(each), "text": each.text} for each in messages]
+        print_json({**_conversation_to_json(found), "messages": message_values})
         return
     print_pairs(
         [
@@ -151,20 +139,16 @@ def close(
         bool, typer.Option("--wait/--no-wait", help="Make the memories now, or leave that to a worker.")
     ] = True,
     model: ModelOption = None,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Close a conversation, which is when it becomes memories.
 
     The model reads it. Without one it is remembered word for word.
     """
-    target = UserTarget(url, user, tenant, app_id)
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:
-        async with open_app(url, worker=wait, **(extraction_options(model) if wait else {})) as rc:
+        async with open_app(target.url, worker=wait, **(extraction_options(model) if wait else {})) as rc:
             found = user_of_target(rc, target)
             closed = await found.conversations.close(id)
             if not wait:
@@ -172,10 +156,8 @@ def close(
             return closed, *await wait_for_memories(found, id)
 
     closed, remembered, outcome = run_async(close_and_wait)
-    if as_json:
-        print_json({**_conversation_to_json(closed), "remembered": remembered})
-    else:
-        print_line(f"{closed.id} is closed: {outcome}")
+    value = {**_conversation_to_json(closed), "remembered": remembered}
+    print_outcome(value, f"{closed.id} is closed: {outcome}", as_json=as_json)
 
 
 async def wait_for_memories(

@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellback.cli.options import (
+    DEFAULT_TARGET,
     DEFAULT_URL,
-    DEFAULT_USER,
-    TIME_METAVAR,
     AppOption,
     JsonOption,
     ModelOption,
     TenantOption,
     UrlOption,
-    UserOption,
-    format_examples,
-    parse_period_start,
+    UserTarget,
+    time_option,
 )
-from tellback.cli.output import create_console, escape_json, print_json, print_line, print_table
+from tellback.cli.output import create_console, escape_json, print_json, print_line, print_outcome, print_table
 from tellback.cli.runner import (
     INTERRUPT_EXIT_CODE,
-    UserTarget,
     fail,
     missing_data_error,
     open_app,
@@ -59,13 +56,6 @@ class ImportFormatName(StrEnum):
     JSONL = "jsonl"
 
 
-IMPORT_EXAMPLES = format_examples(
-    "tellback import chatgpt-export.zip --user maya --dry-run",
-    "tellback import chatgpt-export.zip --user maya",
-    "tellback import chats.jsonl --since 2025 --model offline",
-)
-
-
 def import_command(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="The zip that was downloaded, its folder, or a file of it; or .jsonl.")
@@ -74,10 +64,7 @@ def import_command(
     namespace: Annotated[str, typer.Option(help="What the conversations are called.")] = "imported",
     space: Annotated[str, typer.Option("--space", "-s", help="The memory space, by name.")] = "default",
     since: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=parse_period_start, metavar=TIME_METAVAR, help="Only chats in which something was said since then."
-        ),
+        datetime | None, time_option("--since", "Only chats in which something was said since then.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="So many chats that are not there yet, the oldest first.")
@@ -85,10 +72,7 @@ def import_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell what would be done.")] = False,
     no_extract: Annotated[bool, typer.Option("--no-extract", help="Make no memories of them.")] = False,
     model: ModelOption = None,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Bring in chats from ChatGPT, Claude or JSON lines: they become conversations, and memories.
@@ -96,7 +80,6 @@ def import_command(
     Each message keeps its time. Doing it again adds only what is missing. Memories are made by the model, which costs
     a call or two for each chat; with --model offline, or none, every message is kept word for word.
     """
-    target = UserTarget(url, user, tenant, app_id)
     with report_errors():
         options = _store_options(model, needs_model=not (no_extract or dry_run))
 
@@ -104,7 +87,7 @@ def import_command(
         from tellback.importers import import_chats
 
         async with open_app(
-            _dry_run_url(url) if dry_run else url, may_create=True, allow_in_memory=dry_run, **options
+            _dry_run_url(target.url) if dry_run else target.url, may_create=True, allow_in_memory=dry_run, **options
         ) as rc:
             with _progress_bars(is_shown=not as_json) as on_progress:
                 return await import_chats(
@@ -194,10 +177,7 @@ def export(
         ExportFormatName | None, typer.Option("--format", help="Where the file's name does not say it.")
     ] = None,
     vectors: Annotated[bool, typer.Option("--vectors", help="Also the vectors of memories.")] = False,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Hand out all that is kept of a user: conversations, memories, jobs, costs, keys.
@@ -208,7 +188,6 @@ def export(
     prints_to_terminal = to is None and _is_terminal()
     if prints_to_terminal and format is ExportFormatName.ZIP:
         raise typer.BadParameter("a .zip is not for a terminal: name a file with --to.", param_hint="--format")
-    target = UserTarget(url, user, tenant, app_id)
     buffer = io.BytesIO()
 
     async def run_export(handle: User) -> ExportReport:
@@ -232,10 +211,8 @@ def export(
         typer.echo(escape_json(buffer.getvalue().decode()))
     if to is None:
         return
-    if as_json:
-        print_json(report)
-    else:
-        print_line(f"All that is kept of {user} is in {to}: {_format_counts(report.counts)}.")
+    outcome = f"All that is kept of {target.user} is in {to}: {_format_counts(report.counts)}."
+    print_outcome(report, outcome, as_json=as_json)
 
 
 def delete(

@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tellback.cli.options import (
-    DEFAULT_URL,
-    DEFAULT_USER,
-    AppOption,
+    DEFAULT_TARGET,
     ExtractorName,
     JsonOption,
     LimitOption,
     ModelOption,
     RequiredUrlOption,
-    TenantOption,
-    UrlOption,
-    UserOption,
+    UserTarget,
     VerboseOption,
     format_examples,
     register_command,
@@ -32,12 +28,20 @@ from tellback.cli.output import (
     format_count,
     format_minute,
     log_to_console,
-    print_json,
-    print_line,
-    print_table,
+    print_outcome,
+    print_rows,
     to_one_line,
 )
-from tellback.cli.runner import UserTarget, extraction_options, open_app, run_async, run_for_user, stop_on_signals
+from tellback.cli.runner import (
+    extraction_options,
+    fail,
+    open_app,
+    run_async,
+    run_for_user,
+    run_or_stop,
+    stop_on_signals,
+    user_of_target,
+)
 from tellback.errors import NotFoundError, TellbackError
 
 if TYPE_CHECKING:
@@ -70,78 +74,56 @@ def list_jobs(
     status: Annotated[JobStatusName | None, typer.Option("--status", help="Those that have come so far.")] = None,
     everyone: Annotated[bool, typer.Option("--everyone", help="Those of all users of the store.")] = False,
     limit: LimitOption = 20,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first."""
 
     async def load() -> list[Job]:
-        filters = {} if everyone else {"user_id": user, "tenant_id": tenant, "app_id": app_id}
-        async with open_app(url) as rc:
+        filters = {} if everyone else {"user_id": target.user, "tenant_id": target.tenant, "app_id": target.app}
+        async with open_app(target.url) as rc:
             return await rc.jobs.list(None if status is None else status.value, limit=limit, **filters)
 
-    found = run_async(load)
-    if as_json:
-        print_json(found)
-    elif not found:
-        print_line("There are no such jobs.", stderr=True)
-    else:
-        rows = [
-            (
-                each.id,
-                each.status.value,
-                each.scope.user_id,
-                each.conversation_id,
-                f"{each.from_seq}-{each.to_seq}",
-                str(each.runs),
-                format_minute(each.updated_at),
-                to_one_line(each.error or "", SHORT_LENGTH),
-            )
-            for each in found
-        ]
-        print_table(
-            ("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "CHANGED", "ERROR"), rows, title_column="ID"
-        )
+    print_rows(
+        run_async(load),
+        ("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "CHANGED", "ERROR"),
+        _job_row,
+        as_json=as_json,
+        if_empty="There are no such jobs.",
+        title_column="ID",
+    )
+
+
+def _job_row(job: Job) -> tuple[str, ...]:
+    messages, error = f"{job.from_seq}-{job.to_seq}", to_one_line(job.error or "", SHORT_LENGTH)
+    owner = (job.scope.user_id, job.conversation_id)
+    return job.id, job.status.value, *owner, messages, str(job.runs), format_minute(job.updated_at), error
 
 
 @register_command(jobs_app, "tellback jobs retry job_01J9 --user maya")
 def retry(
     id: Annotated[str, typer.Argument(help="The job's id, as `tellback jobs list` shows it.", show_default=False)],
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Queue a job again. A worker, or `tellback jobs drain`, runs it."""
-    target = UserTarget(url, user, tenant, app_id)
 
     async def queue_again() -> Job:
-        async with open_app(url) as rc:
+        async with open_app(target.url) as rc:
             found = await rc.jobs.get(id)
-            scope = rc.user(target.user, target.tenant, target.app).scope
-            if found is None or found.scope != scope:
+            if found is None or found.scope != user_of_target(rc, target).scope:
                 raise NotFoundError("job", id)
             return await rc.jobs.retry(id)
 
     job = run_async(queue_again)
-    if as_json:
-        print_json(job)
-    else:
-        print_line(f"{job.id} is {job.status.value}: tellback jobs drain runs it now.")
+    print_outcome(job, f"{job.id} is {job.status.value}: tellback jobs drain runs it now.", as_json=as_json)
 
 
 @register_command(jobs_app, "tellback jobs drain", "tellback jobs drain --model claude-sonnet-5 --timeout 600")
 def drain(
     model: ModelOption = None,
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds after which to give up.")] = 300.0,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Run the jobs that are due, of everyone, and end; exits with 1 if some of this user's have failed.
@@ -150,20 +132,13 @@ def drain(
     """
 
     async def run_due_jobs() -> None:
-        async with open_app(url, worker=True, **extraction_options(model)) as rc:
+        async with open_app(target.url, worker=True, **extraction_options(model)) as rc:
             await rc.jobs.drain(timeout)
 
     run_async(run_due_jobs)
-    target = UserTarget(url, user, tenant, app_id)
     failed = run_for_user(target, lambda handle: handle.memory.list_jobs(status="failed"))
-    if as_json:
-        print_json({"failed": len(failed)})
-    else:
-        print_line(
-            "Nothing is left to do."
-            if not failed
-            else f"{format_count(len(failed), 'job')} failed: see tellback jobs list."
-        )
+    failures = f"{format_count(len(failed), 'job')} failed: see tellback jobs list."
+    print_outcome({"failed": len(failed)}, failures if failed else "Nothing is left to do.", as_json=as_json)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -208,8 +183,7 @@ def worker(
         rc = Tellback(url, model=model, extractor=reader, worker=options, close_stale_after=hours)
         code = asyncio.run(run_worker(rc, once=once))
     except TellbackError as error:
-        typer.secho(f"{error}", err=True, fg="red")
-        raise typer.Exit(2) from error
+        fail(str(error))
     raise typer.Exit(code)
 
 
@@ -222,7 +196,7 @@ async def run_worker(rc: Tellback, *, once: bool) -> int:
             log.info("working on %s; Ctrl-C stops", rc.store.url)
             if not once:
                 await stop.wait()
-            elif not await _drain_or_stop(rc, stop):
+            elif not await run_or_stop(rc.jobs.drain(), stop):
                 log.warning("stopped before all jobs were done")
                 return 1
             log.info("stopping")
@@ -236,14 +210,3 @@ async def _exit_code(rc: Tellback, since: datetime) -> int:
     if failed or retrying:
         log.error("%d jobs failed, %d wait for their next attempt", len(failed), len(retrying))
     return 1 if failed or retrying else 0
-
-
-async def _drain_or_stop(rc: Tellback, stop: asyncio.Event) -> bool:
-    drain_task, stop_task = asyncio.ensure_future(rc.jobs.drain()), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({drain_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
-        return drain_task.done()
-    finally:
-        for task in (drain_task, stop_task):
-            task.cancel()
-        await asyncio.gather(drain_task, stop_task, return_exceptions=True)

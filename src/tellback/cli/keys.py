@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tellback.cli.options import JsonOption, RequiredUrlOption, format_examples, register_command
-from tellback.cli.output import print_json, print_line, print_table, to_json_value
+from tellback.cli.output import print_json, print_outcome, print_table, to_json_value
 from tellback.cli.runner import fail, open_app, run_async
 from tellback.errors import NotFoundError
 from tellback.types.ids import utc_now
@@ -121,10 +121,7 @@ def revoke(
 ) -> None:
     """End a key for good. Servers that run notice within seconds."""
     key = _run_with_keys(url, lambda keys: keys.revoke(id, tenant_id=tenant, app_id=app_id))
-    if as_json:
-        print_json(key)
-    else:
-        print_line(f"{key.id} is revoked.")
+    print_outcome(key, f"{key.id} is revoked.", as_json=as_json)
 
 
 def _run_with_keys(url: str, work: Callable[[Keys], Awaitable[T]]) -> T:

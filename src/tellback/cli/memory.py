@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellback.cli import options
 from tellback.cli.options import (
-    DEFAULT_URL,
-    DEFAULT_USER,
-    AppOption,
+    DEFAULT_TARGET,
+    AtOption,
     JsonOption,
     LimitOption,
     SpaceOption,
-    TenantOption,
-    UrlOption,
-    UserOption,
+    UserTarget,
     format_examples,
+    parse_period_end,
     register_command,
+    time_option,
 )
 from tellback.cli.output import (
     SHORT_LENGTH,
@@ -29,13 +27,15 @@ from tellback.cli.output import (
     format_minute,
     print_json,
     print_line,
+    print_outcome,
     print_pairs,
+    print_rows,
     print_table,
     to_json_line,
     to_json_value,
     to_one_line,
 )
-from tellback.cli.runner import UserTarget, format_missing_data, resolve_space, run_for_user
+from tellback.cli.runner import format_missing_data, resolve_space, run_for_user
 from tellback.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -166,23 +166,9 @@ def quote_rows(messages: Iterable[StoredMessage]) -> list[tuple[str, str]]:
     ]
 
 
-def entity_rows(entities: Iterable[Entity]) -> list[tuple[str, str, str, str, str, str]]:
-    """Rows of a table of entities."""
-    return [
-        (
-            each.id,
-            each.type.value,
-            each.canonical_name,
-            ", ".join(each.aliases),
-            str(each.atom_count),
-            _entity_description(each),
-        )
-        for each in entities
-    ]
-
-
-def _entity_description(entity: Entity) -> str:
-    return "" if entity.description is None else to_one_line(entity.description, SHORT_LENGTH)
+def _entity_row(entity: Entity) -> tuple[str, ...]:
+    names = entity.type.value, entity.canonical_name, ", ".join(entity.aliases)
+    return entity.id, *names, str(entity.atom_count), to_one_line(entity.description or "", SHORT_LENGTH)
 
 
 def recall(
@@ -192,20 +178,12 @@ def recall(
     entity: Annotated[
         str | None, typer.Option("--entity", "-e", help="All about a person, place or thing, by name or id.")
     ] = None,
-    at: Annotated[
-        datetime | None,
-        typer.Option(
-            "--at", parser=options.parse_period_start, metavar=options.TIME_METAVAR, help="What held at that moment."
-        ),
-    ] = None,
+    at: AtOption = None,
     category: CategoriesOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show what each score is made of.")] = False,
     space: SpaceOption = None,
     limit: LimitOption = 10,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Recall what is remembered on a topic or about an entity, with scores and where it was said.
@@ -222,7 +200,7 @@ def recall(
         assert topic is not None
         return await handle.memory.recall_by_topic(found.id, topic, limit, category, valid_at=at)
 
-    result = run_for_user(UserTarget(url, user, tenant, app_id), load)
+    result = run_for_user(target, load)
     if as_json:
         print_json(_result_to_json(result))
     elif not result.hits:
@@ -239,22 +217,13 @@ def timeline(
     entity: Annotated[
         str | None, typer.Option("--entity", "-e", help="About a person, place or thing, by name or id.")
     ] = None,
-    since: Annotated[
-        datetime | None,
-        typer.Option("--from", parser=options.parse_period_start, metavar=options.TIME_METAVAR, help="From then on."),
-    ] = None,
-    until: Annotated[
-        datetime | None,
-        typer.Option("--to", parser=options.parse_period_end, metavar=options.TIME_METAVAR, help="Until then."),
-    ] = None,
+    since: Annotated[datetime | None, time_option("--from", "From then on.")] = None,
+    until: Annotated[datetime | None, time_option("--to", "Until then.", parse_period_end)] = None,
     current: Annotated[bool, typer.Option("--current", help="Leave out what is over.")] = False,
     category: CategoriesOption = None,
     space: SpaceOption = None,
     limit: LimitOption = 20,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Show how things changed: what held when, the oldest first, also what is over."""
@@ -267,7 +236,7 @@ def timeline(
             found.id, entity, query, since, until, limit, not current, category_names=category
         )
 
-    result = run_for_user(UserTarget(url, user, tenant, app_id), load)
+    result = run_for_user(target, load)
     if as_json:
         print_json(_result_to_json(result))
     elif not result.hits:
@@ -294,10 +263,7 @@ def list_entities(
     space: SpaceOption = None,
     type: EntityTypeOption = None,
     limit: LimitOption = 50,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """List what memories are about, the oldest first."""
@@ -306,7 +272,7 @@ def list_entities(
         found = await resolve_space(handle, space)
         return await handle.memory.list_entities(found.id, _type_value(type), limit)
 
-    _print_entities(run_for_user(UserTarget(url, user, tenant, app_id), load), as_json)
+    _print_entities(run_for_user(target, load), as_json)
 
 
 @register_command(entities_app, 'tellback entities search "sister" --user maya')
@@ -315,10 +281,7 @@ def search(
     space: SpaceOption = None,
     type: EntityTypeOption = None,
     limit: LimitOption = 20,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Search entities by name and description, the best first."""
@@ -327,17 +290,14 @@ def search(
         found = await resolve_space(handle, space)
         return await handle.memory.search_entities(found.id, query, _type_value(type), limit)
 
-    _print_entities(run_for_user(UserTarget(url, user, tenant, app_id), load), as_json)
+    _print_entities(run_for_user(target, load), as_json)
 
 
 @register_command(entities_app, "tellback entities show Lena --user maya")
 def show(
     entity: EntityArgument,
     space: SpaceOption = None,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Show one entity, and what is remembered about it."""
@@ -347,7 +307,7 @@ def show(
         recalled = await handle.memory.recall_by_entity(found.memory_space_id, found.id, MAX_ATOMS_SHOWN)
         return found, recalled.atoms
 
-    found, atoms = run_for_user(UserTarget(url, user, tenant, app_id), load)
+    found, atoms = run_for_user(target, load)
     if as_json:
         print_json({**to_json_value(found), "atoms": [atom_to_json(atom) for atom in atoms]})
         return
@@ -376,10 +336,7 @@ def merge(
     canonical: Annotated[str, typer.Argument(help="The one that stays, by id or name.", show_default=False)],
     alias: Annotated[str, typer.Argument(help="The one that is the same, by id or name.", show_default=False)],
     space: SpaceOption = None,
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Let one entity stand for another: memories about both become memories about the first."""
@@ -389,11 +346,10 @@ def merge(
         merged_entity = await find_entity(handle, alias, space)
         return await handle.memory.merge_entities(kept_entity.id, merged_entity.id)
 
-    merged = run_for_user(UserTarget(url, user, tenant, app_id), merge_both)
-    if as_json:
-        print_json(merged)
-    else:
-        print_line(f"{merged.canonical_name} ({merged.id}) stands for both, also called {', '.join(merged.aliases)}.")
+    merged = run_for_user(target, merge_both)
+    aliases = ", ".join(merged.aliases)
+    outcome = f"{merged.canonical_name} ({merged.id}) stands for both, also called {aliases}."
+    print_outcome(merged, outcome, as_json=as_json)
 
 
 async def find_entity(user: User, id_or_name: str, space: str | None) -> Entity:
@@ -411,20 +367,19 @@ def _type_value(type: EntityTypeChoice | None) -> str | None:
 
 
 def _print_entities(entities: list[Entity], as_json: bool) -> None:
-    if as_json:
-        print_json(entities)
-    elif entities:
-        print_table(ENTITY_COLUMNS, entity_rows(entities), title_column="NAME")
-    else:
-        print_line("There are no such entities.", stderr=True)
+    print_rows(
+        entities,
+        ENTITY_COLUMNS,
+        _entity_row,
+        as_json=as_json,
+        if_empty="There are no such entities.",
+        title_column="NAME",
+    )
 
 
 @register_command(spaces_app, "tellback spaces list --user maya", name="list")
 def list_spaces(
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """List a user's memory spaces, the oldest first."""
@@ -432,32 +387,23 @@ def list_spaces(
     async def load(handle: User) -> tuple[list[MemorySpace], str]:
         return await handle.memory.list_spaces(), format_missing_data(handle, "memory space")
 
-    found, empty_note = run_for_user(UserTarget(url, user, tenant, app_id), load)
-    if as_json:
-        print_json(found)
-    elif not found:
-        print_line(empty_note, stderr=True)
-    else:
-        rows = [(each.id, each.name, str(each.atom_count), format_date(each.created_at)) for each in found]
-        print_table(("ID", "NAME", "ATOMS", "SINCE"), rows, title_column="NAME")
+    found, empty_note = run_for_user(target, load)
+    print_rows(
+        found,
+        ("ID", "NAME", "ATOMS", "SINCE"),
+        lambda each: (each.id, each.name, str(each.atom_count), format_date(each.created_at)),
+        as_json=as_json,
+        if_empty=empty_note,
+        title_column="NAME",
+    )
 
 
 @register_command(spaces_app, "tellback spaces create work --user maya")
 def create(
     name: Annotated[str, typer.Argument(help="What it is called.", show_default=False)],
-    url: UrlOption = DEFAULT_URL,
-    user: UserOption = DEFAULT_USER,
-    tenant: TenantOption = "default",
-    app_id: AppOption = "default",
+    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Make a memory space. If there is one of that name, that one is given."""
-    space = run_for_user(
-        UserTarget(url, user, tenant, app_id),
-        lambda handle: handle.memory.create_space(name, once=True),
-        may_create=True,
-    )
-    if as_json:
-        print_json(space)
-    else:
-        print_line(f"{space.name} is {space.id}.")
+    space = run_for_user(target, lambda handle: handle.memory.create_space(name, once=True), may_create=True)
+    print_outcome(space, f"{space.name} is {space.id}.", as_json=as_json)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import calendar
+import functools
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -49,6 +51,20 @@ TenantOption = Annotated[
 AppOption = Annotated[
     str, typer.Option("--app", envvar="TELLBACK_APP", help="The user's app.", rich_help_panel=TARGET_PANEL)
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class UserTarget:
+    """A user, and the store that holds their data. A command that takes one has the four options of it."""
+
+    url: UrlOption = DEFAULT_URL
+    user: UserOption = DEFAULT_USER
+    tenant: TenantOption = "default"
+    app: AppOption = "default"
+
+
+DEFAULT_TARGET = UserTarget()
+
 SpaceOption = Annotated[
     str | None,
     typer.Option("--space", "-s", help="A memory space, by name or id: the default one, or the only one there is."),
@@ -102,10 +118,32 @@ def register_command(
     def decorate(function: F) -> F:
         assert function.__doc__ is not None
         help_text = unwrap_paragraphs(function.__doc__)
-        app.command(name, help=help_text, epilog=format_examples(*examples), rich_help_panel=panel)(function)
+        epilog = format_examples(*examples)
+        app.command(name, help=help_text, epilog=epilog, rich_help_panel=panel)(_expand_target(function))
         return function
 
     return decorate
+
+
+def _expand_target(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Put the options of a target in the place of a parameter of that type."""
+    parameters = inspect.signature(function, eval_str=True).parameters
+    if "target" not in parameters:
+        return function
+    options = inspect.signature(UserTarget, eval_str=True).parameters
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> Any:
+        return function(target=UserTarget(**{name: arguments.pop(name) for name in options}), **arguments)
+
+    expanded = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in parameters.items()
+        for each in (options.values() if name == "target" else [parameter])
+    ]
+    run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in expanded}
+    return run
 
 
 def parse_period(text: str, now: datetime) -> tuple[datetime, datetime]:
@@ -164,3 +202,11 @@ parse_period_start = _make_parser(0)
 
 parse_period_end = _make_parser(1)
 """Reads an option: the last moment of what it names."""
+
+
+def time_option(name: str, help: str, parser: Callable[[str], datetime] = parse_period_start) -> Any:
+    """An option that is a time, such as 2026-03 or yesterday."""
+    return typer.Option(name, parser=parser, metavar=TIME_METAVAR, help=help)
+
+
+AtOption = Annotated[datetime | None, time_option("--at", "What held at that moment.")]

@@ -9,9 +9,9 @@ import json
 import logging
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -22,6 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tellback.types.jsontext import to_json_value as to_json_value
+
+T = TypeVar("T")
 
 PIPE_WIDTH = 10_000
 """The width where there is no terminal: whoever reads a file or a pipe wants a row on a line."""
@@ -128,6 +130,30 @@ def format_count(count: int, singular: str, plural: str | None = None) -> str:
 def print_line(text: str, *, style: str | None = None, stderr: bool = False) -> None:
     """Print a sentence as it is: brackets in it are no markup."""
     create_console(stderr=stderr).print(Text(escape_controls(text)), style=style, soft_wrap=True)
+
+
+def print_rows(
+    found: Sequence[T],
+    columns: Sequence[str],
+    to_row: Callable[[T], Sequence[str]],
+    *,
+    as_json: bool,
+    if_empty: str,
+    title_column: str | None = None,
+    to_json: Callable[[T], Any] | None = None,
+) -> None:
+    """Print what was found: a table, JSON, or where there is nothing a sentence on standard error."""
+    if as_json:
+        print_json(found if to_json is None else [to_json(each) for each in found])
+    elif found:
+        print_table(columns, [to_row(each) for each in found], title_column=title_column)
+    else:
+        print_line(if_empty, stderr=True)
+
+
+def print_outcome(value: Any, sentence: str, *, as_json: bool) -> None:
+    """Print what came of a command: a sentence, or the value as JSON."""
+    print_json(value) if as_json else print_line(sentence)
 
 
 def print_json(value: Any) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
+from tellback.cli.options import UserTarget
 from tellback.cli.output import escape_controls
 from tellback.errors import (
     ConfigurationError,
@@ -35,16 +35,6 @@ OFFLINE_NOTE = (
     "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
     " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class UserTarget:
-    """A user, and the store that holds their data."""
-
-    url: str
-    user: str
-    tenant: str = "default"
-    app: str = "default"
 
 
 def format_error(error: TellbackError) -> str:
@@ -200,3 +190,17 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
             with suppress(NotImplementedError):
                 for number in signals:
                     loop.remove_signal_handler(number)
+
+
+async def run_or_stop(work: Awaitable[object], stop: asyncio.Event) -> bool:
+    """Run until it is done, which gives True and raises what it raises, or until told to stop, which cancels it."""
+    task, stop_task = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in (task, stop_task):
+            each.cancel()
+        await asyncio.gather(task, stop_task, return_exceptions=True)
+    if not task.cancelled():
+        task.result()
+    return not task.cancelled()

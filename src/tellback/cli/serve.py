@@ -15,7 +15,7 @@ import typer
 
 from tellback.cli.options import ExtractorName, ModelOption, RequiredUrlOption, VerboseOption
 from tellback.cli.output import log_to_console
-from tellback.cli.runner import fail, stop_on_signals
+from tellback.cli.runner import fail, run_or_stop, stop_on_signals
 from tellback.errors import ConfigurationError, MissingExtraError, TellbackError
 
 if TYPE_CHECKING:
@@ -164,8 +164,7 @@ def serve(
         )
         code = run_server(options)
     except TellbackError as error:
-        typer.secho(f"{error}", err=True, fg="red")
-        raise typer.Exit(2) from error
+        fail(str(error))
     raise typer.Exit(code)
 
 
@@ -343,8 +342,7 @@ def mcp(
         rc = Tellback(url, worker=False)
         asyncio.run(serve_mcp(rc, user, tenant, app, read_only=read_only))
     except TellbackError as error:
-        typer.secho(f"{error}", err=True, fg="red")
-        raise typer.Exit(2) from error
+        fail(str(error))
 
 
 async def serve_mcp(rc: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
@@ -354,14 +352,5 @@ async def serve_mcp(rc: Tellback, user: str, tenant: str, app: str, *, read_only
     with stop_on_signals() as stop:
         async with rc:
             log.info("serving the memory of %s in %s", user, rc.store.url)
-            server_task = asyncio.ensure_future(serve_stdio(rc, user, tenant, app, read_only=read_only))
-            stop_task = asyncio.ensure_future(stop.wait())
-            try:
-                await asyncio.wait({server_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (server_task, stop_task):
-                    task.cancel()
-                await asyncio.gather(server_task, stop_task, return_exceptions=True)
-            if not server_task.cancelled():
-                server_task.result()
+            await run_or_stop(serve_stdio(rc, user, tenant, app, read_only=read_only), stop)
             log.info("stopping")

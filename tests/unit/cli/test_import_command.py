@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from tellback import importers
-from tellback.cli.data import import_command
+from tellback.cli.app import app
 from tests.unit.importers.chat_exports import MARCH, gpt_chat, gpt_message, write_zip
-
-app = typer.Typer()
-app.command("import")(import_command)
 
 
 @pytest.fixture
@@ -29,7 +25,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, [*arguments])
+    return CliRunner().invoke(app, ["import", *arguments])
 
 
 def test_an_export_is_imported_once(export: Path) -> None:
