@@ -10,20 +10,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from tellback.importers import chats
 from tellback.importers.chats import (
-    MAX_MODEL_LENGTH,
     ChatBuilder,
     ImportedChat,
-    ImportedMessage,
     as_list,
     as_mapping,
     file_placeholder,
+    find_newest,
     first_field,
-    parse_short_text,
     parse_text,
     parse_time,
 )
@@ -74,33 +71,19 @@ def _newest_node(nodes: Mapping[str, Any]) -> str | None:
     """The message that was written last, of those that nothing follows."""
     parents = {node.get("parent") for node in nodes.values() if isinstance(node.get("parent"), str)}
     leaves = [id for id in nodes if id not in parents] or list(nodes)
-    newest, best = None, -1.0
-    for id in leaves:
-        time = parse_time(as_mapping(nodes[id].get("message")).get("create_time"))
-        if (written := 0.0 if time is None else time.timestamp()) >= best:
-            newest, best = id, written
-    return newest
+    return find_newest((id, as_mapping(nodes[id].get("message")).get("create_time")) for id in leaves)
 
 
 def _parse_node(node: Mapping[str, Any], builder: ChatBuilder) -> None:
     message = as_mapping(node.get("message"))
     if not message:
         return
-    role, content, metadata = (
-        _message_role(message),
-        as_mapping(message.get("content")),
-        as_mapping(message.get("metadata")),
-    )
-    kind, time = content.get("content_type"), parse_time(message.get("create_time"))
-    text = _message_text(message)
-    id = parse_short_text(first_field(message, "id") or node.get("id"), chats.MAX_ID_LENGTH)
-    if kind in _CONTEXT_TYPES:
-        context = _context_text(content)
-        if context:
-            builder.add(ImportedMessage("system", context, time, id, visibility="internal"))
-    elif role == "system":
-        if text:
-            builder.add(ImportedMessage("system", text, time, id, visibility="internal"))
+    role, content = _message_role(message), as_mapping(message.get("content"))
+    kind, time = content.get("content_type"), message.get("create_time")
+    id = first_field(message, "id") or node.get("id")
+    if role == "system" or kind in _CONTEXT_TYPES:
+        if text := _context_text(content) if kind in _CONTEXT_TYPES else _message_text(message):
+            builder.add("system", text, time, id, hidden=True)
     elif role == "tool":
         builder.leave_out(chats.LEFT_OUT_TOOL_RESULT)
     elif role not in ("user", "assistant"):
@@ -109,19 +92,11 @@ def _parse_node(node: Mapping[str, Any], builder: ChatBuilder) -> None:
         builder.leave_out(chats.LEFT_OUT_THINKING)
     elif role == "assistant" and message.get("recipient") not in (None, "", "all"):
         builder.leave_out(chats.LEFT_OUT_TOOL_CALL)
-    elif not text:
-        builder.leave_out(chats.LEFT_OUT_EMPTY)
     else:
-        builder.add(_build_message(role, text, time, id, metadata))
-
-
-def _build_message(
-    role: str, text: str, time: datetime | None, id: str | None, metadata: Mapping[str, Any]
-) -> ImportedMessage:
-    hidden = metadata.get("is_visually_hidden_from_conversation") is True
-    model = parse_short_text(metadata.get("model_slug"), MAX_MODEL_LENGTH) if role == "assistant" else None
-    provider = "openai" if role == "assistant" else None
-    return ImportedMessage(role, text, time, id, model, provider, "internal" if hidden else "user")
+        metadata = as_mapping(message.get("metadata"))
+        is_hidden = metadata.get("is_visually_hidden_from_conversation") is True
+        text, model = _message_text(message), metadata.get("model_slug")
+        builder.add(role, text, time, id, model, "openai", hidden=is_hidden)
 
 
 def _message_role(message: Mapping[str, Any]) -> str:

@@ -7,14 +7,16 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tellback.types.ids import utc_now
 from tellback.types.jsontext import make_storable
+
+K = TypeVar("K")
 
 Format = Literal["auto", "chatgpt", "claude", "jsonl"]
 FORMATS: tuple[Format, ...] = ("auto", "chatgpt", "claude", "jsonl")
@@ -248,6 +250,17 @@ def first_field(value: Mapping[str, Any], *names: str) -> Any:
     return next((value[field] for field in names if value.get(field) not in (None, "", [], {})), None)
 
 
+def find_newest(times: Iterable[tuple[K, Any]]) -> K | None:
+    """The key of the latest time; of those that are as late, or where none tells its time, the last."""
+
+    def timestamp(entry: tuple[K, Any]) -> float:
+        time = parse_time(entry[1])
+        return 0.0 if time is None else time.timestamp()
+
+    newest = max(reversed(list(times)), key=timestamp, default=None)
+    return None if newest is None else newest[0]
+
+
 def file_placeholder(name: Any) -> str:
     """The place of a file that was sent along.
 
@@ -273,15 +286,28 @@ class ChatBuilder:
         if count:
             self._left_out[reason] += count
 
-    def add(self, message: ImportedMessage) -> None:
-        """The next message."""
-        if len(message.text) > MAX_TEXT_LENGTH:
+    def add(
+        self, role: str, text: str, time: Any, id: Any, model: Any = None, provider: Any = None, *, hidden: bool = False
+    ) -> None:
+        """Add the next message, with fields as the export has them. Only an answer has a model and a provider."""
+        if not text:
+            self.leave_out(LEFT_OUT_EMPTY)
+            return
+        if len(text) > MAX_TEXT_LENGTH:
             self.leave_out(LEFT_OUT_OVERLONG)
-            message = replace(message, text=message.text[:MAX_TEXT_LENGTH])
-        if message.created_at is None:
-            message = replace(message, created_at=self._last_time)
-        self._last_time = message.created_at
-        self._messages.append(message)
+        self._last_time = parse_time(time) or self._last_time
+        is_answer = role == "assistant"
+        self._messages.append(
+            ImportedMessage(
+                role,
+                text[:MAX_TEXT_LENGTH],
+                self._last_time,
+                parse_short_text(id, MAX_ID_LENGTH),
+                parse_short_text(model, MAX_MODEL_LENGTH) if is_answer else None,
+                parse_short_text(provider, MAX_MODEL_LENGTH) if is_answer else None,
+                "internal" if hidden else "user",
+            )
+        )
 
     def build(self, id: Any, title: Any, raw: Any = None) -> ImportedChat:
         """The chat; one whose export has no id for it is known by what is in it."""

@@ -11,15 +11,13 @@ from typing import Any
 
 from tellback.importers import chats
 from tellback.importers.chats import (
-    MAX_MODEL_LENGTH,
     ChatBuilder,
     ImportedChat,
-    ImportedMessage,
     as_list,
     as_mapping,
     file_placeholder,
+    find_newest,
     first_field,
-    parse_short_text,
     parse_text,
     parse_time,
 )
@@ -50,22 +48,9 @@ def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
         text = _message_text(message, builder)
         if role is None:
             builder.leave_out(chats.LEFT_OUT_UNKNOWN_ROLE)
-        elif not text:
-            builder.leave_out(chats.LEFT_OUT_EMPTY)
         else:
-            is_assistant = role == "assistant"
-            builder.add(
-                ImportedMessage(
-                    role,
-                    text,
-                    parse_time(message.get("created_at")),
-                    parse_short_text(message.get("uuid"), chats.MAX_ID_LENGTH),
-                    parse_short_text(first_field(message, "model") or raw.get("model"), MAX_MODEL_LENGTH)
-                    if is_assistant
-                    else None,
-                    "anthropic" if is_assistant else None,
-                )
-            )
+            model = first_field(message, "model") or raw.get("model")
+            builder.add(role, text, message.get("created_at"), message.get("uuid"), model, "anthropic")
     return builder.build(raw.get("uuid"), raw.get("name"), raw)
 
 
@@ -76,7 +61,9 @@ def _shown_branch(messages: list[dict[str, Any]], leaf: Any, builder: ChatBuilde
     }
     if not any(isinstance(message.get("parent_message_uuid"), str) for message in messages):
         return messages
-    current = index_by_id[leaf] if isinstance(leaf, str) and leaf in index_by_id else _newest_message(messages)
+    current = index_by_id.get(leaf) if isinstance(leaf, str) else None
+    if current is None:
+        current = find_newest((index, message.get("created_at")) for index, message in enumerate(messages))
     path: dict[int, None] = {}
     while current is not None and current not in path:
         path[current] = None
@@ -86,16 +73,6 @@ def _shown_branch(messages: list[dict[str, Any]], leaf: Any, builder: ChatBuilde
             builder.leave_out(chats.LEFT_OUT_MISSING_PARENT)
     builder.leave_out(chats.LEFT_OUT_BRANCH, len(messages) - len(path))
     return [messages[index] for index in reversed(path)]
-
-
-def _newest_message(messages: list[dict[str, Any]]) -> int | None:
-    """The message that was written last."""
-    newest, best = None, -1.0
-    for index, message in enumerate(messages):
-        time = parse_time(message.get("created_at"))
-        if (written := 0.0 if time is None else time.timestamp()) >= best:
-            newest, best = index, written
-    return newest
 
 
 def _message_text(message: Mapping[str, Any], builder: ChatBuilder) -> str:

@@ -1,7 +1,8 @@
 """`ChatExport`: an opened export, a zip, folder or file, with its chats in order, the oldest first.
 
 Its JSON is read value by value, with offsets, so an export may be larger than memory: each chat is read again on
-demand."""
+demand. `ijson` gives no offsets, refuses NaN, and changes lone surrogates; on 56 MB it took as long with its C library,
+and twelve times as long without."""
 
 from __future__ import annotations
 

@@ -58,33 +58,16 @@ ImportProgressCallback = Callable[[ImportProgress], Any]
 
 
 class ImportConversations(Protocol):
-    """`user.conversations`."""
+    """What an import calls of `user.conversations`."""
 
     async def find_or_create(
-        self,
-        namespace: str,
-        session_id: str | None = None,
-        *,
-        title: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        self, namespace: str, session_id: str, *, title: str | None, metadata: Mapping[str, Any]
     ) -> Conversation: ...
 
-    async def list(
-        self,
-        namespace: str | None = None,
-        status: str | None = None,
-        limit: int | None = None,
-        before: str | Conversation | None = None,
-    ) -> builtins.list[Conversation]: ...
+    async def list(self, namespace: str, *, limit: int, before: Conversation | None) -> builtins.list[Conversation]: ...
 
     async def messages(
-        self,
-        id: str,
-        limit: int | None = None,
-        include_internal: bool = False,
-        before: int | None = None,
-        after: int | None = None,
-        include_hidden: bool = False,
+        self, id: str, *, include_internal: bool, include_hidden: bool
     ) -> builtins.list[StoredMessage]: ...
 
     async def append_messages(self, id: str, messages: Sequence[Mapping[str, Any]]) -> builtins.list[StoredMessage]: ...
@@ -93,21 +76,14 @@ class ImportConversations(Protocol):
 
 
 class ImportMemory(Protocol):
-    """`user.memory`."""
+    """What an import calls of `user.memory`."""
 
-    async def create_space(
-        self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
-    ) -> MemorySpace: ...
+    async def create_space(self, name: str, *, once: bool) -> MemorySpace: ...
 
     async def list_bindings(self) -> list[Binding]: ...
 
     async def create_binding(
-        self,
-        conversation_scope: Mapping[str, str],
-        memory_space_ids: Iterable[str],
-        extraction_policy: Mapping[str, Any] | None = None,
-        *,
-        once: bool = False,
+        self, conversation_scope: Mapping[str, str], memory_space_ids: Iterable[str], *, once: bool
     ) -> Binding: ...
 
     async def list_jobs(

@@ -11,10 +11,8 @@ from typing import Any
 
 from tellback.importers import chats
 from tellback.importers.chats import (
-    MAX_MODEL_LENGTH,
     ChatBuilder,
     ImportedChat,
-    ImportedMessage,
     as_list,
     as_mapping,
     digest_texts,
@@ -115,25 +113,10 @@ def _parse_message(raw: Any, builder: ChatBuilder, raw_chat: Mapping[str, Any]) 
             return
     if role == "tool":
         builder.leave_out(chats.LEFT_OUT_TOOL_RESULT)
-    elif not text:
-        builder.leave_out(chats.LEFT_OUT_EMPTY)
     else:
-        is_assistant = role == "assistant"
-        builder.add(
-            ImportedMessage(
-                role,
-                text,
-                parse_time(first_field(message, *_TIME_FIELDS)),
-                parse_short_text(first_field(message, "id", "uuid", "message_id"), chats.MAX_ID_LENGTH),
-                parse_short_text(first_field(message, "model") or raw_chat.get("model"), MAX_MODEL_LENGTH)
-                if is_assistant
-                else None,
-                parse_short_text(first_field(message, "provider") or raw_chat.get("provider"), MAX_MODEL_LENGTH)
-                if is_assistant
-                else None,
-                "internal" if role == "system" else "user",
-            )
-        )
+        time, id = first_field(message, *_TIME_FIELDS), first_field(message, "id", "uuid", "message_id")
+        by = (first_field(message, name) or raw_chat.get(name) for name in ("model", "provider"))
+        builder.add(role, text, time, id, *by, hidden=role == "system")
 
 
 def _content_text(content: Any) -> str:
