@@ -104,13 +104,15 @@ def show(
 ) -> None:
     """Show one memory: where it was said, whom it is about, and what stood in its place before and after."""
 
+    from tellback.memory.memory import load_versions
+
     async def load(handle: User) -> tuple[Atom, list[Atom], list[Entity], list[StoredMessage]]:
         atom = await handle.memory.get_atom(id)
         if atom is None:
             raise NotFoundError("atom", id)
         entities = [await handle.memory.get_entity(each) for each in atom.entity_ids]
         about = [each for each in entities if each is not None]
-        return atom, await load_history(handle, atom), about, await load_cited_messages(handle, atom)
+        return atom, await load_versions(handle.memory, atom), about, await load_cited_messages(handle, atom)
 
     atom, chain, about, messages = run_for_user(target, load)
     if as_json:
@@ -197,18 +199,3 @@ def archive(
 
 def _print_result(outcome: str, atom: Atom, as_json: bool) -> None:
     print_outcome(atom_to_json(atom), f"{atom.id} {outcome}: {atom.text}", as_json=as_json)
-
-
-async def load_history(user: User, atom: Atom) -> list[Atom]:
-    """What stood in an atom's place one after the other, the oldest first, itself among it."""
-    chain = [atom]
-    while (
-        chain[0].supersedes is not None and (predecessor := await user.memory.get_atom(chain[0].supersedes)) is not None
-    ):
-        chain.insert(0, predecessor)
-    while chain[-1].superseded_by is not None:
-        successor = await user.memory.get_atom(chain[-1].superseded_by)
-        if successor is None:
-            break
-        chain.append(successor)
-    return chain

@@ -71,6 +71,11 @@ def format_category(atom: Atom) -> str:
     return name if name.lower() == kind else f"{name} · {kind}"
 
 
+def show_text(atom: Atom) -> None:
+    """What is remembered, struck through if it holds no more."""
+    ui.label(atom.text).classes("atom-text" + (" over" if is_superseded_or_expired(atom) else "")).props("dir=auto")
+
+
 def show_status_chip(atom: Atom) -> None:
     """What became of it, unless it holds."""
     if atom.status is AtomStatus.DELETED:
@@ -86,11 +91,8 @@ def show_status_chip(atom: Atom) -> None:
 def show_card(ctx: PageContext, atom: Atom, on_changed: OnChanged, hit: RecallHit | None = None) -> None:
     """A memory in a list."""
     with widgets.box("card", "stack", "tight", tag="article"):
-        link = ui.link(target=ctx.link("/atom", id=atom.id)).classes("go plain")
-        with link:
-            ui.label(atom.text).classes("atom-text" + (" over" if is_superseded_or_expired(atom) else "")).props(
-                "dir=auto"
-            )
+        with ui.link(target=ctx.link("/atom", id=atom.id)).classes("go plain"):
+            show_text(atom)
         with widgets.box("line"):
             show_status_chip(atom)
             widgets.chip(format_category(atom))
@@ -226,14 +228,11 @@ class AtomForm:
         self.text = ui.textarea("What to remember", value=text).props("outlined autogrow autofocus dir=auto")
         self.text.classes("full")
         with widgets.box("line"):
-            self.kind = ui.select(
-                {each.value: label for each, label in KIND_LABELS.items()}, label="Kind", value=kind.value
-            )
-            self.kind.props("outlined dense options-dense").classes("wide pick")
-            self.importance = ui.select(IMPORTANCE_LABELS, label="Importance", value=importance)
-            self.importance.props("outlined dense options-dense").classes("some")
+            kinds = {each.value: label for each, label in KIND_LABELS.items()}
+            self.kind = widgets.select_field(kinds, "Kind", kind.value).classes("wide pick")
+            self.importance = widgets.select_field(IMPORTANCE_LABELS, "Importance", importance).classes("some")
         with widgets.box("line"):
-            self.category = ui.input("Category", value=category).props("outlined dense").classes("wide")
+            self.category = widgets.text_field("Category", category).classes("wide")
             self.since = widgets.date_field(since_label, None).classes("wide")
 
     def values(self) -> dict[str, Any]:
@@ -256,19 +255,3 @@ class AtomForm:
         self.text.on("keydown.ctrl.enter", on_save)
         self.text.on("keydown.meta.enter", on_save)
         widgets.dialog_buttons(dialog, label, on_save)
-
-
-async def load_history(ctx: PageContext, found: Atom) -> list[Atom]:
-    """What stood in its place before and after, and itself: the oldest first."""
-    memory = ctx.user.memory
-    before: list[Atom] = []
-    after: list[Atom] = []
-    id = found.supersedes
-    while id is not None and len(before) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
-        before.append(other)
-        id = other.supersedes
-    id = found.superseded_by
-    while id is not None and len(after) < MAX_HISTORY_LENGTH and (other := await memory.get_atom(id)) is not None:
-        after.append(other)
-        id = other.superseded_by
-    return [*reversed(before), found, *after]

@@ -27,15 +27,19 @@ class SessionCard:
         self._root.clear()
         with self._root:
             with widgets.box("line"):
-                route = None if session is None else session.current_route
-                state = None if session is None else session.current_state
-                widgets.chip(route.title if route is not None else "no route yet", "good" if route else "")
-                if state is not None:
-                    widgets.muted(widgets.truncate(state.description or state.id, 120))
+                show_state(session)
                 with widgets.box("actions"):
                     ui.link("Show the routes", self._ctx.link("/routes", agent=self._agent)).classes("go quiet")
             if session is not None:
                 show_gathered(session)
+
+
+def show_state(session: SessionState | None) -> None:
+    """Where a session stands: its route and state."""
+    route, state = (None, None) if session is None else (session.current_route, session.current_state)
+    widgets.chip("no route yet" if route is None else route.title, "" if route is None else "good")
+    if state is not None:
+        widgets.muted(widgets.truncate(state.description or state.id, 120))
 
 
 def show_gathered(session: SessionState) -> None:
@@ -72,8 +76,7 @@ def open_explanation(ctx: PageContext, reply: ChatReply) -> None:
         _show_route(reply)
         _show_model_input(reply)
         _show_cost(reply.result.usage, reply.result.model_calls)
-        with widgets.box("line").style("justify-content: flex-end"):
-            ui.button("Close", on_click=dialog.close).props("flat no-caps autofocus")
+        widgets.close_button(dialog)
 
 
 def open_stored_explanation(ctx: PageContext, message: StoredMessage) -> None:
@@ -91,8 +94,7 @@ def open_stored_explanation(ctx: PageContext, message: StoredMessage) -> None:
         with widgets.box("line"):
             address = ctx.link("/conversations", id=message.conversation_id, message=message.id)
             widgets.page_link("Show it in its conversation", address)
-        with widgets.box("line").style("justify-content: flex-end"):
-            ui.button("Close", on_click=dialog.close).props("flat no-caps autofocus")
+        widgets.close_button(dialog)
 
 
 def format_cost(usage: ChatUsage) -> str:

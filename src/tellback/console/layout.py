@@ -90,7 +90,7 @@ def _show_user_field(ctx: PageContext, path: str, label: str) -> None:
             ui.navigate.to(ctx.link(path, user=field.value.strip()))
 
     field.on("keydown.enter", show_user)
-    ui.button("Show", on_click=show_user).props("no-caps unelevated")
+    widgets.button("Show", None, show_user, "main")
 
 
 def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, time, timedelta
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -17,6 +17,14 @@ from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import MemorySpace
 
 Work = Callable[[], Awaitable[Any]]
+T = TypeVar("T")
+
+_BUTTON_PROPS = {
+    "flat": "flat",
+    "main": "unelevated",
+    "outline": "outline",
+    "small": "outline dense padding='4px 12px'",
+}
 
 
 def text_label(text: str) -> ui.label:
@@ -74,9 +82,16 @@ def set_accessible_name(element: ui.element, name: str) -> ui.element:
 
 def icon_button(icon: str, name: str, on_click: Callable[..., Any]) -> ui.button:
     """A button with a picture, and a name for everyone."""
-    button = ui.button(icon=icon, on_click=on_click).props("flat round dense size=md")
-    set_accessible_name(button, name)
-    return button
+    found = ui.button(icon=icon, on_click=on_click).props("flat round dense size=md")
+    set_accessible_name(found, name)
+    return found
+
+
+def button(
+    text: str, icon: str | None, on_click: Callable[..., Any] | None, look: Literal["flat", "main", "outline", "small"]
+) -> ui.button:
+    """A button with words on it."""
+    return ui.button(text, icon=icon, on_click=on_click).props(f"no-caps {_BUTTON_PROPS[look]}")
 
 
 def page_link(text: str, address: str) -> ui.link:
@@ -86,9 +101,9 @@ def page_link(text: str, address: str) -> ui.link:
 
 def link_button(text: str, icon: str, address: str) -> ui.button:
     """A button that leads to another page."""
-    button = ui.button(text, icon=icon).props("outline no-caps dense padding='4px 12px'")
-    button.props["href"] = address
-    return button
+    link = button(text, icon, None, "small")
+    link.props["href"] = address
+    return link
 
 
 @contextmanager
@@ -156,11 +171,39 @@ def dialog_buttons(
 ) -> ui.button:
     """How a dialog ends: by not doing it, or by doing it."""
     with box("line").style("justify-content: flex-end"):
-        ui.button("Cancel", on_click=opened.close).props("flat no-caps" + (" autofocus" if is_destructive else ""))
-        confirm_button = ui.button(label, on_click=on_confirm).props("no-caps unelevated")
+        button("Cancel", None, opened.close, "flat").props("autofocus" if is_destructive else "")
+        confirm_button = button(label, None, on_confirm, "main")
         if is_destructive:
             confirm_button.props("color=negative")
     return confirm_button
+
+
+def close_button(opened: ui.dialog) -> None:
+    """How a dialog ends in which there is nothing to do."""
+    with box("line").style("justify-content: flex-end"):
+        button("Close", None, opened.close, "flat").props("autofocus")
+
+
+def text_field(label: str, value: str = "", on_enter: Callable[..., Any] | None = None) -> ui.input:
+    """A line of text."""
+    field = ui.input(label, value=value).props("outlined dense dir=auto")
+    return field if on_enter is None else field.on("keydown.enter", on_enter)
+
+
+def select_field(options: list[str] | dict[Any, str], label: str, value: Any = None, **settings: Any) -> ui.select:
+    """A choice of one or several; `settings` are those of `ui.select`."""
+    return ui.select(options, label=label, value=value, **settings).props("outlined dense options-dense")
+
+
+@contextmanager
+def search_line(
+    label: str, value: str, max_length: int, on_search: Callable[..., Any], button_label: str = "Search"
+) -> Iterator[ui.input]:
+    """A line to search by: what is looked for, what is put in it, and a button."""
+    with box("line").props("role=search"):
+        field = text_field(label, value, on_search).classes("wide").props(f"clearable maxlength={max_length}")
+        yield field.on("clear", on_search)
+        button(button_label, "search", on_search, "outline")
 
 
 def date_field(label: str, value: str | None, on_change: Callable[..., Any] | None = None) -> ui.input:
@@ -239,12 +282,56 @@ async def resolve_space(ctx: PageContext) -> tuple[list[MemorySpace], MemorySpac
 def space_select(ctx: PageContext, spaces: list[MemorySpace], chosen: MemorySpace, path: str) -> ui.select:
     """Choose another space: the page is shown anew for it."""
     names = {space.id: f"{truncate(space.name, 60)} ({space.atom_count:,})" for space in spaces}
-    return ui.select(
-        names,
-        label="Space",
-        value=chosen.id,
-        on_change=lambda event: ui.navigate.to(ctx.link(path, space=event.value)),
-    ).props("outlined dense options-dense")
+    return select_field(
+        names, "Space", chosen.id, on_change=lambda event: ui.navigate.to(ctx.link(path, space=event.value))
+    )
+
+
+class PagedList(Generic[T]):
+    """A list on a page that grows by pages. `load` is asked for one item more than are shown: then there are more."""
+
+    def __init__(
+        self,
+        ctx: PageContext,
+        page_size: int,
+        load: Callable[[int], Awaitable[Sequence[T]]],
+        show_item: Callable[[T], Any],
+        show_empty: Callable[[], Any],
+    ) -> None:
+        self._ctx = ctx
+        self._page_size = self._limit = page_size
+        self._load = load
+        self._show_item = show_item
+        self._show_empty = show_empty
+        self._request_number = 0
+        self.items: Sequence[T] | None = None
+        self.root = box("stack")
+
+    async def restart(self) -> None:
+        """Show the first page of what is wanted now."""
+        self._limit, self.items = self._page_size, None
+        await self.show()
+
+    async def show(self) -> None:
+        """Show it anew, unless it is as it was, or something else is wanted by the time it is there."""
+        self._request_number += 1
+        request_number = self._request_number
+        found = await self._load(self._limit + 1)
+        if request_number != self._request_number or found == self.items:
+            return  # whoever reads or has the keyboard in it is left alone
+        self.items = found
+        self.root.clear()
+        with self.root:
+            for item in found[: self._limit]:
+                self._show_item(item)
+            if len(found) > self._limit:
+                button("More", None, self._ctx.guard(self._show_more), "outline")
+            if not found:
+                self._show_empty()
+
+    async def _show_more(self) -> None:
+        self._limit, self.items = self._limit + self._page_size, None
+        await self.show()
 
 
 def show_no_memory(ctx: PageContext, icon: str, extra_hint: str = "") -> None:

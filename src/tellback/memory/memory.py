@@ -632,3 +632,19 @@ class Memory:
     @property
     def _memories(self) -> MemoryStore:
         return self._runtime.store.memories
+
+
+async def load_versions(memory: Memory, atom: Atom, limit: int | None = None) -> list[Atom]:
+    """Return what stood in an atom's place, the oldest first, itself among it; at most `limit` before and after it."""
+
+    async def follow(id_of_next: Callable[[Atom], str | None]) -> list[Atom]:
+        chain = [atom]
+        while (limit is None or len(chain) <= limit) and (id := id_of_next(chain[-1])) is not None:
+            found = await memory.get_atom(id)
+            if found is None:
+                break
+            chain.append(found)
+        return chain[1:]
+
+    earlier, later = await follow(lambda each: each.supersedes), await follow(lambda each: each.superseded_by)
+    return [*reversed(earlier), atom, *later]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from nicegui import context, ui
 
@@ -126,18 +127,16 @@ class ChatPage:
         ctx = self._ctx
         with widgets.box("line"):
             if self._chat_agents:
-                ui.select(
+                widgets.select_field(
                     {"": "Tellback", **{name: name for name in self._chat_agents}},
-                    label="Talk to",
-                    value=self._agent or "",
+                    "Talk to",
+                    self._agent or "",
                     on_change=lambda event: ui.navigate.to(ctx.link("/", agent=event.value or None)),
-                ).props("outlined dense options-dense").classes("some")
+                ).classes("some")
             self._title = widgets.muted("")
             with widgets.box("actions"):
-                self._new_button = ui.button(
-                    "New conversation", icon="add_comment", on_click=ctx.guard(self._start_new_conversation)
-                )
-                self._new_button.props("outline no-caps dense padding='4px 12px'")
+                on_new = ctx.guard(self._start_new_conversation)
+                self._new_button = widgets.button("New conversation", "add_comment", on_new, "small")
 
     def _show_composer(self) -> None:
         with widgets.box("composer"):
@@ -181,9 +180,7 @@ class ChatPage:
                 note(
                     "There is no answer: it is still on its way, or was stopped, or failed. You can go on all the same."
                 )
-                ui.button("Look again", icon="refresh", on_click=self._ctx.guard(self._reload)).props(
-                    "flat no-caps dense"
-                )
+                widgets.button("Look again", "refresh", self._ctx.guard(self._reload), "flat").props("dense")
 
     async def _reload(self) -> None:
         if self._turn is None:
@@ -204,9 +201,7 @@ class ChatPage:
             hint = f"You talk to the agent {self._agent}."
         with widgets.box("welcome") as self._welcome_box, widgets.empty_state("forum", "Say something.", hint):
             for example in EXAMPLE_MESSAGES if self._agent is None else ():
-                ui.button(example, on_click=lambda text=example: self._fill_message(text)).props(
-                    "outline no-caps dense padding='4px 12px'"
-                )
+                widgets.button(example, None, partial(self._fill_message, example), "small")
             if history.expired is not None:
                 link = self._ctx.link("/conversations", id=history.expired.id)
                 widgets.page_link("Your last conversation has ended by itself: show it", link)
@@ -340,4 +335,4 @@ class ChatPage:
 
 
 def _show_why_button(on_click: Callable[[], None]) -> None:
-    ui.button("Why this answer", icon="help_outline", on_click=on_click).props("flat no-caps dense")
+    widgets.button("Why this answer", "help_outline", on_click, "flat").props("dense")

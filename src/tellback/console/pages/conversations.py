@@ -88,9 +88,7 @@ class ConversationView:
             widgets.page_link("All conversations", ctx.link("/conversations"))
             if conversation.is_open:
                 with widgets.box("actions"):
-                    ui.button("Close it", icon="check_circle_outline", on_click=self._confirm_close).props(
-                        "outline no-caps dense padding='4px 12px'"
-                    )
+                    widgets.button("Close it", "check_circle_outline", self._confirm_close, "small")
         first = next((message.text for message in messages if message.role == "user"), "")
         title = text_label(widgets.truncate(conversation.title or first, 160) or "Conversation").classes("head2")
         title.props("role=heading aria-level=2")
@@ -147,14 +145,10 @@ class ConversationView:
         self._later_box.clear()
         if self._first_seq > 1:
             with self._earlier_box:
-                ui.button("Earlier messages", icon="expand_less", on_click=self._ctx.guard(self._show_earlier)).props(
-                    "flat no-caps"
-                )
+                widgets.button("Earlier messages", "expand_less", self._ctx.guard(self._show_earlier), "flat")
         if self._last_seq < self._conversation.last_seq:
             with self._later_box:
-                ui.button("Later messages", icon="expand_more", on_click=self._ctx.guard(self._show_later)).props(
-                    "flat no-caps"
-                )
+                widgets.button("Later messages", "expand_more", self._ctx.guard(self._show_later), "flat")
 
     async def _show_earlier(self) -> None:
         found = await self._load_messages(before=self._first_seq)
@@ -246,12 +240,12 @@ class ConversationList:
             field.classes("some")
             field.on("keydown.enter", lambda: self._navigate(field.value, self._status))
             field.on("clear", lambda: self._navigate(None, self._status))
-            ui.select(
+            widgets.select_field(
                 {"": "Open and closed", "open": "Open", "closed": "Closed"},
-                label="Status",
-                value=self._status if self._status in ("open", "closed") else "",
+                "Status",
+                self._status if self._status in ("open", "closed") else "",
                 on_change=lambda event: self._navigate(field.value, event.value),
-            ).props("outlined dense options-dense").classes("some")
+            ).classes("some")
 
     def _navigate(self, namespace: str | None, status: str | None) -> None:
         ui.navigate.to(self._ctx.link(PATH, namespace=namespace or None, status=status or None))
@@ -270,7 +264,7 @@ class ConversationList:
         self._more_box.clear()
         if len(found) > CONVERSATIONS_PER_PAGE:
             with self._more_box:
-                ui.button("More", icon="expand_more", on_click=self._ctx.guard(self._show_more)).props("flat no-caps")
+                widgets.button("More", "expand_more", self._ctx.guard(self._show_more), "flat")
 
     async def _load_title(self, conversation: Conversation) -> str:
         if conversation.title:

@@ -83,21 +83,16 @@ class DataPage:
                 " store. Nobody can bring them back. Download them first if you may need them."
             ).classes("said")
             with widgets.box("line"):
-                self._confirm_field = ui.input("Type the user id to confirm", on_change=self._on_confirm_typed).classes(
-                    "wide"
-                )
-                self._confirm_field.props("outlined dense autocomplete=off")
+                on_delete = ctx.guard(self._delete_everything)
+                self._confirm_field = widgets.text_field("Type the user id to confirm", "", on_delete).classes("wide")
+                self._confirm_field.props("autocomplete=off").on_value_change(self._on_confirm_typed)
                 self._confirm_field.props["hint"] = f"The user id is {self._user_id}"
-                self._delete_button = ui.button(
-                    "Delete everything", icon="delete_forever", on_click=ctx.guard(self._delete_everything)
-                )
-                self._delete_button.props("no-caps unelevated color=negative")
-                self._delete_button.disable()
-            self._confirm_field.on("keydown.enter", ctx.guard(self._delete_everything))
+                self._delete_button = widgets.button("Delete everything", "delete_forever", on_delete, "main")
+                self._delete_button.props("color=negative").disable()
             self._result_box = widgets.box("stack").props("role=status")
 
     def _show_download(self, text: str, format: str) -> None:
-        button = ui.button(text, icon="download").props("outline no-caps")
+        button = widgets.button(text, "download", None, "outline")
         button.props["href"] = self._ctx.link(EXPORT_PATH, format=format)
         button.props["download"] = f"tellback.{format}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -11,7 +11,7 @@ from tellback.console import atoms, widgets
 from tellback.console.context import PageContext, notify
 from tellback.console.layout import console_page
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.types.memory import Atom, Entity, EntityType, MemorySpace
+from tellback.types.memory import Atom, Entity, EntityType, MemorySpace, RecallHit
 
 PATH = "/entities"
 ENTITIES_PER_PAGE = 30
@@ -50,8 +50,6 @@ class EntityListPage:
         self._ctx = ctx
         self._spaces = spaces
         self._space = space
-        self._limit = ENTITIES_PER_PAGE
-        self._request_number = 0
 
     async def build(self) -> None:
         """Show it."""
@@ -59,51 +57,28 @@ class EntityListPage:
         on_search = ctx.guard(self._search)
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
-            ui.button("Merge two", icon="call_merge", on_click=ctx.guard(self._open_merge_dialog)).props("flat no-caps")
-            ui.button("New entity", icon="add", on_click=ctx.guard(self._open_create_dialog)).props(
-                "no-caps unelevated"
-            )
-        with widgets.box("line").props("role=search"):
-            self._query_field = ui.input("Search by name", value=ctx.query.get("q", "")).classes("wide")
-            self._query_field.props(f"outlined dense clearable maxlength={MAX_NAME_LENGTH} dir=auto")
-            self._query_field.on("keydown.enter", on_search)
-            self._query_field.on("clear", on_search)
-            self._type_field = ui.select(
-                TYPE_LABELS, label="Type", value=_parse_type(ctx.query.get("type")), clearable=True, on_change=on_search
+            widgets.button("Merge two", "call_merge", ctx.guard(self._open_merge_dialog), "flat")
+            widgets.button("New entity", "add", ctx.guard(self._open_create_dialog), "main")
+        query, type = ctx.query.get("q", ""), ctx.query.get("type")
+        with widgets.search_line("Search by name", query, MAX_NAME_LENGTH, on_search) as self._query_field:
+            self._type_field = widgets.select_field(
+                TYPE_LABELS, "Type", type if type in TYPE_LABELS else None, clearable=True, on_change=on_search
             ).classes("some")
-            self._type_field.props("outlined dense options-dense")
-            ui.button("Search", icon="search", on_click=on_search).props("no-caps outline")
-        self._list_box = widgets.box("stack").props('aria-live=polite role=region aria-label="Entities"')
-        await self._show_list()
+        self._list = widgets.PagedList(ctx, ENTITIES_PER_PAGE, self._load, self._show_row, self._show_empty)
+        self._list.root.props('aria-live=polite role=region aria-label="Entities"')
+        await self._list.show()
+
+    @property
+    def _query(self) -> str | None:
+        return (self._query_field.value or "").strip() or None
 
     async def _search(self) -> None:
-        self._limit = ENTITIES_PER_PAGE
-        query, type = (self._query_field.value or "").strip() or None, self._type_field.value
-        space = self._ctx.query.get("space")
-        ui.navigate.history.replace(self._ctx.link(PATH, space=space, q=query, type=type))
-        await self._show_list()
+        space, type = self._ctx.query.get("space"), self._type_field.value
+        ui.navigate.history.replace(self._ctx.link(PATH, space=space, q=self._query, type=type))
+        await self._list.restart()
 
-    async def _show_more(self) -> None:
-        self._limit += ENTITIES_PER_PAGE
-        await self._show_list()
-
-    async def _show_list(self) -> None:
-        self._request_number += 1
-        request_number = self._request_number
-        query = (self._query_field.value or "").strip() or None
-        found = await self._ctx.user.memory.search_entities(
-            self._space.id, query, self._type_field.value, self._limit + 1
-        )
-        if request_number != self._request_number:
-            return
-        self._list_box.clear()
-        with self._list_box:
-            for entity in found[: self._limit]:
-                self._show_row(entity)
-            if len(found) > self._limit:
-                ui.button("More", on_click=self._ctx.guard(self._show_more)).props("outline no-caps")
-            if not found:
-                self._show_empty(query)
+    async def _load(self, limit: int) -> list[Entity]:
+        return await self._ctx.user.memory.search_entities(self._space.id, self._query, self._type_field.value, limit)
 
     def _show_row(self, entity: Entity) -> None:
         with widgets.box("card", "stack", "tight", tag="article"):
@@ -117,8 +92,8 @@ class EntityListPage:
             if entity.aliases:
                 widgets.muted(f"also called {widgets.truncate(', '.join(entity.aliases), 200)}").props("dir=auto")
 
-    def _show_empty(self, query: str | None) -> None:
-        if query or self._type_field.value:
+    def _show_empty(self) -> None:
+        if self._query or self._type_field.value:
             with widgets.empty_state("search_off", "No entity matches.", "Look for another name, or for all types."):
                 widgets.link_button("Show all", "clear_all", self._ctx.link(PATH, space=self._space.id))
             return
@@ -133,18 +108,11 @@ class EntityListPage:
         await open_merge_dialog(self._ctx, self._space.id, None, self._on_merged)
 
     async def _on_merged(self, entity: Entity) -> None:
-        await self._show_list()
+        await self._list.show()
 
     def _open_create_dialog(self) -> None:
         ctx = self._ctx
         with widgets.dialog("New entity") as dialog:
-            name = (
-                ui.input("Name").props(f"outlined dense autofocus dir=auto maxlength={MAX_NAME_LENGTH}").classes("full")
-            )
-            type = ui.select(TYPE_LABELS, label="Type", value=EntityType.PERSON.value).classes("full")
-            type.props("outlined dense options-dense")
-            aliases = ui.input("Also called (separated by commas)").props("outlined dense dir=auto").classes("full")
-            description = ui.input("Description").props("outlined dense dir=auto").classes("full")
 
             async def create() -> None:
                 entity_name = (name.value or "").strip()
@@ -155,15 +123,16 @@ class EntityListPage:
                 await ctx.user.memory.create_entity(self._space.id, type.value, entity_name, text, aliases=others)
                 dialog.close()
                 notify("Made.")
-                await self._show_list()
+                await self._list.show()
 
-            for field in (name, aliases, description):
-                field.on("keydown.enter", ctx.guard(create))
-            widgets.dialog_buttons(dialog, "Make it", ctx.guard(create))
-
-
-def _parse_type(name: str | None) -> str | None:
-    return name if name in TYPE_LABELS else None
+            on_create = ctx.guard(create)
+            name = widgets.text_field("Name", "", on_create).props(f"autofocus maxlength={MAX_NAME_LENGTH}")
+            type = widgets.select_field(TYPE_LABELS, "Type", EntityType.PERSON.value)
+            aliases = widgets.text_field("Also called (separated by commas)", "", on_create)
+            description = widgets.text_field("Description", "", on_create)
+            for field in (name, type, aliases, description):
+                field.classes("full")
+            widgets.dialog_buttons(dialog, "Make it", on_create)
 
 
 class EntityPage:
@@ -172,7 +141,6 @@ class EntityPage:
     def __init__(self, ctx: PageContext, entity: Entity) -> None:
         self._ctx = ctx
         self._entity = entity
-        self._limit = ENTITIES_PER_PAGE
 
     async def build(self) -> None:
         """Show it."""
@@ -187,9 +155,7 @@ class EntityPage:
                 with widgets.box("actions"):
                     widgets.link_button("Timeline", "timeline", ctx.link("/timeline", **self._timeline_query()))
                     if entity.merged_into is None:
-                        ui.button("Merge", icon="call_merge", on_click=ctx.guard(self._open_merge_dialog)).props(
-                            "outline no-caps dense padding='4px 12px'"
-                        )
+                        widgets.button("Merge", "call_merge", ctx.guard(self._open_merge_dialog), "small")
         if entity.merged_into is not None:
             other = await ctx.user.memory.get_entity(entity.merged_into)
             with widgets.box("line"):
@@ -207,30 +173,24 @@ class EntityPage:
             widgets.heading("Attributes")
             widgets.pairs(*((str(name), widgets.format_value(value)) for name, value in entity.attributes.items()))
         widgets.heading("Memories about it")
-        self._list_box = widgets.box("stack")
-        await self._show_memories()
+        self._list = widgets.PagedList(ctx, ENTITIES_PER_PAGE, self._load_hits, self._show_hit, self._show_empty)
+        await self._list.show()
 
     def _timeline_query(self) -> dict[str, str]:
         return {"space": self._entity.space_id, "entity": self._entity.id}
 
-    async def _show_memories(self) -> None:
+    async def _load_hits(self, limit: int) -> Sequence[RecallHit]:
         entity = self._entity
-        found = await self._ctx.user.memory.recall_by_entity(entity.space_id, entity.id, limit=self._limit + 1)
-        self._list_box.clear()
-        with self._list_box:
-            for hit in found.hits[: self._limit]:
-                atoms.show_card(self._ctx, hit.atom, self._on_changed)
-            if len(found) > self._limit:
-                ui.button("More", on_click=self._ctx.guard(self._show_more)).props("outline no-caps")
-            if not found.hits:
-                widgets.muted("Nothing current is about it; its timeline may have more.")
+        return (await self._ctx.user.memory.recall_by_entity(entity.space_id, entity.id, limit=limit)).hits
 
-    async def _show_more(self) -> None:
-        self._limit += ENTITIES_PER_PAGE
-        await self._show_memories()
+    def _show_hit(self, hit: RecallHit) -> None:
+        atoms.show_card(self._ctx, hit.atom, self._on_changed)
+
+    def _show_empty(self) -> None:
+        widgets.muted("Nothing current is about it; its timeline may have more.")
 
     async def _on_changed(self, atom: Atom) -> None:
-        await self._show_memories()
+        await self._list.show()
 
     async def _open_merge_dialog(self) -> None:
         async def on_merged(entity: Entity) -> None:
@@ -270,19 +230,18 @@ async def open_merge_dialog(
                     " This cannot be taken back."
                 )
 
-        canonical = ui.select(
-            names, label="The one that stays", value=canonical_entity.id if canonical_entity else None, with_input=True
-        )
-        alias = ui.select(names, label="The one that goes into it", with_input=True)
+        canonical_id = canonical_entity.id if canonical_entity else None
+        canonical = widgets.select_field(names, "The one that stays", canonical_id, with_input=True)
+        alias = widgets.select_field(names, "The one that goes into it", with_input=True)
         for field in (canonical, alias):
-            field.props("outlined dense options-dense").classes("full pick").on_value_change(update_summary)
+            field.classes("full pick").on_value_change(update_summary)
         summary = ui.label("").classes("said").props("aria-live=polite")
         update_summary()
 
         def swap() -> None:
             canonical.value, alias.value = alias.value, canonical.value
 
-        ui.button("Swap", icon="swap_vert", on_click=swap).props("flat no-caps dense")
+        widgets.button("Swap", "swap_vert", swap, "flat").props("dense")
 
         async def merge_chosen() -> None:
             if canonical.value is None or alias.value is None or canonical.value == alias.value:

@@ -34,8 +34,6 @@ class JobsPage:
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
-        self._limit = JOBS_PER_PAGE
-        self._shown_jobs: list[Job] | None = None
         self._ticks = 0
 
     async def build(self) -> None:
@@ -44,72 +42,49 @@ class JobsPage:
         on_search = ctx.guard(self._search)
         requested_status = ctx.query.get("status", "")
         with widgets.box("line"):
-            self._status_field = ui.select(
-                STATUS_LABELS,
-                label="Show",
-                value=requested_status if requested_status in STATUS_LABELS else "",
-                on_change=on_search,
-            ).classes("some")
-            self._status_field.props("outlined dense options-dense")
+            status = requested_status if requested_status in STATUS_LABELS else ""
+            self._status_field = widgets.select_field(STATUS_LABELS, "Show", status, on_change=on_search)
+            self._status_field.classes("some")
             self._everyone_switch = ui.switch("Of all users of this app", on_change=on_search)
             self._everyone_switch.set_visibility(ctx.caller.is_admin)
             self._summary_label = widgets.muted("").props("role=status")
-        self._list_box = widgets.box("stack").props('role=region aria-label="Jobs"')
-        await self._show_list()
+        self._list = widgets.PagedList(ctx, JOBS_PER_PAGE, self._load_jobs, self._show_row, self._show_empty)
+        self._list.root.props('role=region aria-label="Jobs"')
+        await self._list.show()
         ui.timer(REFRESH_SECONDS, ctx.guard(self._refresh, is_background=True), immediate=False)
 
     async def _search(self) -> None:
-        self._limit = JOBS_PER_PAGE
         ui.navigate.history.replace(self._ctx.link(PATH, status=self._status_field.value or None))
-        self._shown_jobs = None
-        await self._show_list()
-
-    async def _show_more(self) -> None:
-        self._limit += JOBS_PER_PAGE
-        await self._show_list()
+        await self._list.restart()
 
     async def _refresh(self) -> None:
         """What changed since."""
         self._ticks += 1
-        if self._ticks % IDLE_FACTOR and all(job.status.is_finished for job in self._shown_jobs or ()):
+        if self._ticks % IDLE_FACTOR and all(job.status.is_finished for job in self._list.items or ()):
             return
         try:
-            await self._show_list()
+            await self._list.show()
         except TellbackError as error:
             self._summary_label.text = self._ctx.error_text(error)  # told once, however often it happens
 
-    async def _load_jobs(self) -> list[Job]:
+    async def _load_jobs(self, limit: int) -> list[Job]:
         ctx, scope = self._ctx, self._ctx.user.scope
         is_for_all_users = bool(self._everyone_switch.value)
         if is_for_all_users:
             ctx.require_admin()
         found = await ctx.rc.jobs.list(
             self._status_field.value or None,
-            limit=self._limit + 1,
+            limit=limit,
             user_id=None if is_for_all_users else scope.user_id,
             tenant_id=scope.tenant_id,
             app_id=scope.app_id,
         )
-        return found if ctx.caller.is_admin else [public_job(job) for job in found]
-
-    async def _show_list(self) -> None:
-        found = await self._load_jobs()
-        if found == self._shown_jobs:
-            return  # whoever reads or has the keyboard in it is left alone
-        self._shown_jobs = found
         waiting = sum(job.status is JobStatus.QUEUED for job in found)
         running = sum(job.status is JobStatus.RUNNING for job in found)
         self._summary_label.text = (
             f"{running} running, {waiting} waiting" if running or waiting else "Nothing runs or waits."
         )
-        self._list_box.clear()
-        with self._list_box:
-            for job in found[: self._limit]:
-                self._show_row(job)
-            if len(found) > self._limit:
-                ui.button("More", on_click=self._ctx.guard(self._show_more)).props("outline no-caps")
-            if not found:
-                self._show_empty()
+        return found if ctx.caller.is_admin else [public_job(job) for job in found]
 
     def _show_row(self, job: Job) -> None:
         ctx = self._ctx
@@ -161,12 +136,12 @@ class JobsPage:
     async def _retry(self, id: str) -> None:
         await self._ctx.rc.jobs.retry((await self._load_own_job(id)).id)
         notify("Queued again.")
-        await self._show_list()
+        await self._list.show()
 
     async def _cancel(self, id: str) -> None:
         await self._ctx.rc.jobs.cancel((await self._load_own_job(id)).id)
         notify("Cancelled.")
-        await self._show_list()
+        await self._list.show()
 
     async def _load_own_job(self, id: str) -> Job:
         """A job that may be acted on; another's is as good as unknown, but to admins of the app."""

@@ -9,10 +9,10 @@ from datetime import datetime
 from nicegui import ui
 
 from tellback.console import atoms, widgets
-from tellback.console.atoms import load_history
 from tellback.console.context import PageContext, notify
 from tellback.console.layout import console_page
 from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.memory.memory import load_versions
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, AtomStatus, MemorySpace, RecallHit
 from tellback.validation import QUERY_LENGTH
@@ -95,30 +95,20 @@ class MemoryPage:
         ctx, filter_ = self._ctx, self._filter
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
-            ui.button("New space", icon="create_new_folder", on_click=ctx.guard(self._open_space_dialog)).props(
-                "flat no-caps"
-            )
-            ui.button("Write a memory", icon="add", on_click=ctx.guard(self._open_add_dialog)).props(
-                "no-caps unelevated"
-            )
+            widgets.button("New space", "create_new_folder", ctx.guard(self._open_space_dialog), "flat")
+            widgets.button("Write a memory", "add", ctx.guard(self._open_add_dialog), "main")
         on_search = ctx.guard(self._search)
-        with widgets.box("line").props("role=search"):
-            self._query_field = ui.input("Search what is remembered", value=filter_.query).classes("wide")
-            self._query_field.props(f"outlined dense clearable maxlength={QUERY_LENGTH} dir=auto")
-            self._query_field.on("keydown.enter", on_search)
-            self._query_field.on("clear", on_search)
-            ui.button("Search", icon="search", on_click=on_search).props("no-caps outline")
+        with widgets.search_line("Search what is remembered", filter_.query, QUERY_LENGTH, on_search) as field:
+            self._query_field = field
         with widgets.box("line"):
-            self._status_field = ui.select(
-                STATUS_LABELS, label="Show", value=filter_.status, on_change=on_search
-            ).classes("some")
-            self._status_field.props("outlined dense options-dense")
+            self._status_field = widgets.select_field(STATUS_LABELS, "Show", filter_.status, on_change=on_search)
+            self._status_field.classes("some")
             self._day_field = widgets.date_field("What held on", filter_.on_day, on_search).classes("some")
             names = sorted({*(await self._load_categories()), *filter_.categories}, key=str.casefold)
-            self._categories_field = ui.select(
-                names, label="Categories", value=filter_.categories, multiple=True, on_change=on_search
+            self._categories_field = widgets.select_field(
+                names, "Categories", filter_.categories, multiple=True, on_change=on_search
             ).classes("wide pick")
-            self._categories_field.props("outlined dense options-dense use-chips clearable")
+            self._categories_field.props("use-chips clearable")
         self._list_box = widgets.box("stack").props('aria-live=polite aria-label="Memories" role=region')
         self._footer_box = widgets.box("line")
         await self._show_first_page()
@@ -171,7 +161,7 @@ class MemoryPage:
             if self._rows:
                 widgets.muted(f"{widgets.format_count(len(self._rows), 'memory', 'memories')} shown")
             if has_more:
-                ui.button("More", on_click=self._ctx.guard(self._show_more)).props("outline no-caps")
+                widgets.button("More", None, self._ctx.guard(self._show_more), "outline")
 
     async def _show_more(self) -> None:
         request_number = self._request_number
@@ -260,9 +250,7 @@ class MemoryPage:
             )
             with widgets.empty_state("psychology", "This space holds no memories.", hint):
                 widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
-                ui.button("Write a memory", icon="add", on_click=self._ctx.guard(self._open_add_dialog)).props(
-                    "outline no-caps dense padding='4px 12px'"
-                )
+                widgets.button("Write a memory", "add", self._ctx.guard(self._open_add_dialog), "small")
             return
         with widgets.empty_state(
             "search_off", "No memory matches.", "Search for something else, or show all that is current."
@@ -279,7 +267,6 @@ class MemoryPage:
         ctx = self._ctx
         with widgets.dialog("New space") as dialog:
             widgets.muted("A space is a part of your memory of its own: what is in one is not recalled from another.")
-            name = ui.input("Name").props("outlined dense autofocus dir=auto maxlength=200").classes("full")
 
             async def create() -> None:
                 space_name = (name.value or "").strip()
@@ -289,8 +276,9 @@ class MemoryPage:
                 notify("Made.")
                 ui.navigate.to(ctx.link(PATH, space=space.id))
 
-            name.on("keydown.enter", ctx.guard(create))
-            widgets.dialog_buttons(dialog, "Make it", ctx.guard(create))
+            on_create = ctx.guard(create)
+            name = widgets.text_field("Name", "", on_create).props("autofocus maxlength=200").classes("full")
+            widgets.dialog_buttons(dialog, "Make it", on_create)
 
 
 @console_page(ATOM_PATH, "Memory")
@@ -304,9 +292,7 @@ async def atom_page(ctx: PageContext) -> None:
     back_link = ctx.link(PATH, space=found.space_id)
     ui.link(f"← {widgets.truncate(space.name, 60) if space else 'Memory'}", back_link).classes("go plain quiet")
     with widgets.box("card", "stack", tag="article"):
-        ui.label(found.text).classes("atom-text" + (" over" if atoms.is_superseded_or_expired(found) else "")).props(
-            "dir=auto"
-        )
+        atoms.show_text(found)
         with widgets.box("line"):
             atoms.show_status_chip(found)
             widgets.chip(atoms.format_category(found))
@@ -356,12 +342,8 @@ async def _show_quotes(ctx: PageContext, found: Atom) -> None:
         message = None if message_id is None else await ctx.user.conversations.message(message_id)
         with widgets.box("card", "stack", "tight", tag="blockquote").style("margin: 0"):
             if message is not None:
-                text = (
-                    message.text
-                    if len(message.text) <= MAX_QUOTE_LENGTH
-                    else message.text[: MAX_QUOTE_LENGTH - 1] + "…"
-                )
-                ui.label(text).classes("said").props("dir=auto")
+                is_cut = len(message.text) > MAX_QUOTE_LENGTH
+                widgets.text_label(message.text[: MAX_QUOTE_LENGTH - 1] + "…" if is_cut else message.text)
             elif message_id is not None:
                 widgets.muted("This message is no longer kept.")
             with widgets.box("line"):
@@ -375,7 +357,7 @@ async def _show_quotes(ctx: PageContext, found: Atom) -> None:
 
 async def _show_history(ctx: PageContext, found: Atom) -> None:
     widgets.heading("History")
-    versions = await load_history(ctx, found)
+    versions = await load_versions(ctx.user.memory, found, atoms.MAX_HISTORY_LENGTH)
     if len(versions) == 1:
         widgets.muted("It was never changed.")
         return

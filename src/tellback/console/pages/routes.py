@@ -9,7 +9,7 @@ from tellback.agent.sessions.session import SessionState
 from tellback.chat_backends import RouteBackend
 from tellback.console import widgets
 from tellback.console.context import PageContext
-from tellback.console.explanation import show_gathered
+from tellback.console.explanation import show_gathered, show_state
 from tellback.console.layout import console_page
 from tellback.console.widgets import code_block, text_label
 
@@ -46,12 +46,9 @@ async def routes_page(ctx: PageContext) -> None:
     name = requested if requested is not None and requested in ctx.agents else names[0]
     if len(names) > 1:
         with widgets.box("line"):
-            ui.select(
-                names,
-                label="Agent",
-                value=name,
-                on_change=lambda event: ui.navigate.to(ctx.link("/routes", agent=event.value)),
-            ).props("outlined dense options-dense").classes("some")
+            widgets.select_field(
+                names, "Agent", name, on_change=lambda event: ui.navigate.to(ctx.link("/routes", agent=event.value))
+            ).classes("some")
     served_agent = ctx.served_agent(name)
     backend = RouteBackend(served_agent)
     await backend.find_conversation()
@@ -96,12 +93,9 @@ def _show_session(session: SessionState | None) -> None:
         widgets.muted("You have no session with it: say something to it, and its state is lit here.")
         return
     with widgets.box("card", "stack", "tight", tag="section").props('aria-label="Where your session stands"'):
-        route, state = session.current_route, session.current_state
         with widgets.box("line"):
             widgets.muted("Your session")
-            widgets.chip(route.title if route is not None else "in no route", "good" if route is not None else "")
-            if state is not None:
-                widgets.muted(state.description or state.id)
+            show_state(session)
         if session.extracted:
             show_gathered(session)
         else:

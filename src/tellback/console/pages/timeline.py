@@ -7,10 +7,10 @@ from datetime import datetime
 from nicegui import ui
 
 from tellback.console import atoms, widgets
-from tellback.console.atoms import load_history
 from tellback.console.context import PageContext
 from tellback.console.layout import console_page
 from tellback.errors import NotFoundError
+from tellback.memory.memory import load_versions
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, Entity, MemorySpace
 from tellback.validation import QUERY_LENGTH
@@ -82,21 +82,11 @@ class TimelinePage:
             with widgets.box("line"):
                 widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
                 entities = await self._load_entity_names()
-                self._entity_field = ui.select(
-                    entities,
-                    label="About",
-                    value=query.get("entity"),
-                    with_input=True,
-                    clearable=True,
-                    on_change=on_search,
+                self._entity_field = widgets.select_field(
+                    entities, "About", query.get("entity"), with_input=True, clearable=True, on_change=on_search
                 ).classes("wide pick")
-                self._entity_field.props("outlined dense options-dense")
-            with widgets.box("line").props("role=search"):
-                self._query_field = ui.input("On a topic", value=query.get("q", "")).classes("wide")
-                self._query_field.props(f"outlined dense clearable maxlength={QUERY_LENGTH} dir=auto")
-                self._query_field.on("keydown.enter", on_search)
-                self._query_field.on("clear", on_search)
-                ui.button("Show", icon="search", on_click=on_search).props("no-caps outline")
+            with widgets.search_line("On a topic", query.get("q", ""), QUERY_LENGTH, on_search, "Show") as field:
+                self._query_field = field
         with widgets.box("line"):
             self._from_field = widgets.date_field("From", query.get("from"), on_search).classes("some")
             self._to_field = widgets.date_field("To", query.get("to"), on_search).classes("some")
@@ -155,7 +145,7 @@ class TimelinePage:
             if has_more:
                 with widgets.box("line"):
                     widgets.muted(f"The {len(found)} that fit best, or the newest; the oldest of them first.")
-                    ui.button("More", on_click=self._ctx.guard(self._show_more)).props("outline no-caps dense")
+                    widgets.button("More", None, self._ctx.guard(self._show_more), "outline").props("dense")
             with widgets.box("time", tag="ol"):
                 for atom in found:
                     self._show_entry(atom, texts, now)
@@ -176,7 +166,7 @@ class TimelinePage:
         found = {atom.id: atom for atom in result.atoms}
         if subject is not None:
             now = utc_now()
-            for each in await load_history(self._ctx, subject):
+            for each in await load_versions(memory, subject, atoms.MAX_HISTORY_LENGTH):
                 if (include_superseded or not atoms.is_superseded_or_expired(each, now)) and _overlaps(
                     each, start, end
                 ):
