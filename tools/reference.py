@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 
@@ -96,9 +95,7 @@ def _parameter_row(parameter: Any) -> str | None:
 
 def _choices(parameter: Any) -> str:
     annotation = parameter.type_descriptor.annotation
-    if not (inspect.isclass(annotation) and issubclass(annotation, enum.Enum)):
-        return ""
-    return ", ".join(f"`{choice.value}`" for choice in annotation)
+    return ", ".join(f"`{choice}`" for choice in get_args(annotation)) if get_origin(annotation) is Literal else ""
 
 
 def _default(parameter: Any) -> str:
@@ -107,8 +104,7 @@ def _default(parameter: Any) -> str:
         return ""
     if default is True:
         return f"`{parameter.opts[0]}`"
-    value = default.value if isinstance(default, enum.Enum) else default
-    return f"`{f'{value:g}' if isinstance(value, float) else value}`"
+    return f"`{f'{default:g}' if isinstance(default, float) else default}`"
 
 
 def _variable(parameter: Any) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -59,17 +58,10 @@ ConversationIdArgument = Annotated[
 ]
 
 
-class ConversationStatusName(StrEnum):
-    """Whether a conversation goes on."""
-
-    OPEN = "open"
-    CLOSED = "closed"
-
-
 @register_command(conversations_app, "tellback conversations list --user maya --status open", name="list")
 def list_conversations(
     status: Annotated[
-        ConversationStatusName | None, typer.Option("--status", help="Those that are open, or closed.")
+        Literal["open", "closed"] | None, typer.Option("--status", help="Those that are open, or closed.")
     ] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", help="Those of this namespace alone.")] = None,
     limit: LimitOption = 20,
@@ -79,7 +71,7 @@ def list_conversations(
     """List a user's conversations, the newest first."""
 
     async def load(user: User) -> tuple[list[Conversation], str]:
-        found = await user.conversations.list(namespace, None if status is None else status.value, limit)
+        found = await user.conversations.list(namespace, status, limit)
         return found, format_missing_data(user, "such conversation" if status or namespace else "conversation")
 
     found, empty_note = run_for_user(target, load)

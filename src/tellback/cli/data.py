@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -44,23 +43,15 @@ if TYPE_CHECKING:
     from tellback.user import User
 
 IMPORT_STOPPED = "Stopped. What was imported is kept; the same command goes on where this one ended."
+ImportFormat = Literal["auto", "chatgpt", "claude", "jsonl"]
 _STAGES = {"reading": "Looking for chats", "importing": "Importing chats", "remembering": "Making memories"}
-
-
-class ImportFormatName(StrEnum):
-    """Whose chats they are."""
-
-    AUTO = "auto"
-    CHATGPT = "chatgpt"
-    CLAUDE = "claude"
-    JSONL = "jsonl"
 
 
 def import_command(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="The zip that was downloaded, its folder, or a file of it; or .jsonl.")
     ],
-    format: Annotated[ImportFormatName, typer.Option("--format", help="Whose chats they are.")] = ImportFormatName.AUTO,
+    format: Annotated[ImportFormat, typer.Option("--format", help="Whose chats they are.")] = "auto",
     namespace: Annotated[str, typer.Option(help="What the conversations are called.")] = "imported",
     space: Annotated[str, typer.Option("--space", "-s", help="The memory space, by name.")] = "default",
     since: Annotated[
@@ -93,7 +84,7 @@ def import_command(
                 return await import_chats(
                     user_of_target(rc, target),
                     path,
-                    format=format.value,
+                    format=format,
                     namespace=namespace,
                     space=space,
                     extract=not no_extract,
@@ -161,20 +152,13 @@ def _progress_bars(*, is_shown: bool) -> Iterator[ImportProgressCallback]:
         yield on_progress
 
 
-class ExportFormatName(StrEnum):
-    """How an export is written."""
-
-    JSON = "json"
-    ZIP = "zip"
-
-
 def export(
     to: Annotated[
         Path | None,
         typer.Option("--to", "-o", help="The file, .json or .zip; without one, JSON on standard output."),
     ] = None,
     format: Annotated[
-        ExportFormatName | None, typer.Option("--format", help="Where the file's name does not say it.")
+        Literal["json", "zip"] | None, typer.Option("--format", help="Where the file's name does not say it.")
     ] = None,
     vectors: Annotated[bool, typer.Option("--vectors", help="Also the vectors of memories.")] = False,
     target: UserTarget = DEFAULT_TARGET,
@@ -186,7 +170,7 @@ def export(
     JSON; the export itself is JSON on standard output anyway.
     """
     prints_to_terminal = to is None and _is_terminal()
-    if prints_to_terminal and format is ExportFormatName.ZIP:
+    if prints_to_terminal and format == "zip":
         raise typer.BadParameter("a .zip is not for a terminal: name a file with --to.", param_hint="--format")
     buffer = io.BytesIO()
 
@@ -201,7 +185,7 @@ def export(
 
             return await handle.admin.export_user_data(
                 to=to or (buffer if prints_to_terminal else sys.stdout.buffer),
-                format=None if format is None else format.value,
+                format=format,
                 on_progress=progress,
                 include_vectors=vectors,
             )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -57,21 +56,14 @@ jobs_app = typer.Typer(
 )
 
 
-class JobStatusName(StrEnum):
-    """How far a job has come."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
 @register_command(
     jobs_app, "tellback jobs list --user maya --status failed", "tellback jobs list --everyone", name="list"
 )
 def list_jobs(
-    status: Annotated[JobStatusName | None, typer.Option("--status", help="Those that have come so far.")] = None,
+    status: Annotated[
+        Literal["queued", "running", "done", "failed", "cancelled"] | None,
+        typer.Option("--status", help="Those that have come so far."),
+    ] = None,
     everyone: Annotated[bool, typer.Option("--everyone", help="Those of all users of the store.")] = False,
     limit: LimitOption = 20,
     target: UserTarget = DEFAULT_TARGET,
@@ -82,7 +74,7 @@ def list_jobs(
     async def load() -> list[Job]:
         filters = {} if everyone else {"user_id": target.user, "tenant_id": target.tenant, "app_id": target.app}
         async with open_app(target.url) as rc:
-            return await rc.jobs.list(None if status is None else status.value, limit=limit, **filters)
+            return await rc.jobs.list(status, limit=limit, **filters)
 
     print_rows(
         run_async(load),
@@ -167,7 +159,7 @@ def worker(
     from tellback.jobs import WorkerOptions
     from tellback.memory.extraction.extractors import ExtractorLike, LlmExtractor
 
-    if model is None and (extractor is not ExtractorName.VERBATIM or prompts is not None):
+    if model is None and (extractor != "verbatim" or prompts is not None):
         raise typer.BadParameter(
             "reading needs --model, or TELLBACK_MODEL; --extractor verbatim keeps every message word for word."
         )
@@ -177,7 +169,7 @@ def worker(
     try:
         if model is not None:
             resolve_registration(ChatOptions(model=model))  # a mistake in its name should not fail every job
-        reader: ExtractorLike = extractor and extractor.value
+        reader: ExtractorLike = extractor
         if prompts is not None and reader != "verbatim":
             reader = LlmExtractor(prompts=prompts)
         rc = Tellback(url, model=model, extractor=reader, worker=options, close_stale_after=hours)

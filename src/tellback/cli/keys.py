@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -14,11 +13,11 @@ from tellback.cli.options import JsonOption, RequiredUrlOption, format_examples,
 from tellback.cli.output import print_json, print_outcome, print_table, to_json_value
 from tellback.cli.runner import fail, open_app, run_async
 from tellback.errors import NotFoundError
+from tellback.types.access import ApiKey, ApiKeyRole
 from tellback.types.ids import utc_now
 
 if TYPE_CHECKING:
     from tellback.api_keys import Keys
-    from tellback.types.access import ApiKey
 
 T = TypeVar("T")
 
@@ -30,14 +29,6 @@ keys_app = typer.Typer(
 
 _DURATION = re.compile(r"(\d{1,5})\s*([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-class RoleName(StrEnum):
-    """What a key lets its holder be."""
-
-    USER = "user"
-    APP = "app"
-    ADMIN = "admin"
 
 
 def _parse_expiry(text: str) -> datetime | timedelta:
@@ -61,7 +52,7 @@ def _parse_expiry(text: str) -> datetime | timedelta:
 )
 def create(
     url: RequiredUrlOption,
-    role: Annotated[RoleName, typer.Option(help="One user, any user of the app, or who runs it.")] = RoleName.APP,
+    role: Annotated[ApiKeyRole, typer.Option(help="One user, any user of the app, or who runs it.")] = "app",
     tenant: Annotated[str, typer.Option(help="The tenant it is for.")] = "default",
     app_id: Annotated[str, typer.Option("--app", help="The app it is for.")] = "default",
     user: Annotated[str | None, typer.Option(help="The one user it is for, with --role user.")] = None,
@@ -74,12 +65,12 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a key, and print its secret: this once."""
-    if (role is RoleName.USER) != (user is not None):
+    if (role == "user") != (user is not None):
         raise typer.BadParameter("--role user and --user go together: such a key is fixed to one user.")
     created = _run_with_keys(
         url,
         lambda keys: keys.create(
-            role.value,
+            role,
             name=name,
             tenant_id=tenant,
             app_id=app_id,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -63,22 +62,11 @@ spaces_app = typer.Typer(
 )
 
 
-class EntityTypeChoice(StrEnum):
-    """What an entity is."""
-
-    PERSON = "person"
-    ORGANIZATION = "organization"
-    PLACE = "place"
-    OBJECT = "object"
-    CONCEPT = "concept"
-    EVENT = "event"
-    AGREEMENT = "agreement"
-
-
 CategoriesOption = Annotated[
     list[str] | None, typer.Option("--category", "-c", help="Memories of this category alone.")
 ]
-EntityTypeOption = Annotated[EntityTypeChoice | None, typer.Option("--type", "-t", help="Those of this type alone.")]
+EntityTypeName = Literal["person", "organization", "place", "object", "concept", "event", "agreement"]
+EntityTypeOption = Annotated[EntityTypeName | None, typer.Option("--type", "-t", help="Those of this type alone.")]
 EntityArgument = Annotated[str, typer.Argument(help="The entity's id, or its name.", show_default=False)]
 
 
@@ -270,7 +258,7 @@ def list_entities(
 
     async def load(handle: User) -> list[Entity]:
         found = await resolve_space(handle, space)
-        return await handle.memory.list_entities(found.id, _type_value(type), limit)
+        return await handle.memory.list_entities(found.id, type and type.upper(), limit)
 
     _print_entities(run_for_user(target, load), as_json)
 
@@ -288,7 +276,7 @@ def search(
 
     async def load(handle: User) -> list[Entity]:
         found = await resolve_space(handle, space)
-        return await handle.memory.search_entities(found.id, query, _type_value(type), limit)
+        return await handle.memory.search_entities(found.id, query, type and type.upper(), limit)
 
     _print_entities(run_for_user(target, load), as_json)
 
@@ -360,10 +348,6 @@ async def find_entity(user: User, id_or_name: str, space: str | None) -> Entity:
     if found is None:
         raise NotFoundError("entity", id_or_name, "`tellback entities list` shows those there are.")
     return found
-
-
-def _type_value(type: EntityTypeChoice | None) -> str | None:
-    return None if type is None else type.value.upper()
 
 
 def _print_entities(entities: list[Entity], as_json: bool) -> None:

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -83,11 +82,8 @@ LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")]
 
 
-class ExtractorName(StrEnum):
-    """What makes memories of conversations."""
-
-    LLM = "llm"
-    VERBATIM = "verbatim"
+ExtractorName = Literal["llm", "verbatim"]
+"""What makes memories of conversations."""
 
 
 def format_examples(*lines: str) -> str:

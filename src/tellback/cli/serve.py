@@ -7,9 +7,8 @@ import logging
 import socket
 import webbrowser
 from collections.abc import Callable
-from enum import StrEnum
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,14 +28,6 @@ ENV_PREFIX = "TELLBACK_"
 DEMO_HOST = "127.0.0.1"
 DEMO_PORT = 8765
 PORT_ATTEMPTS = 20
-
-
-class LogFormat(StrEnum):
-    """How the log is written."""
-
-    AUTO = "auto"
-    JSON = "json"
-    TEXT = "text"
 
 
 def env_option(name: str, help: str, **settings: Any) -> Any:
@@ -102,7 +93,9 @@ def serve(
     trust_proxy: Annotated[
         list[str] | None, env_option("trust-proxy", "The address of a proxy that says who calls.")
     ] = None,
-    log_format: Annotated[LogFormat, env_option("log-format", "JSON, or text for people.")] = LogFormat.AUTO,
+    log_format: Annotated[
+        Literal["auto", "json", "text"], env_option("log-format", "JSON, or text for people.")
+    ] = "auto",
     console: Annotated[
         bool | None,
         typer.Option(
@@ -130,7 +123,7 @@ def serve(
             model=model,
             models=tuple(allow_model or ()),
             agents=tuple(agents or ()),
-            extractor=None if extractor is None else extractor.value,
+            extractor=extractor,
             prompts=prompts,
             runs_jobs=worker,
             jwt=_jwt_settings(
@@ -158,7 +151,7 @@ def serve(
             shutdown_seconds=shutdown_seconds,
             metrics_token=metrics_token or None,
             trust_proxy=tuple(trust_proxy or ()),
-            log_format=log_format.value,
+            log_format=log_format,
             verbose=verbose,
             web_uis=_web_uis(console, workers),
         )
