@@ -163,13 +163,12 @@ class ChatRepl:
                 typer.echo()
                 print_line(REPLY_STOPPED, style="yellow", stderr=True)
 
-    def send(self, text: str) -> ChatReply:
+    def send(self, text: str) -> None:
         """Say something, show the answer as it comes, and ask about calls that wait for a decision."""
         reply = self._stream_reply(self._backend.send(text))
         while reply.result.pending and not self._as_json:
             reply = self._stream_reply(self._backend.approve(self._ask_approvals(reply)))
         self._last_reply = reply
-        return reply
 
     def _stream_reply(self, stream: ReplyStream) -> ChatReply:
         previous_id = self._backend.conversation_id
@@ -227,27 +226,17 @@ class ChatRepl:
 
     def _show_memory(self, query: str) -> None:
         memory = self._user.memory
-
-        async def print_memories() -> None:
-            spaces = await memory.list_spaces(self._space)
-            if not spaces:
-                print_line("Nothing is remembered yet: /close makes memories of what was said.")
-            elif query:
-                found = await memory.recall_by_topic(spaces[0].id, query)
-                print_hits(found.hits) if found.hits else print_line("Nothing is remembered of that.")
-            else:
-                atoms = await memory.list_atoms(spaces[0].id, limit=MEMORIES_SHOWN)
-                print_atoms(atoms) if atoms else print_line(
-                    "Nothing is remembered yet: /close makes memories of what was said."
-                )
-
-        self._loop.run(print_memories())
+        spaces = self._loop.run(memory.list_spaces(self._space))
+        if spaces and query:
+            hits = self._loop.run(memory.recall_by_topic(spaces[0].id, query)).hits
+            print_hits(hits) if hits else print_line("Nothing is remembered of that.")
+        elif spaces and (atoms := self._loop.run(memory.list_atoms(spaces[0].id, limit=MEMORIES_SHOWN))):
+            print_atoms(atoms)
+        else:
+            print_line("Nothing is remembered yet: /close makes memories of what was said.")
 
     def _show_why(self) -> None:
-        if self._last_reply is None:
-            print_line("Nothing was answered yet.")
-            return
-        print_explanation(self._last_reply)
+        print_explanation(self._last_reply) if self._last_reply else print_line("Nothing was answered yet.")
 
     def _show_routes(self) -> None:
         if self._backend.agent is None:
@@ -434,6 +423,8 @@ def chat(
     """
     if new and conversation is not None:
         raise typer.BadParameter("--new begins a conversation, and --conversation goes on with one: leave one out.")
+    from tellback.chat_backends import ModelBackend
+
     is_interactive = message is None and sys.stdin.isatty() and not as_json
     with report_errors():
         choice = resolve_model(model)
@@ -441,23 +432,24 @@ def chat(
             store_context = open_app(target.url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
             rc = loop.run(store_context.__aenter__())
             try:
-                user_handle = user_of_target(rc, target)
-                backend = _build_backend(
-                    rc,
-                    user_handle,
-                    choice,
-                    agent,
-                    argument or [],
-                    namespace,
-                    space,
-                    model_was_typed=_is_on_command_line(context, "model"),
-                )
+                user = user_of_target(rc, target)
+                if agent is None:
+                    backend: ChatBackend = ModelBackend(user, namespace, space, choice.name)
+                else:
+                    is_typed, arguments = (
+                        _is_on_command_line(context, "model"),
+                        dict(map(_parse_argument, argument or [])),
+                    )
+                    backend = _build_agent_backend(rc, user, choice, agent, space, arguments, model_was_typed=is_typed)
                 repl = ChatRepl(loop, backend, space, _read_line if is_interactive else input, as_json=as_json)
                 if backend.model == choice.name and choice.is_offline:
                     print_line(OFFLINE_NOTE, style="yellow", stderr=True)
                 repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
                 if is_interactive:
-                    _run_interactive(repl, target.user, backend.model or "the agent's model")
+                    answerer = backend.model or "the agent's model"
+                    greeting = f"You are {target.user}, and {answerer} answers."
+                    print_line(f"{greeting} /help says what else there is; Ctrl-D leaves.", style="dim")
+                    repl.run()
                 else:
                     _run_piped(repl, message)
             finally:
@@ -468,11 +460,6 @@ def _is_on_command_line(context: typer.Context, name: str) -> bool:
     """Whether an option was given on the command line: the environment's model is for agents that have none."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def _run_interactive(repl: ChatRepl, user: str, model: str) -> None:
-    print_line(f"You are {user}, and {model} answers. /help says what else there is; Ctrl-D leaves.", style="dim")
-    repl.run()
 
 
 def _run_piped(repl: ChatRepl, message: str | None) -> None:
@@ -492,22 +479,19 @@ def _read_line(prompt: str) -> str:
     return input(prompt)
 
 
-def _build_backend(
+def _build_agent_backend(
     rc: Tellback,
     user: User,
     choice: ModelChoice,
-    source: str | None,
-    arguments: list[str],
-    namespace: str,
+    source: str,
     space: str,
+    arguments: Mapping[str, str],
     *,
     model_was_typed: bool,
 ) -> ChatBackend:
     from tellback.agent_sources import find_agents
-    from tellback.chat_backends import ModelBackend, RouteBackend, ServedAgent, SpecBackend, bind_agent, store_sessions
+    from tellback.chat_backends import RouteBackend, ServedAgent, SpecBackend, bind_agent, store_sessions
 
-    if source is None:
-        return ModelBackend(user, namespace, space, choice.name)
     found = find_agents(source, rc)
     problem = next((f"{each.source}: {each.problem}" for each in found if each.problem), None)
     if problem is not None:
@@ -515,28 +499,22 @@ def _build_backend(
     if len(found) != 1:
         names = ", ".join(each.name for each in found) or "none"
         raise ConfigurationError(f"{source} has {len(found)} agents ({names}): name the one to talk with.")
-    [source_agent] = found
-    if source_agent.agent is not None:
-        has_model = source_agent.agent.model is not None or source_agent.agent.options.chat_fn is not None
+    agent, spec = found[0].agent, found[0].spec
+    if agent is not None:
+        has_model = agent.model is not None or agent.options.chat_fn is not None
         model = choice.name if model_was_typed or not has_model else None
-        if model is not None and choice.is_offline and source_agent.agent.routes:
+        if model is not None and choice.is_offline and agent.routes:
             raise ConfigurationError(
-                f"{source_agent.name} follows routes, for which it needs a model: set a provider's key, such as"
+                f"{agent.name} follows routes, for which it needs a model: set a provider's key, such as"
                 " ANTHROPIC_API_KEY, start Ollama, or pass --model."
             )
-        agent = source_agent.agent if model is None else source_agent.agent.with_model(model)
-        sessions = agent.persistence or store_sessions(agent, rc, user.scope)
+        agent = agent if model is None else agent.with_model(model)
+        sessions = store_sessions(agent, rc, user.scope) if agent.persistence is None else agent.persistence
         return RouteBackend(ServedAgent(bind_agent(agent, rc, sessions), user), model)
-    assert source_agent.spec is not None
-    if user.agents.get(source_agent.spec.name) is None:
-        rc.register_agent(source_agent.spec)
-    return SpecBackend(
-        user,
-        source_agent.spec,
-        space,
-        choice.name if model_was_typed or source_agent.spec.model is None else None,
-        dict(map(_parse_argument, arguments)),
-    )
+    assert spec is not None
+    if user.agents.get(spec.name) is None:
+        rc.register_agent(spec)
+    return SpecBackend(user, spec, space, choice.name if model_was_typed or spec.model is None else None, arguments)
 
 
 def _parse_argument(text: str) -> tuple[str, str]:

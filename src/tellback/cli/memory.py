@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tellback.types.memory import Atom, Entity, MemorySpace, RecallHit, RecallResult
     from tellback.user import User
 
+ATOM_COLUMNS = ("HOLDS", "CATEGORY", "ID", "SAID IN", "TEXT")
 MAX_MESSAGES_QUOTED = 3
 """How many of an atom's messages are quoted."""
 
@@ -84,12 +85,12 @@ def format_category(atom: Atom) -> str:
 
 def format_source(atom: Atom) -> str:
     """Where an atom comes from, in short: the first conversation, and how many more there are."""
-    conversation_ids = [citation.conversation_id for citation in atom.citations]
-    return (
-        ""
-        if not conversation_ids
-        else conversation_ids[0] + (f" +{len(conversation_ids) - 1}" if len(conversation_ids) > 1 else "")
-    )
+    more = len(atom.citations) - 1
+    return "" if more < 0 else atom.citations[0].conversation_id + (f" +{more}" if more else "")
+
+
+def _atom_cells(atom: Atom) -> tuple[str, ...]:
+    return format_validity(atom), format_category(atom), atom.id, format_source(atom), atom.text
 
 
 def atom_to_json(atom: Atom) -> dict[str, Any]:
@@ -115,18 +116,7 @@ def print_atoms(atoms: Sequence[Atom]) -> None:
 
 def print_hits(hits: Iterable[RecallHit]) -> None:
     """A table of what was recalled."""
-    rows = [
-        (
-            f"{hit.score:.2f}",
-            format_validity(hit.atom),
-            format_category(hit.atom),
-            hit.atom.id,
-            format_source(hit.atom),
-            hit.atom.text,
-        )
-        for hit in hits
-    ]
-    print_table(("SCORE", "HOLDS", "CATEGORY", "ID", "SAID IN", "TEXT"), rows)
+    print_table(("SCORE", *ATOM_COLUMNS), [(f"{hit.score:.2f}", *_atom_cells(hit.atom)) for hit in hits])
 
 
 def print_score_parts(hits: Iterable[RecallHit]) -> None:
@@ -145,13 +135,11 @@ async def load_cited_messages(user: User, atom: Atom) -> list[StoredMessage]:
 
 def quote_rows(messages: Iterable[StoredMessage]) -> list[tuple[str, str]]:
     """Messages as lines: who said it and when, and what."""
-    return [
-        (
-            "said",
-            f'{format_minute(each.created_at)} {each.role}: "{to_one_line(each.text, 200)}" ({each.conversation_id})',
-        )
-        for each in messages
-    ]
+
+    def quote(each: StoredMessage) -> str:
+        return f'{format_minute(each.created_at)} {each.role}: "{to_one_line(each.text, 200)}" ({each.conversation_id})'
+
+    return [("said", quote(each)) for each in messages]
 
 
 def _entity_row(entity: Entity) -> tuple[str, ...]:
@@ -230,11 +218,7 @@ def timeline(
     elif not result.hits:
         print_line("Nothing is remembered of that time.", stderr=True)
     else:
-        rows = [
-            (format_validity(hit.atom), format_category(hit.atom), hit.atom.id, format_source(hit.atom), hit.atom.text)
-            for hit in result.hits
-        ]
-        print_table(("HOLDS", "CATEGORY", "ID", "SAID IN", "TEXT"), rows)
+        print_table(ATOM_COLUMNS, [_atom_cells(atom) for atom in result.atoms])
 
 
 def _result_to_json(result: RecallResult) -> dict[str, object]:
@@ -299,6 +283,7 @@ def show(
     if as_json:
         print_json({**to_json_value(found), "atoms": [atom_to_json(atom) for atom in atoms]})
         return
+    period = f"{format_date(found.first_seen_at)} to {format_date(found.last_seen_at)}"
     print_pairs(
         [
             ("id", found.id),
@@ -308,12 +293,7 @@ def show(
             ("description", found.description or ""),
             ("attributes", to_json_line(found.attributes) if found.attributes else ""),
             ("merged into", found.merged_into or ""),
-            (
-                "spoken of",
-                f"{format_date(found.first_seen_at)} to {format_date(found.last_seen_at)}"
-                if found.first_seen_at
-                else "",
-            ),
+            ("spoken of", period if found.first_seen_at else ""),
             *(("memory", f"{format_validity(atom)}: {atom.text} ({atom.id})") for atom in atoms),
         ]
     )

@@ -12,6 +12,7 @@ import typer
 
 from tellback.cli.options import UserTarget
 from tellback.cli.output import escape_controls
+from tellback.concurrency import cancel_and_wait
 from tellback.errors import (
     ConfigurationError,
     ConversationClosedError,
@@ -198,9 +199,7 @@ async def run_or_stop(work: Awaitable[object], stop: asyncio.Event) -> bool:
     try:
         await asyncio.wait({task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in (task, stop_task):
-            each.cancel()
-        await asyncio.gather(task, stop_task, return_exceptions=True)
+        await cancel_and_wait(task, stop_task)
     if not task.cancelled():
         task.result()
     return not task.cancelled()

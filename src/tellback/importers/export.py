@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import IO, Any, BinaryIO, Self
+from typing import IO, Any, Self
 
 from tellback.errors import ImportFormatError, InvalidArgumentError
 from tellback.importers import chatgpt, claude, jsonl
@@ -73,7 +73,7 @@ class ChatFile:
     """A file with chats in it, as UTF-8 that can be read from any place; `start` is behind its byte order mark."""
 
     name: str
-    file: BinaryIO
+    file: IO[bytes]
     start: int = 0
 
     @property
@@ -166,13 +166,13 @@ def _open_plain(name: str, file: IO[bytes], stack: ExitStack) -> ChatFile:
             _transcode_utf16(file, copy)
         except UnicodeError as error:
             raise ImportFormatError(name, f"it begins like UTF-16, and is not: {error}.") from error
-        return ChatFile(name, _as_binary(copy))
-    return ChatFile(name, _as_binary(file), len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
+        return ChatFile(name, copy)
+    return ChatFile(name, file, len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
 
 
 def _transcode_utf16(file: IO[bytes], copy: IO[bytes]) -> None:
     """UTF-16, which PowerShell writes, as UTF-8."""
-    text = io.TextIOWrapper(_as_binary(file), encoding="utf-16", newline="")
+    text = io.TextIOWrapper(file, encoding="utf-16", newline="")
     try:
         shutil.copyfileobj(text, codecs.getwriter("utf-8")(copy), CHUNK_BYTES)
     finally:
@@ -183,10 +183,6 @@ def _transcode_utf16(file: IO[bytes], copy: IO[bytes]) -> None:
 
 def _open_temporary(stack: ExitStack) -> IO[bytes]:
     return stack.enter_context(tempfile.TemporaryFile())
-
-
-def _as_binary(file: IO[bytes]) -> BinaryIO:
-    return file  # type: ignore[return-value]  # what `open` and `TemporaryFile` give is one
 
 
 @dataclass(frozen=True, slots=True)
