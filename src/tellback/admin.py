@@ -13,11 +13,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, ParamSpec, TypeVar, get_args, overload
+from typing import Any, BinaryIO, Literal, get_args, overload
 
 from tellback import validation
+from tellback.concurrency import finish_in_thread
 from tellback.errors import InvalidArgumentError, StoreClosedError, StoreError
 from tellback.runtime import Runtime
 from tellback.stores.ports.store import COLLECTIONS, Collection, Erasure, UserData, erasure_subject
@@ -40,9 +42,6 @@ ExportFormat = Literal["json", "zip"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 CHUNK_LENGTH = 500_000
 """About so many characters are written at once."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ async def atomic_write(path: Path) -> AsyncGenerator[BinaryIO, None]:
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-            await _run_in_thread(_flush_to_disk, file)
+            await finish_in_thread(partial(_flush_to_disk, file))
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
@@ -167,7 +166,7 @@ def _flush_to_disk(file: BinaryIO) -> None:
 
 async def _write_json(export: UserDataExport, file: BinaryIO) -> None:
     async for chunk in _merge_chunks(_json_chunks(export)):
-        await _run_in_thread(file.write, chunk.encode())
+        await finish_in_thread(partial(file.write, chunk.encode()))
 
 
 async def _json_chunks(export: UserDataExport) -> AsyncGenerator[str, None]:
@@ -205,7 +204,7 @@ async def _write_zip(export: UserDataExport, file: BinaryIO) -> None:
         for name in COLLECTIONS:
             with archive.open(_zip_member(export, f"{name}.jsonl"), "w", force_zip64=True) as member:
                 async for chunk in _merge_chunks(_json_lines(export, name)):
-                    await _run_in_thread(member.write, chunk.encode())
+                    await finish_in_thread(partial(member.write, chunk.encode()))
         manifest = json.dumps({**export.header, "counts": export.counts}, indent=2)
         archive.writestr(_zip_member(export, "manifest.json"), manifest + "\n")
 
@@ -234,16 +233,6 @@ async def _merge_chunks(chunks: AsyncGenerator[str, None]) -> AsyncGenerator[str
             yield "".join(buffer)
             buffer, length = [], 0
     yield "".join(buffer)
-
-
-async def _run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do it without keeping others waiting. Cancelled, it is waited for: the file must not be closed under it."""
-    future = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.wait([future])
-        raise
 
 
 _WRITERS = {"json": _write_json, "zip": _write_zip}

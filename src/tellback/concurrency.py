@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,26 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
                 task.cancel()
             _, pending = await asyncio.wait(pending, timeout=CANCEL_RETRY_SECONDS)
         await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was heard
+
+
+async def finish_in_thread(
+    work: Callable[[], T],
+    on_cancel: Callable[[], Any] = lambda: None,
+    discard: Callable[[T], Any] = lambda result: None,
+) -> T:
+    """Return what blocking work gives, run in a thread. A cancelled task waits for it: its files are not closed before.
+
+    `on_cancel` may tell the work to end. A result that comes too late goes to `discard`.
+    """
+    future = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        on_cancel()
+        await asyncio.wait([future])
+        if future.exception() is None:
+            discard(future.result())
+        raise
 
 
 class BackgroundTasks:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from nicegui import ui
 from starlette.requests import Request
 
 from tellback.console import widgets
 from tellback.console.context import SERVER_FAILED, PageContext
-from tellback.console.theme import BASE_CSS
+from tellback.console.theme import BASE_CSS, WIDGET_CSS
 from tellback.console.widgets import note
 from tellback.errors import TellbackError
 
@@ -22,27 +21,16 @@ CREDENTIAL_CHECK_SECONDS = 20.0
 """How often a page that is left open looks whether its credential still holds."""
 RESPONSE_TIMEOUT = 15.0
 
-
-@dataclass(frozen=True, slots=True)
-class NavEntry:
-    """An entry of the navigation."""
-
-    path: str
-    title: str
-    icon: str
-    is_admin_only: bool = False
-
-
-NAVIGATION = (
-    NavEntry("/", "Chat", "chat"),
-    NavEntry("/conversations", "Conversations", "forum"),
-    NavEntry("/memory", "Memory", "psychology"),
-    NavEntry("/timeline", "Timeline", "timeline"),
-    NavEntry("/entities", "Entities", "hub"),
-    NavEntry("/routes", "Routes", "account_tree"),
-    NavEntry("/jobs", "Jobs", "pending_actions"),
-    NavEntry("/usage", "Usage", "query_stats"),
-    NavEntry("/data", "Your data", "folder_shared"),
+NAVIGATION = (  # path, title and icon
+    ("/", "Chat", "chat"),
+    ("/conversations", "Conversations", "forum"),
+    ("/memory", "Memory", "psychology"),
+    ("/timeline", "Timeline", "timeline"),
+    ("/entities", "Entities", "hub"),
+    ("/routes", "Routes", "account_tree"),
+    ("/jobs", "Jobs", "pending_actions"),
+    ("/usage", "Usage", "query_stats"),
+    ("/data", "Your data", "folder_shared"),
 )
 
 PageBuilder = Callable[[PageContext], Awaitable[None]]
@@ -95,7 +83,7 @@ def _show_user_field(ctx: PageContext, path: str, label: str) -> None:
 
 def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) -> None:
     ui.add_css(BASE_CSS)
-    widgets.add_widget_css()
+    ui.add_css(WIDGET_CSS)
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
     with ui.header().classes("items-center"):
         ui.link("Skip to content", "#content").classes("skip")
@@ -109,15 +97,13 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
                 widgets.icon_button("logout", "Log out", lambda: None).props("type=submit")
     drawer = ui.left_drawer().props("bordered breakpoint=900 width=220")
     with drawer, ui.element("nav").props('aria-label="Pages"').classes("column gap-1"):
-        for entry in NAVIGATION:
-            if entry.is_admin_only and not ctx.caller.is_admin:
-                continue
-            link = ui.link(target=ctx.link(entry.path)).classes("place")
-            if entry.path == path:
+        for entry_path, entry_title, icon in NAVIGATION:
+            link = ui.link(target=ctx.link(entry_path)).classes("place")
+            if entry_path == path:
                 link.props("aria-current=page")
             with link:
-                ui.icon(entry.icon, size="1.3rem").props("aria-hidden=true")
-                ui.label(entry.title)
+                ui.icon(icon, size="1.3rem").props("aria-hidden=true")
+                ui.label(entry_title)
     ui.timer(CREDENTIAL_CHECK_SECONDS, ctx.check_credential)
 
 

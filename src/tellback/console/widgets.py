@@ -12,7 +12,6 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from tellback.console.context import PageContext
-from tellback.console.theme import WIDGET_CSS
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.types.memory import MemorySpace
 
@@ -46,11 +45,6 @@ def note(text: str, *, is_error: bool = False) -> ui.label:
     """A remark beside what was said; what is wrong is told at once to those who do not see it."""
     label = text_label(text).classes("note wrong" if is_error else "note")
     return label.props("role=alert") if is_error else label
-
-
-def add_widget_css() -> None:
-    """Give a page the looks of these parts."""
-    ui.add_css(WIDGET_CSS)
 
 
 def box(*classes: str, tag: str = "div") -> ui.element:

@@ -14,6 +14,7 @@ from os import PathLike
 from typing import Any, Protocol, TypeVar
 
 from tellback import validation
+from tellback.concurrency import finish_in_thread
 from tellback.errors import ConversationClosedError
 from tellback.importers.chats import Format, ImportedChat, ImportProgress, ImportReport
 from tellback.importers.export import ChatExport, ExportEntry
@@ -105,31 +106,6 @@ class ImportUser(Protocol):
 
 class WorkCancelled(Exception):
     """Nobody wants the result any more."""
-
-
-async def run_in_thread(
-    work: Callable[[Callable[[], None]], T], discard: Callable[[T], None] = lambda result: None
-) -> T:
-    """What `work` gives. It is passed a function to call now and then, which ends it once the task is cancelled.
-
-    Files are closed when nobody reads them any more, so a cancelled task waits for its thread; a result that came too
-    late goes to `discard`.
-    """
-    stop = threading.Event()
-
-    def check_cancelled() -> None:
-        if stop.is_set():
-            raise WorkCancelled
-
-    future = asyncio.ensure_future(asyncio.to_thread(work, check_cancelled))
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([future])
-        if future.exception() is None:
-            discard(future.result())
-        raise
 
 
 def build_metadata(chat: ImportedChat, messages: int) -> dict[str, Any]:
@@ -309,17 +285,17 @@ async def import_chats(
     max_chats = None if limit is None else validation.validate_count("limit", limit)
     name = validation.validate_name("namespace", namespace)
     report_progress = on_progress or (lambda progress: None)
-    loop = asyncio.get_running_loop()
+    loop, is_cancelled = asyncio.get_running_loop(), threading.Event()
 
-    def open_export(check_cancelled: Callable[[], None]) -> ChatExport:
-        def on_chat_found(count: int) -> None:
-            check_cancelled()
-            if count % PROGRESS_INTERVAL == 0:
-                loop.call_soon_threadsafe(report_progress, ImportProgress("reading", count, count))
+    def on_chat_found(count: int) -> None:
+        if is_cancelled.is_set():
+            raise WorkCancelled
+        if count % PROGRESS_INTERVAL == 0:
+            loop.call_soon_threadsafe(report_progress, ImportProgress("reading", count, count))
 
-        return ChatExport(source, format, on_chat_found)
-
-    export = await run_in_thread(open_export, ChatExport.close)
+    export = await finish_in_thread(
+        partial(ChatExport, source, format, on_chat_found), is_cancelled.set, ChatExport.close
+    )
     with export:
         if extract and not dry_run and export.entries:
             await ensure_binding(user.memory, name, space)
@@ -358,7 +334,7 @@ class _ImportRun:
             if limit is not None and self._chats >= limit:
                 self._skipped[SKIPPED_OVER_LIMIT] += len(wanted) - index
                 break
-            await self._import_chat(await run_in_thread(partial(self._read_entry, entry)))
+            await self._import_chat(await finish_in_thread(partial(self._export.read, entry)))
             self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._messages))
 
     def report(self, extraction: ExtractionCounts) -> ImportReport:
@@ -376,9 +352,6 @@ class _ImportRun:
             waiting_jobs=extraction.waiting,
             dry_run=self._dry_run,
         )
-
-    def _read_entry(self, entry: ExportEntry, check_cancelled: Callable[[], None]) -> ImportedChat:
-        return self._export.read(entry)
 
     async def _import_chat(self, chat: ImportedChat) -> None:
         for attempt in range(MAX_ATTEMPTS):
