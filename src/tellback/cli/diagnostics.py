@@ -114,7 +114,13 @@ def _validate_file(path: Path) -> None:
         )
     if not header:
         return
-    tables = _list_tables(path)
+    from tellback.stores.sqlite.connection import to_store_error
+
+    try:
+        with closing(_open_read_only(path)) as connection:
+            tables = _list_tables(connection)
+    except sqlite3.Error as error:
+        raise to_store_error(error, str(path)) from error
     if tables and "tellback_migrations" not in tables:
         raise ConfigurationError(
             f"{path} belongs to another program (it has {_format_tables(tables)}):"
@@ -131,14 +137,8 @@ def _format_tables(tables: list[str]) -> str:
     )
 
 
-def _list_tables(path: Path) -> list[str]:
-    from tellback.stores.sqlite.connection import to_store_error
-
-    try:
-        with closing(_open_read_only(path)) as connection:
-            found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    except sqlite3.Error as error:
-        raise to_store_error(error, str(path)) from error
+def _list_tables(connection: sqlite3.Connection) -> list[str]:
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
     return [name for (name,) in found if not name.startswith("sqlite_")]
 
 
@@ -165,24 +165,21 @@ def _inspect_sqlite(store: Store, is_thorough: bool) -> StoreInfo:
     if not path.exists():
         return StoreInfo("SQLite", str(path), False, needed=needed)
     _validate_file(path)
-    from tellback.stores.sqlite.connection import to_store_error
+    from tellback.stores.sqlite.connection import schema_version, to_store_error
 
     try:
         with closing(_open_read_only(path)) as connection:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            version, counts = 0, {}
-            if "tellback_migrations" in tables:
-                version = connection.execute("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations").fetchone()[0]
-                if is_thorough:
-                    counts = {
-                        name: connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
-                        for name in COUNTED_TABLES
-                        if name in tables
-                    }
-                    _validate_integrity(connection, path)
+            version, counts = schema_version(connection), {}
+            if version and is_thorough:
+                counts = {
+                    name: connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
+                    for name in COUNTED_TABLES
+                    if name in _list_tables(connection)
+                }
+                _validate_integrity(connection, path)
     except sqlite3.Error as error:
         raise to_store_error(error, str(path)) from error
-    return StoreInfo("SQLite", str(path), True, int(version), needed, os.path.getsize(path), counts)
+    return StoreInfo("SQLite", str(path), True, version, needed, os.path.getsize(path), counts)
 
 
 def _validate_integrity(connection: sqlite3.Connection, path: Path) -> None:
@@ -197,26 +194,19 @@ async def _inspect_postgres(store: Any) -> StoreInfo:
     import asyncpg
 
     from tellback.stores.postgres.connection import DRIVER_ERRORS, to_store_error
-    from tellback.stores.postgres.schema import quote_identifier
+    from tellback.stores.postgres.schema import quote_identifier, schema_version
 
-    needed = migrations("postgres")[-1].version
-    settings = store.queue_settings()
-    exists_query = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'tellback_migrations'"
+    needed, settings = migrations("postgres")[-1].version, store.queue_settings()
     try:
         connection = await asyncpg.connect(settings.dsn, timeout=10)
         try:
-            if not await connection.fetchval(exists_query, settings.schema):
-                return StoreInfo("PostgreSQL", settings.display_url, False, needed=needed)
-            await connection.execute(f"SET ROLE {quote_identifier(settings.role)}")
-            version_query = (
-                f"SELECT COALESCE(MAX(version), 0) FROM {quote_identifier(settings.schema)}.tellback_migrations"
-            )
-            version = int(await connection.fetchval(version_query))
+            await connection.execute(f"SET search_path = {quote_identifier(settings.schema)}")
+            version = await schema_version(connection, settings.schema, settings.display_url)
         finally:
             await connection.close()
     except DRIVER_ERRORS as error:
         raise to_store_error(error, settings.display_url) from error
-    return StoreInfo("PostgreSQL", settings.display_url, True, version, needed)
+    return StoreInfo("PostgreSQL", settings.display_url, version > 0, version, needed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,11 @@ def quote_literal(text: str) -> str:
 async def migrate(connection: asyncpg.Connection, schema: str, display_url: str) -> None:
     """Bring the schema to this release's version, one process at a time."""
     steps = migrations("postgres")
-    if await _schema_version(connection, schema, display_url) == steps[-1].version:
+    if await schema_version(connection, schema, display_url) == steps[-1].version:
         return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('tellback.migrations'), hashtext($1))", schema)
-        present = await _schema_version(connection, schema, display_url)  # another process may have been faster
+        present = await schema_version(connection, schema, display_url)  # another process may have been faster
         if present > steps[-1].version:
             raise newer_schema_error(display_url, present, steps[-1].version)
         if present == 0:
@@ -65,7 +65,8 @@ async def migrate(connection: asyncpg.Connection, schema: str, display_url: str)
             ) from error
 
 
-async def _schema_version(connection: asyncpg.Connection, schema: str, display_url: str) -> int:
+async def schema_version(connection: asyncpg.Connection, schema: str, display_url: str) -> int:
+    """Return the version of the tables, 0 where there are none. The schema is the one that the connection searches."""
     # Asked of the catalogue's rows: `to_regclass` may answer from a cache that is older than the lock we waited for.
     exists = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'tellback_migrations'"
     if not await connection.fetchval(exists, schema):

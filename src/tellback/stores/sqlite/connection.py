@@ -160,7 +160,7 @@ def run_operation(
 def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
     """Bring the schema to this release's version, one process at a time."""
     steps = migrations("sqlite")
-    present = _schema_version(connection)
+    present = schema_version(connection)
     if present == steps[-1].version:
         return
     if present > steps[-1].version:
@@ -176,7 +176,7 @@ def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
             "CREATE TABLE IF NOT EXISTS tellback_migrations"
             " (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
         )
-        present = _schema_version(connection)  # another process may have been faster
+        present = schema_version(connection)  # another process may have been faster
         if present > steps[-1].version:
             raise newer_schema_error(options.path, present, steps[-1].version)
         for step in steps:
@@ -188,7 +188,8 @@ def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
     connection.execute("COMMIT")
 
 
-def _schema_version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the tables, 0 where there are none."""
     tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tellback_migrations'").fetchall()
     if not tables:
         return 0
