@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tellback.errors import InvalidArgumentError, SessionConflictError
+from tellback.errors import ConfigurationError, InvalidArgumentError, SessionConflictError
 from tellback.sessions import validation
 from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import as_utc
@@ -53,6 +53,16 @@ class FieldNames:
     def from_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """A record under our names; what is not ours is left out."""
         return {self._fields_by_name[name]: value for name, value in record.items() if name in self._fields_by_name}
+
+
+def validate_field_mappings(field_mappings: Any) -> Mapping[str, Any]:
+    """The names that fields of sessions and of messages have in a database; each is checked by `FieldNames`."""
+    if not isinstance(field_mappings, Mapping | None):
+        raise ConfigurationError(f"field_mappings is a mapping of mappings, not {field_mappings!r:.80}.")
+    unknown = (field_mappings or {}).keys() - {"sessions", "messages"}
+    if unknown:
+        raise ConfigurationError(f"field_mappings has sessions and messages, but not {', '.join(map(str, unknown))}.")
+    return field_mappings or {}
 
 
 def session_to_record(session: SessionData) -> dict[str, Any]:
@@ -126,18 +136,24 @@ def _decode_field(name: str, value: Any) -> Any:
 
 
 def encode_session(session: SessionData) -> dict[str, Any]:
-    """A session to store, checked: moments are texts that sort, JSON parts are JSON texts."""
-    return _encode_record(f"session {validation.validate_session(session).id!r}", lambda: session_to_record(session))
+    """A session to store, validated: moments are texts that sort, JSON parts are JSON texts."""
+    return encode_valid_session(validation.validate_session(session))
+
+
+def encode_valid_session(session: SessionData) -> dict[str, Any]:
+    """A session to store, which was validated, in the same form."""
+    return _encode_record(f"session {session.id!r}", lambda: session_to_record(session))
 
 
 def encode_message(message: MessageData) -> dict[str, Any]:
-    """A message to store, which was checked, in the same form."""
+    """A message to store, which was validated, in the same form."""
     return _encode_record(f"message {message.id!r}", lambda: message_to_record(message))
 
 
-def encode_time(label: str, value: datetime) -> str:
-    """A moment as text that sorts."""
-    return format_time(validation.validate_time(label, value))
+def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_position: int) -> list[MessageData]:
+    """Messages from their records, with the positions from that one on."""
+    messages = map(message_from_record, message_records)
+    return [replace(each, position=position) for position, each in enumerate(messages, start=first_position)]
 
 
 def _encode_record(label: str, build_record: Callable[[], dict[str, Any]]) -> dict[str, Any]:

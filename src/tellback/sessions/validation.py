@@ -140,7 +140,14 @@ def has_unescaped_password(url: str) -> bool:
     return "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
 
 
-def resolve_names(option: str, overrides: Mapping[str, str] | None, defaults: Mapping[str, str]) -> dict[str, str]:
+def resolve_names(
+    option: str,
+    overrides: Mapping[str, str] | None,
+    defaults: Mapping[str, str],
+    *,
+    pattern: re.Pattern[str] = _NAME_PATTERN,
+    form: str = "letters, digits and underscores",
+) -> dict[str, str]:
     """Names of tables, collections, indices or fields: the known ones, with those that were given instead.
 
     >>> resolve_names("tables", {"sessions": "chats"}, {"sessions": "agent_sessions", "messages": "agent_messages"})
@@ -153,10 +160,8 @@ def resolve_names(option: str, overrides: Mapping[str, str] | None, defaults: Ma
         raise ConfigurationError(f"{option} has {', '.join(defaults)}, but not {', '.join(map(str, unknown))}.")
     resolved = {**defaults, **(overrides or {})}
     for name, value in resolved.items():
-        if not isinstance(value, str) or not _NAME_PATTERN.fullmatch(value):
-            raise ConfigurationError(
-                f"{option}[{name!r}] is a name of letters, digits and underscores, not {value!r:.80}."
-            )
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ConfigurationError(f"{option}[{name!r}] is a name of {form}, not {value!r:.80}.")
     if len(set(resolved.values())) < len(resolved):
         raise ConfigurationError(f"{option} gives two things one name: {', '.join(resolved.values())}.")
     return resolved
