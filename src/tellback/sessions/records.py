@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tellback.errors import ConfigurationError, InvalidArgumentError, SessionConflictError
@@ -79,22 +80,6 @@ def message_to_record(message: MessageData) -> dict[str, Any]:
     return record
 
 
-def encode_json_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with its JSON parts as text. All of it is ASCII: no database may stumble over what it holds."""
-    return {
-        name: json.dumps(value, allow_nan=False) if name in _JSON_FIELDS and value is not None else value
-        for name, value in record.items()
-    }
-
-
-def encode_time_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with its moments as texts of one length, which sort as they follow each other."""
-    return {
-        name: format_time(value) if name in _TIME_FIELDS and isinstance(value, datetime) else value
-        for name, value in record.items()
-    }
-
-
 def format_time(moment: datetime) -> str:
     """A moment as text that sorts.
 
@@ -140,14 +125,14 @@ def encode_session(session: SessionData) -> dict[str, Any]:
     return encode_valid_session(validation.validate_session(session))
 
 
-def encode_valid_session(session: SessionData) -> dict[str, Any]:
-    """A session to store, which was validated, in the same form."""
-    return _encode_record(f"session {session.id!r}", lambda: session_to_record(session))
+def encode_valid_session(session: SessionData, *, times: bool = True) -> dict[str, Any]:
+    """A session to store, which was validated, in the same form; without `times`, moments stay as they are."""
+    return _encode_record(f"session {session.id!r}", partial(session_to_record, session), times=times)
 
 
-def encode_message(message: MessageData) -> dict[str, Any]:
+def encode_message(message: MessageData, *, times: bool = True) -> dict[str, Any]:
     """A message to store, which was validated, in the same form."""
-    return _encode_record(f"message {message.id!r}", lambda: message_to_record(message))
+    return _encode_record(f"message {message.id!r}", partial(message_to_record, message), times=times)
 
 
 def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_position: int) -> list[MessageData]:
@@ -156,11 +141,19 @@ def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_posi
     return [replace(each, position=position) for position, each in enumerate(messages, start=first_position)]
 
 
-def _encode_record(label: str, build_record: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _encode_record(label: str, build_record: Callable[[], dict[str, Any]], *, times: bool) -> dict[str, Any]:
     try:
-        return encode_json_fields(encode_time_fields(build_record()))
+        record = build_record()
+        for name in _JSON_FIELDS & record.keys():
+            if record[name] is not None:
+                record[name] = json.dumps(record[name], allow_nan=False)  # in ASCII: no database stumbles over it
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{label} holds what is not JSON: {error}.") from error
+    if times:
+        for name in _TIME_FIELDS & record.keys():
+            if record[name] is not None:
+                record[name] = format_time(record[name])
+    return record
 
 
 def merge_turn(stored: SessionData | None, session: SessionData, messages: Sequence[MessageData]) -> SessionData:

@@ -1,16 +1,21 @@
-"""The two tables of an adapter and their columns, and the protocols of a SQL dialect and of a runner."""
+"""The two tables of an adapter and their columns, and the protocol of a SQL dialect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias
 
 from tellback.errors import ConfigurationError
 from tellback.sessions import validation
-from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, FieldNames
-
-T = TypeVar("T")
+from tellback.sessions.records import (
+    EXPIRES_AT,
+    MESSAGE_FIELDS,
+    SESSION_FIELDS,
+    FieldNames,
+    validate_field_mappings,
+)
+from tellback.stores.engine import Operation
 
 ColumnKind: TypeAlias = Literal["text", "count", "moment", "json", "expiry"]
 TableRole: TypeAlias = Literal["sessions", "messages"]
@@ -26,7 +31,7 @@ UNIQUE_KEYS: Mapping[TableRole, tuple[str, ...]] = {"sessions": ("id",), "messag
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """A column: `needed` is in every row, `fallback` is what a row without it has, as SQL."""
+    """A column: a `required` one is in every row, `default` is what a row without it gets, as SQL."""
 
     name: str
     kind: ColumnKind
@@ -109,7 +114,7 @@ def resolve_tables(
             raise ConfigurationError(
                 f"tables[{role!r}] has at most {MAX_TABLE_NAME_LENGTH} characters, not {len(name)}."
             )
-    mappings = _validate_field_mappings(field_mappings)
+    mappings = validate_field_mappings(field_mappings)
     specs = TableSpecs(
         TableSpec("sessions", names["sessions"], FieldNames("sessions", SESSION_FIELDS, mappings.get("sessions"))),
         TableSpec("messages", names["messages"], FieldNames("messages", MESSAGE_FIELDS, mappings.get("messages"))),
@@ -122,50 +127,23 @@ def resolve_tables(
     return specs
 
 
-def _validate_field_mappings(field_mappings: Any) -> Mapping[str, Mapping[str, str]]:
-    if field_mappings is None:
-        return {}
-    if not isinstance(field_mappings, Mapping):
-        raise ConfigurationError(f"field_mappings is a mapping of mappings, not {field_mappings!r:.80}.")
-    unknown = [str(name) for name in field_mappings if name not in DEFAULT_TABLE_NAMES]
-    if unknown:
-        raise ConfigurationError(
-            f"field_mappings has {' and '.join(DEFAULT_TABLE_NAMES)}, but not {', '.join(unknown)}."
-        )
-    return field_mappings
-
-
 def _validate_distinct(option: str, names: list[str]) -> None:
     """SQLite takes names that differ only in case for one."""
     if len({name.lower() for name in names}) < len(names):
         raise ConfigurationError(f"{option} gives two things one name: {', '.join(names)}.")
 
 
-@dataclass(frozen=True, slots=True)
-class BoundStatement:
-    """A statement with its values by name. With `many`, it is run once for each of them, and gives no rows."""
-
-    sql: str
-    values: Mapping[str, Any]
-    batch: Sequence[Mapping[str, Any]] | None = None
-
-
-SqlOperation: TypeAlias = Generator[BoundStatement, list[Any], T]
-"""Work in one transaction, which knows no driver: it yields statements and is sent their rows."""
-OperationFactory: TypeAlias = Callable[[], SqlOperation[T]]
-"""Makes an operation, as often as it has to be tried."""
-
-
 class SqlDialect(Protocol):
     """The words of one database, and the form that it has moments in.
 
-    - `now` is the moment of a statement, `until` the one that is `:ttl` seconds later.
-    - `by_bytes` is the order of texts that every database has alike, `lock` keeps a row that was read.
-    - `write` and `read` are the forms of a value in statements, for the type that its column has.
-    - `existing` gives the columns of a `:table` with their types, `is_unique` a row if an index keeps its `:columns`
-      unique, and `row_id` is what every row of a table has.
-    - `moment_now` is this moment in the form of a column of moments.
-    - `begin_migrating` does what comes before tables are made, and `normalize` brings moments of another form to ours.
+    - `now` is the moment of a statement, `expires_at` the one that is `:ttl` seconds later, and `now_as_time` the same
+      moment in the form of a column of moments.
+    - `byte_collation` is the order of texts that every database has alike, `row_lock` keeps a row that was read.
+    - `value_sql` and `column_sql` are the forms of a value in statements, for the type that its column has.
+    - `select_columns` gives the columns of a `:table` with their types, `select_unique_index` a row if an index keeps
+      its `:columns` unique, and `row_id` is what every row of a table has.
+    - `prepare_migration` does what comes before tables are made, and `normalize_times` brings moments of another form
+      to ours.
     """
 
     types: Mapping[ColumnKind, str]
@@ -188,30 +166,8 @@ class SqlDialect(Protocol):
 
     def column_sql(self, column: ColumnSpec, type: str, name: str) -> str: ...
 
-    def encode_time(self, value: Any) -> Any: ...
+    def time_value(self, value: Any) -> Any: ...
 
-    def prepare_migration(self) -> SqlOperation[None]: ...
+    def prepare_migration(self) -> Operation[None]: ...
 
-    def normalize_times(self, table: TableSpec) -> SqlOperation[None]: ...
-
-
-class SqlRunner(Protocol):
-    """Runs operations on a database, each in a transaction of its own.
-
-    `open` and `close` begin and end its connections, and may be called twice. `place` names the database in errors.
-    """
-
-    place: str
-
-    @property
-    def dialect(self) -> SqlDialect: ...
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def migrate(self, make_operation: OperationFactory[T]) -> T: ...
-
-    async def read(self, make_operation: OperationFactory[T]) -> T: ...
-
-    async def write(self, make_operation: OperationFactory[T]) -> T: ...
+    def normalize_times(self, table: TableSpec) -> Operation[None]: ...
