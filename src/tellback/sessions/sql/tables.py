@@ -165,7 +165,7 @@ class TableStorage:
         total = 0
         for name in ("delete_expired_messages", "delete_expired_sessions"):
             count = PURGE_BATCH
-            while count == PURGE_BATCH:
+            while count >= PURGE_BATCH:
                 count = len(await self._runner.write(None, partial(_run_statement, name, {"limit": PURGE_BATCH})))
                 total += count
         return total
