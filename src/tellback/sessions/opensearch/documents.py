@@ -233,7 +233,7 @@ def resolve_index_names(overrides: Mapping[str, str] | None) -> dict[str, str]:
     'shop-sessions'
     """
     form = "small letters, digits, '_', '-' and '.'"
-    return validation.resolve_names("indices", overrides, DEFAULT_INDEX_NAMES, pattern=_INDEX_NAME, form=form)
+    return validation.resolve_names("indices", overrides, DEFAULT_INDEX_NAMES, is_name=_INDEX_NAME.fullmatch, form=form)
 
 
 def resolve_field_names(field_mappings: Any) -> tuple[FieldNames, FieldNames]:

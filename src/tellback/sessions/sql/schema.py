@@ -119,18 +119,12 @@ def resolve_tables(
         TableSpec("sessions", names["sessions"], FieldNames("sessions", SESSION_FIELDS, mappings.get("sessions"))),
         TableSpec("messages", names["messages"], FieldNames("messages", MESSAGE_FIELDS, mappings.get("messages"))),
     )
-    _validate_distinct("tables", [*names.values(), specs.migrations])
+    validation.validate_distinct("tables", [*names.values(), specs.migrations])
     for table in (specs.sessions, specs.messages):
-        _validate_distinct(
+        validation.validate_distinct(
             f"field_mappings[{table.role!r}]", [table.column_names[column.name] for column in table.columns]
         )
     return specs
-
-
-def _validate_distinct(option: str, names: list[str]) -> None:
-    """SQLite takes names that differ only in case for one."""
-    if len({name.lower() for name in names}) < len(names):
-        raise ConfigurationError(f"{option} gives two things one name: {', '.join(names)}.")
 
 
 class SqlDialect(Protocol):
