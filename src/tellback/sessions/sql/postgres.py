@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL adapter") from error
 
 from tellback.stores.postgres.connection import skip_reset, to_store_error
-from tellback.stores.postgres.runner import PostgresRunner
+from tellback.stores.postgres.engine import PostgresRunner
 from tellback.stores.postgres.schema import quote_identifier, quote_literal
 
 CONNECT_SECONDS = 5.0

@@ -20,7 +20,7 @@ from tellback.sessions.sql.tables import TableStorage
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation
 from tellback.stores.sqlite.connection import SqliteOptions
-from tellback.stores.sqlite.runner import SqliteRunner
+from tellback.stores.sqlite.engine import SqliteRunner
 from tellback.types.ids import from_micros, now_micros
 
 
