@@ -27,8 +27,12 @@ MESSAGE_FIELDS = (
 EXPIRES_AT = "expires_at"
 """When a record is past its time: a field of the database alone."""
 
-_TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
-_JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
+TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
+JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
+NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
+
+DEFAULT_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
+"""What tables, collections or indices are called unless other names are given."""
 
 
 class FieldNames:
@@ -113,9 +117,9 @@ def _decode_record(record: Mapping[str, Any], fields: tuple[str, ...]) -> dict[s
 def _decode_field(name: str, value: Any) -> Any:
     if value is None:
         return None
-    if name in _JSON_FIELDS and isinstance(value, str):
+    if name in JSON_FIELDS and isinstance(value, str):
         return json.loads(value)
-    if name in _TIME_FIELDS:
+    if name in TIME_FIELDS:
         return as_utc(value)
     return value
 
@@ -144,13 +148,13 @@ def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_posi
 def _encode_record(label: str, build_record: Callable[[], dict[str, Any]], *, times: bool) -> dict[str, Any]:
     try:
         record = build_record()
-        for name in _JSON_FIELDS & record.keys():
+        for name in JSON_FIELDS & record.keys():
             if record[name] is not None:
                 record[name] = json.dumps(record[name], allow_nan=False)  # in ASCII: no database stumbles over it
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{label} holds what is not JSON: {error}.") from error
     if times:
-        for name in _TIME_FIELDS & record.keys():
+        for name in TIME_FIELDS & record.keys():
             if record[name] is not None:
                 record[name] = format_time(record[name])
     return record

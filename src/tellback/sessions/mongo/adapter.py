@@ -23,7 +23,6 @@ from tellback.types.conversations import MessageData, SessionData, SessionStatus
 
 T = TypeVar("T")
 
-DEFAULT_COLLECTIONS = {"sessions": "agent_sessions", "messages": "agent_messages"}
 LOCK_SECONDS = 2.0
 PURGE_BATCH_SIZE = 1_000
 """How many documents are deleted at once."""
@@ -307,7 +306,7 @@ class MongoAdapter(StorageAdapter):
         message_ttl: Ttl = None,
     ) -> None:
         connection = MongoConnection(client, database_name)
-        names = validation.resolve_names("collections", collections, DEFAULT_COLLECTIONS)
+        names = validation.resolve_names("collections", collections, records.DEFAULT_NAMES)
         mappings = records.validate_field_mappings(field_mappings)
         ttls = resolve_ttls(session_ttl, message_ttl)
         sessions = SessionDocuments(mappings.get("sessions"), ttls[0])

@@ -26,9 +26,13 @@ from tellback.sessions.opensearch.connection import (
     response_error,
 )
 from tellback.sessions.records import (
+    DEFAULT_NAMES,
     EXPIRES_AT,
+    JSON_FIELDS,
     MESSAGE_FIELDS,
+    NUMBER_FIELDS,
     SESSION_FIELDS,
+    TIME_FIELDS,
     FieldNames,
     message_from_record,
     session_from_record,
@@ -44,8 +48,6 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 
 Document = Mapping[str, Any]
 
-DEFAULT_INDEX_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
-
 _INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
 _KEYWORD = {"type": "keyword"}
 _NUMBER = {"type": "long", "ignore_malformed": True}
@@ -56,9 +58,9 @@ _STORED_ONLY = {"type": "object", "enabled": False}
 """Stored as it is, and not searched."""
 
 _FIELD_TYPES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("collected_data", "tool_calls", "event"), _STORED_ONLY),
-    **dict.fromkeys(("last_message_at", "completed_at", "created_at", "updated_at"), _TIME),
-    **dict.fromkeys(("message_count", "version", "position"), _NUMBER),
+    **dict.fromkeys(JSON_FIELDS, _STORED_ONLY),
+    **dict.fromkeys(TIME_FIELDS, _TIME),
+    **dict.fromkeys(NUMBER_FIELDS, _NUMBER),
     "content": {"type": "text"},
     EXPIRES_AT: _MILLIS,
 }
@@ -233,7 +235,7 @@ def resolve_index_names(overrides: Mapping[str, str] | None) -> dict[str, str]:
     'shop-sessions'
     """
     form = "small letters, digits, '_', '-' and '.'"
-    return validation.resolve_names("indices", overrides, DEFAULT_INDEX_NAMES, is_name=_INDEX_NAME.fullmatch, form=form)
+    return validation.resolve_names("indices", overrides, DEFAULT_NAMES, is_name=_INDEX_NAME.fullmatch, form=form)
 
 
 def resolve_field_names(field_mappings: Any) -> tuple[FieldNames, FieldNames]:

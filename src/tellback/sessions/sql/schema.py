@@ -9,9 +9,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 from tellback.errors import ConfigurationError
 from tellback.sessions import validation
 from tellback.sessions.records import (
+    DEFAULT_NAMES,
     EXPIRES_AT,
+    JSON_FIELDS,
     MESSAGE_FIELDS,
+    NUMBER_FIELDS,
     SESSION_FIELDS,
+    TIME_FIELDS,
     FieldNames,
     validate_field_mappings,
 )
@@ -21,12 +25,20 @@ ColumnKind: TypeAlias = Literal["text", "count", "moment", "json", "expiry"]
 TableRole: TypeAlias = Literal["sessions", "messages"]
 
 LATEST_VERSION = 2
-DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
 MAX_TABLE_NAME_LENGTH = 50
 """The names of indexes begin with the table's, and PostgreSQL cuts what is longer than 63 characters."""
 
 UNIQUE_KEYS: Mapping[TableRole, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
 """What no two rows of a table have in common."""
+
+_REQUIRED = frozenset({"id", "session_id", "role", "content"})
+_DEFAULTS = {
+    "status": "'active'",
+    "collected_data": "'{}'",
+    "message_count": "0",
+    "version": "0",
+    "tool_calls": "'[]'",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +51,16 @@ class ColumnSpec:
     default: str | None = None
 
 
+def _column_spec(name: str) -> ColumnSpec:
+    if name == EXPIRES_AT:
+        return ColumnSpec(name, "expiry")
+    kind: ColumnKind = "moment" if name in TIME_FIELDS else "json" if name in JSON_FIELDS else "text"
+    return ColumnSpec(name, "count" if name in NUMBER_FIELDS else kind, name in _REQUIRED, _DEFAULTS.get(name))
+
+
 COLUMNS: Mapping[TableRole, tuple[ColumnSpec, ...]] = {
-    "sessions": (
-        ColumnSpec("id", "text", required=True),
-        ColumnSpec("user_id", "text"),
-        ColumnSpec("agent_name", "text"),
-        ColumnSpec("status", "text", default="'active'"),
-        ColumnSpec("current_route", "text"),
-        ColumnSpec("current_state", "text"),
-        ColumnSpec("collected_data", "json", default="'{}'"),
-        ColumnSpec("message_count", "count", default="0"),
-        ColumnSpec("last_message_at", "moment"),
-        ColumnSpec("completed_at", "moment"),
-        ColumnSpec("created_at", "moment"),
-        ColumnSpec("updated_at", "moment"),
-        ColumnSpec("version", "count", default="0"),
-        ColumnSpec(EXPIRES_AT, "expiry"),
-    ),
-    "messages": (
-        ColumnSpec("id", "text", required=True),
-        ColumnSpec("session_id", "text", required=True),
-        ColumnSpec("user_id", "text"),
-        ColumnSpec("role", "text", required=True),
-        ColumnSpec("content", "text", required=True),
-        ColumnSpec("route", "text"),
-        ColumnSpec("state", "text"),
-        ColumnSpec("tool_calls", "json", default="'[]'"),
-        ColumnSpec("event", "json"),
-        ColumnSpec("created_at", "moment"),
-        ColumnSpec("position", "count"),
-        ColumnSpec(EXPIRES_AT, "expiry"),
-    ),
+    "sessions": tuple(map(_column_spec, (*SESSION_FIELDS, EXPIRES_AT))),
+    "messages": tuple(map(_column_spec, (*MESSAGE_FIELDS, EXPIRES_AT))),
 }
 
 
@@ -108,7 +99,7 @@ def resolve_tables(
     >>> resolve_tables({"sessions": "chats"}, {"sessions": {"user_id": "customer"}}).sessions.column_names["user_id"]
     'customer'
     """
-    names = validation.resolve_names("tables", tables, DEFAULT_TABLE_NAMES)
+    names = validation.resolve_names("tables", tables, DEFAULT_NAMES)
     for role, name in names.items():
         if len(name) > MAX_TABLE_NAME_LENGTH:
             raise ConfigurationError(

@@ -18,7 +18,7 @@ from tellback.sessions.records import (
     message_from_record,
     session_from_record,
 )
-from tellback.sessions.sql.schema import COLUMNS, ColumnSpec, SqlDialect, TableRole, TableSpec, TableSpecs
+from tellback.sessions.sql.schema import SqlDialect, TableRole, TableSpec, TableSpecs
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation
 from tellback.types.conversations import MessageData, SessionData
@@ -30,13 +30,6 @@ _NAMED_VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 ColumnTypes = Mapping[TableRole, Mapping[str, str]]
 """The types that columns have in the database, by our names for them."""
-
-
-def stored_columns(role: TableRole) -> list[ColumnSpec]:
-    """The columns that rows are read from, in the order of the fields."""
-    names = SESSION_FIELDS if role == "sessions" else MESSAGE_FIELDS
-    known = {column.name: column for column in COLUMNS[role]}
-    return [known[name] for name in names]
 
 
 class SqlStatements:
@@ -89,9 +82,10 @@ class _TableSql:
         self.dialect = dialect
         self.types = types
         self.name = dialect.qualified_name(table.name)
-        stored = stored_columns(table.role)
-        self.stored_columns = [column.name for column in stored]
-        self.columns = ", ".join(dialect.column_sql(each, types[each.name], self[each.name]) for each in stored)
+        self.specs = {column.name: column for column in table.columns}
+        self.columns = ", ".join(
+            dialect.column_sql(each, types[name], self[name]) for name, each in self.specs.items() if name != EXPIRES_AT
+        )
         self.is_live = f"({self[EXPIRES_AT]} IS NULL OR {self[EXPIRES_AT]} > {dialect.now})"
         self.is_expired = f"{self[EXPIRES_AT]} <= {dialect.now}"
 
@@ -101,18 +95,14 @@ class _TableSql:
     def value(self, name: str) -> str:
         if name == EXPIRES_AT:
             return self.dialect.expires_at
-        return self.dialect.value_sql(self._column(name), self.types[name])
+        return self.dialect.value_sql(self.specs[name], self.types[name])
 
     def assignments(self, *names: str) -> str:
         return ", ".join(f"{self[name]} = {self.value(name)}" for name in names)
 
     def insert(self) -> str:
-        names = [*self.stored_columns, EXPIRES_AT]
-        column_list, values = ", ".join(self[name] for name in names), ", ".join(self.value(name) for name in names)
+        column_list, values = ", ".join(map(self.__getitem__, self.specs)), ", ".join(map(self.value, self.specs))
         return f"INSERT INTO {self.name} AS held ({column_list}) VALUES ({values})"
-
-    def _column(self, name: str) -> ColumnSpec:
-        return next(column for column in self.table.columns if column.name == name)
 
 
 def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes) -> dict[str, str]:
@@ -173,7 +163,7 @@ def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes
 
 def _insert_or_replace_expired(s: _TableSql) -> str:
     """A session that is past its time gives its row to the one that begins anew."""
-    others = [name for name in (*s.stored_columns, EXPIRES_AT) if name != "id"]
+    others = [name for name in s.specs if name != "id"]
     assignments = ", ".join(f"{s[name]} = excluded.{s[name]}" for name in others)
     is_expired = f"held.{s[EXPIRES_AT]} <= {s.dialect.now}"
     return f"{s.insert()} ON CONFLICT ({s['id']}) DO UPDATE SET {assignments} WHERE {is_expired} RETURNING {s.columns}"

@@ -32,23 +32,22 @@ from sqlalchemy.types import TypeEngine
 from tellback.errors import ConfigurationError, InvalidArgumentError
 from tellback.sessions import validation
 from tellback.sessions.records import (
+    DEFAULT_NAMES,
     EXPIRES_AT,
+    JSON_FIELDS,
     MESSAGE_FIELDS,
+    NUMBER_FIELDS,
     SESSION_FIELDS,
+    TIME_FIELDS,
     format_time,
     validate_field_mappings,
 )
 from tellback.types.ids import as_utc
 from tellback.types.jsontext import is_storable
 
-TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at", EXPIRES_AT})
-JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
-NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
-
 TableOptions: TypeAlias = Mapping[str, str] | Mapping[str, Table]
 FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
 
-DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
 TABLE_FIELDS = {"sessions": (*SESSION_FIELDS, EXPIRES_AT), "messages": (*MESSAGE_FIELDS, EXPIRES_AT)}
 MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
 
@@ -105,7 +104,7 @@ def text_type() -> TypeEngine[Any]:
 
 def column_type(field: str) -> TypeEngine[Any]:
     """The type of a field's column in tables that we make."""
-    if field in TIME_FIELDS:
+    if field in TIME_FIELDS or field == EXPIRES_AT:
         return UtcDateTime()
     if field in NUMBER_FIELDS:
         return BigInteger()
@@ -122,7 +121,7 @@ class FieldCodec:
 
 def find_codec(field: str, type_: TypeEngine[Any]) -> FieldCodec | None:
     """The codec for a field in a column of that type; None if such a column cannot hold it."""
-    if field in TIME_FIELDS:
+    if field in TIME_FIELDS or field == EXPIRES_AT:
         return _time_codec(type_)
     if field in JSON_FIELDS:
         return _json_codec(type_)
@@ -268,12 +267,10 @@ def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, 
     }
     table_options: Mapping[str, Any] = tables if isinstance(tables, Mapping) else {}
     if not any(isinstance(each, Table) for each in table_options.values()):
-        return _create_layout(
-            _resolve_names("tables", tables, DEFAULT_TABLE_NAMES, MAX_TABLE_NAME), names, migrates=migrates
-        )
-    if not all(isinstance(table_options.get(role), Table) for role in DEFAULT_TABLE_NAMES) or len(table_options) > 2:
+        return _create_layout(_resolve_names("tables", tables, DEFAULT_NAMES, MAX_TABLE_NAME), names, migrates=migrates)
+    if not all(isinstance(table_options.get(role), Table) for role in DEFAULT_NAMES) or len(table_options) > 2:
         raise ConfigurationError("tables gives names, or a Table for both 'sessions' and 'messages'.")
-    mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in DEFAULT_TABLE_NAMES}
+    mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in DEFAULT_NAMES}
     name = f"{table_options['sessions'].name[:MAX_TABLE_NAME]}_migrations"
     migrations = _migrations_table(MetaData(), name, table_options["sessions"].schema)
     return TableLayout(
