@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from tellback.sessions.sql.migrations import migrate
 from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, TableSpec, TableSpecs, resolve_tables
 from tellback.sessions.sql.statements import SqlStatements
 from tellback.sessions.sql.tables import TableStorage
+from tellback.sessions.storage import Ttl
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation, OperationFactory, T
 
@@ -229,6 +230,7 @@ class PostgresAdapter(SqlAdapter):
 
     What was acknowledged outlives a crash of the server, unless the server was set up with `synchronous_commit = off`.
 
+    >>> from datetime import timedelta
     >>> adapter = PostgresAdapter("postgresql://app:secret@db/prod", session_ttl=timedelta(days=30))
     >>> adapter.session_repository is not None
     True
@@ -241,8 +243,8 @@ class PostgresAdapter(SqlAdapter):
         schema: str | None = None,
         tables: Mapping[str, str] | None = None,
         field_mappings: Mapping[str, Mapping[str, str]] | None = None,
-        session_ttl: timedelta | float | None = None,
-        message_ttl: timedelta | float | None = None,
+        session_ttl: Ttl = None,
+        message_ttl: Ttl = None,
         pool_size: int = 10,
         **store_options: Unpack[StoreBackendOptions],
     ) -> None:

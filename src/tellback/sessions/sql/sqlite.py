@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Unpack
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ from tellback.sessions.sql.migrations import migrate
 from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, TableSpec, TableSpecs, resolve_tables
 from tellback.sessions.sql.statements import SqlStatements
 from tellback.sessions.sql.tables import TableStorage
+from tellback.sessions.storage import Ttl
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation
 from tellback.stores.sqlite.connection import SqliteOptions
@@ -145,6 +146,7 @@ class SqliteAdapter(SqlAdapter):
     conversation there, in one step with where the session stands, to be remembered, exported and erased with all that
     is the user's. It takes `tenant_id`, `app_id`, `namespace` and `close_after` instead of what names tables.
 
+    >>> from datetime import timedelta
     >>> adapter = SqliteAdapter("sessions.db", session_ttl=timedelta(days=30))
     >>> adapter.session_repository is not None
     True
@@ -156,8 +158,8 @@ class SqliteAdapter(SqlAdapter):
         *,
         tables: Mapping[str, str] | None = None,
         field_mappings: Mapping[str, Mapping[str, str]] | None = None,
-        session_ttl: timedelta | float | None = None,
-        message_ttl: timedelta | float | None = None,
+        session_ttl: Ttl = None,
+        message_ttl: Ttl = None,
         busy_timeout: float = 10.0,
         **store_options: Unpack[StoreBackendOptions],
     ) -> None:
