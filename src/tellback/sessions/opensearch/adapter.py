@@ -48,6 +48,7 @@ class _OpenSearchStorage:
 
     async def initialize(self) -> None:
         """Create the indices that are missing."""
+        await self.connection.leave_closed_loop()
         async with self.connection.initialization():
             for name, definition in self.layout.index_definitions().items():
                 await prepare_index(self.connection, name, definition, create=self._auto_create)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -116,6 +117,26 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
     def __init__(self, client: Any) -> None:
         super().__init__(_validate_client(client), _describe_server(client))
 
+    def open(self) -> bool:
+        if self._client is not None and self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(f"The adapter of {self.place} is in use in another event loop: make one for each.")
+        return super().open()
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and client is not self._client_or_url:
+            # Connections of a loop that has ended went with it, but the client has to be closed all the same.
+            with contextlib.suppress(RuntimeError) if self._is_loop_closed() else contextlib.nullcontext():
+                await client.close()
+
+    async def leave_closed_loop(self) -> None:
+        """Give up the client of an event loop that has ended."""
+        if self._is_loop_closed():
+            await self.close()
+
+    def _is_loop_closed(self) -> bool:
+        return self._loop is not None and self._loop.is_closed()
+
     async def request(
         self,
         method: str,
@@ -222,9 +243,6 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
             timeout=WORK_SECONDS,
             pool_maxsize=_POOL_SIZE,
         )
-
-    async def _close_client(self, client: AsyncOpenSearch) -> None:
-        await client.close()
 
 
 def dump_json(value: Any) -> str:
