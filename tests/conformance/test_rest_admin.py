@@ -14,8 +14,7 @@ from tellback import Tellback
 from tellback.server import ServerSettings, create_app
 from tellback.types.access import ApiKeyRole
 from tellback.user import User
-from tellback.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
-from tellback.wire.extraction import JobWire
+from tellback.wire.values import ErasedWire, JobWire, UsageRecordWire, UsageTotalWire
 from tests.support.http_server import app_client
 from tests.support.user_data import create_user_data
 

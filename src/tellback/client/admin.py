@@ -32,9 +32,16 @@ from tellback.types.access import ApiKey, ApiKeyRole, NewApiKey
 from tellback.types.conversations import Event
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Binding, Job, JobStatus, UsageRecord, UsageTotal
-from tellback.wire.admin import ApiKeyWire, ErasedWire, NewApiKeyWire, UsageRecordWire, UsageTotalWire
-from tellback.wire.conversations import ChangeWire
-from tellback.wire.extraction import BindingWire, JobWire
+from tellback.wire.values import (
+    ApiKeyWire,
+    BindingWire,
+    ChangeWire,
+    ErasedWire,
+    JobWire,
+    NewApiKeyWire,
+    UsageRecordWire,
+    UsageTotalWire,
+)
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
 

@@ -37,9 +37,9 @@ from tellback.types.conversations import (
     TurnResult,
 )
 from tellback.wire.base import camel
-from tellback.wire.conversations import AppendedTurnWire, ConversationWire, MessageWire, RollingSummaryWire
-from tellback.wire.messages import ToolCallOut, encode_block
+from tellback.wire.messages import encode_block
 from tellback.wire.turns import TurnOutcomeWire
+from tellback.wire.values import AppendedTurnWire, ConversationWire, MessageWire, RollingSummaryWire, ToolCallOut
 
 CONVERSATIONS_PATH = "ai-conversations"
 
@@ -346,11 +346,13 @@ class RemoteConversations(TurnRunner):
 
     @staticmethod
     def _decode_conversation(payload: Any) -> Conversation:
-        return ConversationWire.model_validate(payload).value()
+        found: Conversation = ConversationWire.model_validate(payload).value()
+        return found
 
     @staticmethod
     def _decode_message(payload: Any) -> StoredMessage:
-        return MessageWire.model_validate(payload).value()
+        found: StoredMessage = MessageWire.model_validate(payload).value()
+        return found
 
 
 def _encode_booleans(query: Mapping[str, Any]) -> dict[str, Any]:

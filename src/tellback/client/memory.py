@@ -29,7 +29,7 @@ from tellback.memory.memory import DEFAULT_ENTITY_LIMIT
 from tellback.memory.validation import CategoryLike, DatetimeLike
 from tellback.types.jobs import Binding, ConversationScope, ExtractionRun, Job
 from tellback.types.memory import Atom, Category, Entity, MemorySpace, RecallResult, WorkingContext
-from tellback.wire.memory import AtomWire, EntityWire, RecallResultWire, SpaceWire, WorkingContextWire
+from tellback.wire.values import AtomWire, EntityWire, RecallResultWire, SpaceWire, WorkingContextWire
 
 MEMORY_PATH = "ai-memory"
 MAX_WAIT_SECONDS = 20.0

@@ -23,9 +23,9 @@ from tellback.server.responses import JSON_MEDIA_TYPE
 from tellback.server.streaming.sse import MEDIA_TYPE, encode_frame
 from tellback.wire.agents import AgentDelta
 from tellback.wire.base import WireModel
-from tellback.wire.conversations import ChangeWire, ReadyWire
 from tellback.wire.problems import Problem
 from tellback.wire.turns import StopWire, TextDeltaWire, ToolUseEndWire, ToolUseInputWire, ToolUseStartWire
+from tellback.wire.values import ChangeWire, ReadyWire
 
 Schema = dict[str, Any]
 

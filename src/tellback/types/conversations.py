@@ -284,7 +284,7 @@ class RollingSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(Scoped):
     """One change, as told to subscribers. `position` is the cursor to go on from; `subject_id` names what changed."""
 
     position: int

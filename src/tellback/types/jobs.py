@@ -203,7 +203,7 @@ class UsageRecord(Scoped):
 
 
 @dataclass(frozen=True, slots=True)
-class UsageTotal:
+class UsageTotal(Scoped):
     """Several calls added up: those of one `purpose` and `model` of one scope.
 
     `cost_usd` is the sum of what has a price; `unpriced_calls` counts what has none.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -16,9 +16,7 @@ from tellback.specs.model import AgentSpec
 from tellback.types.conversations import MessageData, MessageRole, SessionData, SessionStatus
 from tellback.types.memory import WorkingContext
 from tellback.wire.base import IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
-from tellback.wire.conversations import UsageWire
-from tellback.wire.memory import AtomWire, RecallIn
-from tellback.wire.messages import ToolCallOut
+from tellback.wire.memory import RecallIn
 from tellback.wire.turns import (
     MAX_CYCLES,
     MAX_TOOLS,
@@ -29,6 +27,7 @@ from tellback.wire.turns import (
     ToolInvocationWire,
     TurnProblemWire,
 )
+from tellback.wire.values import AtomWire, ToolCallOut, UsageWire
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
@@ -106,7 +105,7 @@ PlainData = Annotated[dict[str, Any], BeforeValidator(_to_plain_data)]
 class SessionWire(WireModel):
     """A session as it is stored. Its `ETag` changes with its version and its status."""
 
-    value_type: ClassVar[type[Any] | None] = SessionData
+    value_type = SessionData
 
     id: str = Field(examples=["web-42"])
     user_id: str | None = None
@@ -128,7 +127,7 @@ class SessionWire(WireModel):
     @classmethod
     def from_value(cls, value: SessionData) -> SessionWire:
         """It for a session, without what is not told."""
-        wire = cls.model_validate(value)
+        wire = super().from_value(value)
         wire.collected_data = _encode_collected(value.collected_data)
         return wire
 
@@ -169,7 +168,7 @@ class SessionEventWire(WireModel):
 class SessionMessageWire(WireModel):
     """A message of a session."""
 
-    value_type: ClassVar[type[Any] | None] = MessageData
+    value_type = MessageData
 
     id: str = Field(examples=["msg_018f3c0de0a17b2c4d5e6f708192"])
     session_id: str
@@ -207,7 +206,7 @@ class SessionMessageWire(WireModel):
 class CurrentRouteWire(WireModel):
     """The route a session is in."""
 
-    value_type: ClassVar[type[Any] | None] = CurrentRoute
+    value_type = CurrentRoute
 
     id: str
     title: str = Field(examples=["Book a flight"])
@@ -217,7 +216,7 @@ class CurrentRouteWire(WireModel):
 class CurrentStateWire(WireModel):
     """The state that spoke last."""
 
-    value_type: ClassVar[type[Any] | None] = CurrentState
+    value_type = CurrentState
 
     id: str
     description: str | None = None
@@ -227,7 +226,7 @@ class CurrentStateWire(WireModel):
 class RouteVisitWire(WireModel):
     """One visit of a route."""
 
-    value_type: ClassVar[type[Any] | None] = RouteVisit
+    value_type = RouteVisit
 
     route_id: str
     entered_at: datetime
@@ -238,7 +237,8 @@ class RouteVisitWire(WireModel):
 class SessionStateWire(WireModel):
     """Where a session stands after a turn."""
 
-    value_type: ClassVar[type[Any] | None] = SessionState
+    value_type = SessionState
+    derives_fields = False
 
     id: str = Field(examples=["web-42"])
     version: int
@@ -251,7 +251,7 @@ class SessionStateWire(WireModel):
     @classmethod
     def from_value(cls, value: SessionState) -> SessionStateWire:
         """It for a session."""
-        wire = cls.model_validate(value)
+        wire = super().from_value(value)
         wire.metadata = SESSION_METADATA_KEYS.to_wire(wire.metadata)
         return wire
 
@@ -354,7 +354,7 @@ def _encode_arguments(spec: AgentSpec) -> dict[str, AgentArgumentWire] | None:
 class RouteInfoWire(WireModel):
     """The route an answer was given in."""
 
-    value_type: ClassVar[type[Any] | None] = RouteInfo
+    value_type = RouteInfo
 
     id: str
     title: str = Field(examples=["Book a flight"])
@@ -363,7 +363,7 @@ class RouteInfoWire(WireModel):
 class StateInfoWire(WireModel):
     """The state that spoke."""
 
-    value_type: ClassVar[type[Any] | None] = StateInfo
+    value_type = StateInfo
 
     id: str
     description: str | None = None
@@ -372,7 +372,8 @@ class StateInfoWire(WireModel):
 class AgentResponseWire(WireModel):
     """An agent's answer. How it came about, prompts and all, is not told."""
 
-    value_type: ClassVar[type[Any] | None] = Response
+    value_type = Response
+    derives_fields = False
 
     message: str = Field(examples=["Where to?"])
     session: SessionStateWire
@@ -393,7 +394,7 @@ class AgentResponseWire(WireModel):
     @classmethod
     def from_value(cls, value: Response) -> AgentResponseWire:
         """It for an answer."""
-        wire = cls.model_validate(value)
+        wire = super().from_value(value)
         wire.session = SessionStateWire.from_value(value.session)
         for call in wire.tool_calls:
             call.arguments = plain_data(call.arguments)

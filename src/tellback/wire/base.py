@@ -1,17 +1,36 @@
-"""Base classes of all wire models, camelCase names, strict validation, and bounded field types."""
+"""Base classes of all wire models, camelCase names, strict validation, and bounded field types.
+
+A `WireModel` with a `value_type` gets its fields from that dataclass: its class body says only what differs on the
+wire (examples, bounds, another type). A field is decoded as its annotation in the dataclass says.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping
-from dataclasses import fields
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from collections import abc
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from types import NoneType, UnionType, new_class
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, ValidationInfo
 from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema, PydanticSerializationError
+from pydantic_core import CoreSchema, PydanticSerializationError, core_schema
 
 from tellback.types.access import Scope
 from tellback.types.memory import AtomStatus, CategoryKind, EntityType
@@ -22,7 +41,10 @@ _NESTED_KEYS = {"schema", "choices", "items_schema", "keys_schema", "values_sche
 
 T = TypeVar("T")
 
-_FIELD_NAMES: dict[Any, frozenset[str]] = {}
+_MODEL_BY_VALUE: dict[type[Any], type[WireModel]] = {}
+_SCOPE_FIELDS = ("tenant_id", "app_id", "user_id")
+_OF_VALUE: dict[str, Any] = {}
+"""The context in which a model is made from a value: `Codec.encode` runs in it."""
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest whole number that JSON of every language can hold."""
@@ -58,29 +80,39 @@ def camel(name: str) -> str:
 
 
 class WireModel(BaseModel):
-    """Something a server gives. `value_type` is the class of the values it stands for."""
+    """Something a server gives. `value_type` is the dataclass it stands for, whose fields it has.
+
+    `hidden_fields` are those of the dataclass that are not sent; with `derives_fields` False, none is sent but those
+    of the class body. Fields that are declared there replace those of the dataclass, or are properties of the value.
+    """
 
     model_config = ConfigDict(
         alias_generator=camel, validate_by_name=True, from_attributes=True, protected_namespaces=(), extra="ignore"
     )
 
     value_type: ClassVar[type[Any] | None] = None
+    hidden_fields: ClassVar[tuple[str, ...]] = ()
+    derives_fields: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **config: Any) -> None:
+        """Declare the fields of the value's class; pydantic collects them after this."""
+        super().__init_subclass__(**config)
+        if cls.value_type is not None and "value_type" in cls.__dict__:
+            if cls.derives_fields:
+                _declare_fields(cls, cls.value_type)
+            _MODEL_BY_VALUE.setdefault(cls.value_type, cls)
 
     @classmethod
     def from_value(cls, value: Any) -> Self:
         """It for a value, field by field and property by property."""
-        return cls.model_validate(value)
+        return cls.model_validate(value, context=_OF_VALUE)
 
     def value(self) -> Any:
         """The value it was made of. Fields that are not on the wire have their defaults."""
         assert self.value_type is not None, f"{type(self).__name__} stands for no value"
-        arguments = {
-            name: _to_python(getattr(self, name))
-            for name in type(self).model_fields
-            if name in _field_names(self.value_type)
-        }
-        if "scope" in _field_names(self.value_type):
-            arguments["scope"] = Scope(*(getattr(self, name) for name in ("tenant_id", "app_id", "user_id")))
+        arguments = {name: decode(getattr(self, name)) for name, decode in _decoders(type(self)).items()}
+        if "scope" in _value_fields(type(self)):
+            arguments["scope"] = Scope(*(getattr(self, name) for name in _SCOPE_FIELDS))
         return self.value_type(**arguments)
 
     def to_json(self) -> bytes:
@@ -89,6 +121,38 @@ class WireModel(BaseModel):
             return self.model_dump_json(by_alias=True).encode()
         except PydanticSerializationError:  # a lone surrogate in what someone said, which JSON can hold but UTF-8 not
             return json.dumps(self.model_dump(mode="python", by_alias=True), default=_encode_fallback).encode()
+
+
+def wire_model(value_type: type[Any]) -> type[WireModel]:
+    """The model of a dataclass: the one that was declared for it, or one with the same fields."""
+    if value_type not in _MODEL_BY_VALUE:
+        doc = (value_type.__doc__ or "").partition("\n\n")[0]
+        body = {"__module__": __name__, "__doc__": doc, "value_type": value_type}
+        new_class(f"{value_type.__name__}Wire", (WireModel,), exec_body=lambda namespace: namespace.update(body))
+    return _MODEL_BY_VALUE[value_type]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How a field goes over the wire where its type does not say: `Annotated[<type on the wire>, Codec(...)]`."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The type's own schema, after `encode` of what comes from a value."""
+        schema: CoreSchema = handler(source)
+        return core_schema.with_info_before_validator_function(self._validate, schema)
+
+    def _validate(self, value: Any, info: ValidationInfo) -> Any:
+        return self.encode(value) if info.context is _OF_VALUE else value
+
+
+SECONDS = Codec(
+    encode=lambda value: value.total_seconds() if isinstance(value, timedelta) else value,
+    decode=lambda value: None if value is None else timedelta(seconds=value),
+)
+"""A length of time, in seconds on the wire."""
 
 
 class InputModel(BaseModel):
@@ -116,11 +180,55 @@ class Page(WireModel, Generic[T]):
     next_cursor: str | None = Field(default=None, description="For the next page; null on the last one.")
 
 
-def _field_names(value_type: type[Any]) -> frozenset[str]:
-    """The fields of a value's class."""
-    if value_type not in _FIELD_NAMES:
-        _FIELD_NAMES[value_type] = frozenset(field.name for field in fields(value_type))
-    return _FIELD_NAMES[value_type]
+def _declare_fields(model: type[WireModel], value_type: type[Any]) -> None:
+    """Add the fields of a dataclass that a model does not declare itself."""
+    declared = inspect.get_annotations(model)
+    hints, derived = get_type_hints(value_type), dict[str, Any]()
+    for field in fields(value_type):
+        name = field.name
+        if name == "scope":
+            derived |= dict.fromkeys(_SCOPE_FIELDS, str)
+        elif name not in declared and name not in model.model_fields and name not in model.hidden_fields:
+            derived[name] = _to_wire_type(hints[name])
+            if field.default_factory is not MISSING:
+                setattr(model, name, Field(default_factory=field.default_factory))
+            elif field.default is not MISSING:
+                setattr(model, name, Field(default_factory=list) if field.default == () else field.default)
+    model.__annotations__ = {**derived, **declared}
+
+
+def _to_wire_type(hint: Any) -> Any:
+    """The type on the wire of what has that type in a value."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is timedelta or timedelta in arguments:
+        return Annotated[float | None if NoneType in arguments else float, SECONDS]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return wire_model(hint)
+    if origin is tuple:
+        return list.__class_getitem__(_to_wire_type(arguments[0]))
+    if origin in (Mapping, abc.Mapping):
+        return dict.__class_getitem__(arguments)
+    if origin in (Union, UnionType):
+        kinds = [each for each in arguments if str not in arguments or get_origin(each) is not Literal]
+        return Union[tuple(map(_to_wire_type, kinds))]  # noqa: UP007
+    return hint
+
+
+@cache
+def _value_fields(model: type[WireModel]) -> frozenset[str]:
+    """The fields of the value's class."""
+    assert model.value_type is not None
+    return frozenset(field.name for field in fields(model.value_type))
+
+
+@cache
+def _decoders(model: type[WireModel]) -> dict[str, Callable[[Any], Any]]:
+    """How each field of a model becomes one of the value."""
+    return {
+        name: next((each.decode for each in field.metadata if isinstance(each, Codec)), _to_python)
+        for name, field in model.model_fields.items()
+        if name in _value_fields(model)
+    }
 
 
 def _to_python(value: Any) -> Any:

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from tellback.types.memory import (
-    Atom,
-    AtomStatus,
-    Category,
-    CategoryKind,
-    Citation,
-    Entity,
-    EntityStatus,
-    EntityType,
-    MemorySpace,
-    RecallHit,
-    RecallMode,
-    RecallResult,
-    WorkingContext,
-)
 from tellback.wire.base import (
     CategoryKindIn,
     CountIn,
@@ -32,9 +16,7 @@ from tellback.wire.base import (
     InputModel,
     NameIn,
     QueryIn,
-    WireModel,
 )
-from tellback.wire.messages import MessageOut
 
 MAX_ATOMS = 500
 """How many atoms one request may add."""
@@ -48,99 +30,6 @@ MAX_CATEGORIES = 100
 
 MAX_TURNS = 1_000
 MAX_RECALLED = 200
-
-
-class SpaceWire(WireModel):
-    """A named part of a user's memory."""
-
-    value_type: ClassVar[type[Any] | None] = MemorySpace
-
-    id: str = Field(examples=[_SPACE_ID])
-    tenant_id: str
-    app_id: str
-    user_id: str
-    name: str = Field(examples=["goals"])
-    created_at: datetime
-    updated_at: datetime
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    atom_count: int = 0
-
-
-class CategoryWire(WireModel):
-    """Your own name for a sort of memory, and its kind, which decides how fast it fades."""
-
-    name: str = Field(examples=["preference"])
-    kind_: CategoryKind = Field(examples=["PREFERENCE"])
-
-    def value(self) -> Category:
-        """The category."""
-        return Category(self.name, self.kind_)
-
-
-class CitationWire(WireModel):
-    """Where something was said."""
-
-    value_type: ClassVar[type[Any] | None] = Citation
-
-    conversation_id: str
-    message_ids: list[str] = Field(default_factory=list)
-
-
-class AtomWire(WireModel):
-    """One remembered thing.
-
-    `validFrom` and `validTo` say when it was true (`validTo` null: still), `createdAt` and `supersededAt` when that was
-    known. `citations` is everywhere it was said.
-    """
-
-    value_type: ClassVar[type[Any] | None] = Atom
-
-    id: str = Field(examples=[_ATOM_ID])
-    memory_space_id: str = Field(examples=[_SPACE_ID])
-    tenant_id: str
-    app_id: str
-    user_id: str
-    text: str = Field(examples=["User prefers morning meetings"])
-    category: CategoryWire
-    importance: int = Field(default=3, description="1 to 5")
-    confidence: float = Field(default=1.0, description="0 to 1")
-    valid_from: datetime
-    valid_to: datetime | None = None
-    status: AtomStatus = AtomStatus.ACTIVE
-    source_conversation_id: str | None = None
-    source_message_ids: list[str] = Field(default_factory=list)
-    entity_ids: list[str] = Field(default_factory=list)
-    created_at: datetime
-    updated_at: datetime
-    superseded_at: datetime | None = None
-    supersedes: str | None = None
-    superseded_by: str | None = None
-    other_sources: list[CitationWire] = Field(default_factory=list)
-    citations: list[CitationWire] = Field(default_factory=list)
-
-
-class EntityWire(WireModel):
-    """A person, a place or another thing that memories are about."""
-
-    value_type: ClassVar[Any] = Entity  # `type` is a field here
-
-    id: str = Field(examples=[_ENTITY_ID])
-    memory_space_id: str = Field(examples=[_SPACE_ID])
-    tenant_id: str
-    app_id: str
-    user_id: str
-    type: EntityType = Field(examples=["PERSON"])
-    canonical_name: str = Field(examples=["Ana Silva"])
-    description: str | None = None
-    attributes: dict[str, Any] = Field(default_factory=dict)
-    aliases: list[str] = Field(default_factory=list)
-    status: EntityStatus = EntityStatus.ACTIVE
-    merged_into: str | None = None
-    first_seen_at: datetime | None = None
-    last_seen_at: datetime | None = None
-    atom_count: int = 0
-    created_at: datetime
-    updated_at: datetime
 
 
 class CreateSpace(InputModel):
@@ -204,30 +93,6 @@ class RememberConversation(InputModel):
     conversation_id: IdIn
 
 
-class RecallHitWire(WireModel):
-    """A recalled atom."""
-
-    value_type: ClassVar[type[Any] | None] = RecallHit
-
-    atom: AtomWire
-    score: float = Field(description="0 to 1; it orders the hits of a topic.")
-    decay_weight: float = Field(default=1.0, description="What its age left of its weight.")
-    entity_match_bonus: float = Field(default=1.0, description="Above 1 when the query names what the atom is about.")
-    context: list[AtomWire] = Field(default_factory=list, description="The turns around it, with `neighbours`.")
-    parts: dict[str, float] = Field(default_factory=dict, description="What each part added to the score's log-odds.")
-
-
-class RecallResultWire(WireModel):
-    """What was recalled."""
-
-    value_type: ClassVar[type[Any] | None] = RecallResult
-
-    mode: RecallMode
-    hits: list[RecallHitWire]
-    total_candidates: int = Field(description="How many atoms were considered.")
-    latency_ms: float
-
-
 class _RecallInput(InputModel):
     limit: CountIn | None = Field(default=None, description="How many at most; the server has a limit.")
     category_names: list[NameIn] | None = Field(default=None, max_length=MAX_CATEGORIES)
@@ -262,29 +127,6 @@ class RecallTimelineInput(_RecallInput):
     from_: DatetimeIn | None = None
     to: DatetimeIn | None = None
     include_superseded: bool = True
-
-
-class WorkingContextWire(WireModel):
-    """What a model should know before it answers, within a token budget.
-
-    `contextBlock` is a system prompt, or the beginning of one; `messages` is the same as chat messages, and `system`
-    the block without the turns. `atomsUsed` are the memories in it, `hits` the recalled ones among them.
-    """
-
-    value_type: ClassVar[type[Any] | None] = WorkingContext
-
-    context_block: str
-    system: str = ""
-    messages: list[MessageOut]
-    atoms_used: list[AtomWire]
-    tokens_estimated: int
-    over_budget: bool = Field(default=False, description="The summary and the always-on memories alone are larger.")
-    hits: list[RecallHitWire] = Field(default_factory=list)
-    turns_used: int = 0
-    turns_dropped: int = 0
-    hits_dropped: int = 0
-    recall_query: str | None = None
-    remembers: bool = Field(default=False, description="There is a summary or a memory in it.")
 
 
 class RecallIn(InputModel):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from tellback.types.blocks import ContentBlock, load_blocks
-from tellback.types.messages import Message, MessagePart, ToolCall, message_text
-from tellback.wire.base import WireModel, camel
+from tellback.wire.base import camel
 
 MAX_BLOCKS = 1_000
 """How many blocks a message may have."""
@@ -98,11 +97,7 @@ def _normalize_block(block: dict[str, Any]) -> dict[str, Any]:
     return normalized
 
 
-def _to_wire_block(value: Any) -> Any:
-    return value if isinstance(value, dict) else encode_block(value)
-
-
-BlockOut = Annotated[dict[str, Any], BeforeValidator(_to_wire_block), WithJsonSchema(_BLOCK_SCHEMA)]
+BlockOut = Annotated[dict[str, Any], WithJsonSchema(_BLOCK_SCHEMA)]
 """A content block, as servers give it."""
 
 BlockIn = Annotated[dict[str, Any], AfterValidator(_normalize_block), WithJsonSchema(_BLOCK_SCHEMA)]
@@ -110,53 +105,3 @@ BlockIn = Annotated[dict[str, Any], AfterValidator(_normalize_block), WithJsonSc
 
 ContentIn = str | Annotated[list[BlockIn], Field(max_length=MAX_BLOCKS)]
 """What was said: a text, or a list of content blocks."""
-
-
-def decode_blocks(encoded: list[dict[str, Any]]) -> tuple[ContentBlock, ...]:
-    """The blocks of a message that a server gave."""
-    return tuple(map(decode_block, encoded))
-
-
-def _to_text(content: Any) -> str:
-    return content if isinstance(content, str) else message_text(Message("", content))
-
-
-class PartOut(WireModel):
-    """A piece of a message that is more than text."""
-
-    kind_: str = Field(examples=["image"], description="text, image, audio, file or tool-result")
-    text: str | None = None
-    mime: str | None = None
-    data: str | None = Field(default=None, description="base64, where there is no url")
-    url: str | None = None
-    name: str | None = None
-    meta: dict[str, Any] | None = Field(default=None, description="Hints for one provider.")
-
-    def value(self) -> MessagePart:
-        """The part."""
-        return MessagePart(self.kind_, self.text, self.mime, self.data, self.url, self.name, self.meta)
-
-
-class ToolCallOut(WireModel):
-    """A model's wish to call a tool."""
-
-    value_type: ClassVar[type[Any] | None] = ToolCall
-
-    id: str = Field(examples=["tu_1"])
-    name: str = Field(examples=["lookup"])
-    input: dict[str, Any] = Field(default_factory=dict, examples=[{"order": 7}])
-    invalid_input: str | None = Field(default=None, description="What the model wrote, if it is no JSON object.")
-
-
-class MessageOut(WireModel):
-    """A chat message. With `parts`, `content` is what they come to in plain text."""
-
-    value_type: ClassVar[type[Any] | None] = Message
-
-    role: str = Field(examples=["user"])
-    content: Annotated[str, BeforeValidator(_to_text)] = ""
-    parts: list[PartOut] | None = None
-    tool_calls: list[ToolCallOut] = Field(default_factory=list)
-    tool_call_id: str | None = None
-    name: str | None = None
-    is_error: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -13,9 +13,9 @@ from tellback.types import ReplyDelta, StreamStop, TextDelta, ThinkingDelta, Too
 from tellback.types.conversations import ToolInvocation, TurnProblem, TurnResult
 from tellback.types.memory import WorkingContext
 from tellback.wire.base import CountIn, IdIn, InputModel, NameIn, WireModel
-from tellback.wire.conversations import MessageWire, UsageWire
-from tellback.wire.memory import AtomWire, RecallIn
-from tellback.wire.messages import ContentIn, ToolCallOut, validate_url
+from tellback.wire.memory import RecallIn
+from tellback.wire.messages import ContentIn, validate_url
+from tellback.wire.values import AtomWire, MessageWire, ToolCallOut, UsageWire
 
 MAX_TOOLS = 128
 MAX_CYCLES = 50
@@ -172,7 +172,7 @@ class ChatInput(BaseTurnInput):
 class ToolInvocationWire(WireModel):
     """A tool call of a turn and what came of it; `content` is null while it waits."""
 
-    value_type: ClassVar[type[Any] | None] = ToolInvocation
+    value_type = ToolInvocation
 
     id: str = Field(examples=["tu_1"])
     name: str = Field(examples=["lookup"])
@@ -199,7 +199,8 @@ class TurnProblemWire(WireModel):
 class TurnResultWire(WireModel):
     """The result of a turn."""
 
-    value_type: ClassVar[type[Any] | None] = TurnResult
+    value_type = TurnResult
+    derives_fields = False
 
     ok: bool
     status: str = Field(examples=["completed"], description=STATUS_DESCRIPTION)
@@ -227,7 +228,7 @@ class TurnResultWire(WireModel):
     @classmethod
     def from_value(cls, value: Any) -> Any:
         """Encode a result. Of the working context it has the memories, and how large it was."""
-        wire = cls.model_validate(value)
+        wire = super().from_value(value)
         wire.tokens_estimated = None if value.context is None else value.context.tokens_estimated
         return wire
 
@@ -260,7 +261,7 @@ class TextDeltaWire(WireModel):
 class ToolUseStartWire(WireModel):
     """A tool call begins."""
 
-    value_type: ClassVar[type[Any] | None] = ToolUseStart
+    value_type = ToolUseStart
 
     id: str = Field(examples=["tu_1"])
     name: str = Field(examples=["lookup"])
@@ -269,7 +270,7 @@ class ToolUseStartWire(WireModel):
 class ToolUseInputWire(WireModel):
     """A piece of a tool call's input, as JSON text."""
 
-    value_type: ClassVar[type[Any] | None] = ToolUseInputDelta
+    value_type = ToolUseInputDelta
 
     id: str = Field(examples=["tu_1"])
     partial_input_json: str = Field(examples=['{"order": '])
@@ -278,7 +279,7 @@ class ToolUseInputWire(WireModel):
 class ToolUseEndWire(WireModel):
     """A tool call's input is complete."""
 
-    value_type: ClassVar[type[Any] | None] = ToolUseEnd
+    value_type = ToolUseEnd
 
     id: str = Field(examples=["tu_1"])
 
@@ -286,7 +287,8 @@ class ToolUseEndWire(WireModel):
 class StopWire(WireModel):
     """The end of one call of the model; more may follow, if it called tools."""
 
-    value_type: ClassVar[type[Any] | None] = StreamStop
+    value_type = StreamStop
+    derives_fields = False
 
     reason: str = Field(examples=["end_turn"])
     usage: UsageWire | None = None

@@ -30,7 +30,6 @@ from tellback.types.conversations import (
 from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.types.messages import Message, ToolCall
 from tellback.types.replies import ChatUsage
-from tellback.wire.admin import ApiKeyWire, ErasedWire, NewApiKeyWire, UsageRecordWire, UsageTotalWire
 from tellback.wire.agents import (
     AgentResponseWire,
     AgentWire,
@@ -40,6 +39,7 @@ from tellback.wire.agents import (
     SessionWire,
 )
 from tellback.wire.base import WireModel
+from tellback.wire.values import ApiKeyWire, ErasedWire, NewApiKeyWire, UsageRecordWire, UsageTotalWire
 from tests.unit.wire.strategies import (
     json_values,
     moments,

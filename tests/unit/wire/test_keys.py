@@ -23,8 +23,7 @@ from tellback.types.ids import utc_now
 from tellback.types.memory import CategoryKind, EntityType
 from tellback.user import User
 from tellback.wire.agents import SessionStateWire, SessionWire
-from tellback.wire.conversations import ChangeWire
-from tellback.wire.extraction import ExtractionRunWire, JobWire
+from tellback.wire.values import ChangeWire, ExtractionRunWire, JobWire
 from tests.support.sse import parse_frame
 
 STORES = Path(tellback.__file__).parent / "stores"

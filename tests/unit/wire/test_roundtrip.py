@@ -15,10 +15,23 @@ from tellback.types.conversations import StoredMessage
 from tellback.types.ids import utc_now
 from tellback.types.messages import Message, ToolCall
 from tellback.wire.base import WireModel
-from tellback.wire.conversations import ConversationWire, MessageWire, encode_message
-from tellback.wire.extraction import BindingWire, ExtractionRunWire, JobWire
-from tellback.wire.memory import AtomWire, EntityWire, RecallHitWire, RecallResultWire, SpaceWire, WorkingContextWire
-from tellback.wire.messages import MessageOut, PartOut, ToolCallOut
+from tellback.wire.values import (
+    AtomWire,
+    BindingWire,
+    ConversationWire,
+    EntityWire,
+    ExtractionRunWire,
+    JobWire,
+    MessageOut,
+    MessageWire,
+    PartOut,
+    RecallHitWire,
+    RecallResultWire,
+    SpaceWire,
+    ToolCallOut,
+    WorkingContextWire,
+    encode_message,
+)
 from tests.unit.wire import strategies
 
 pytestmark = pytest.mark.slow

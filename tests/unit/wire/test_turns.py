@@ -25,8 +25,8 @@ from tellback.types import (
 from tellback.types.conversations import Event, ToolInvocation, TurnProblem, TurnResult
 from tellback.types.memory import WorkingContext
 from tellback.wire.base import WireModel
-from tellback.wire.conversations import ChangeWire
 from tellback.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, decode_delta, encode_delta
+from tellback.wire.values import ChangeWire
 from tests.unit.wire import strategies
 from tests.unit.wire.strategies import numbers, objects, optional_texts, texts, tuples
 

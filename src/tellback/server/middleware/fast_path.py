@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tellback.errors import TellbackError
 from tellback.server.auth import Caller
 from tellback.server.problems import error_response
-from tellback.wire.conversations import AppendUserMessage, encode_message
+from tellback.wire.conversations import AppendUserMessage
+from tellback.wire.values import encode_message
 
 PATH_PREFIX, PATH_SUFFIX = "/ai-conversations/", "/user-messages"
 MAX_BODY_BYTES = 64 * 1024

@@ -33,20 +33,24 @@ from tellback.types.access import ApiKey, Scope
 from tellback.types.jobs import Binding, Job, JobStatus
 from tellback.user import User
 from tellback.wire.admin import (
-    ApiKeyWire,
     CloseEveryonesStale,
     CreateKey,
     DeleteUserData,
-    ErasedWire,
-    NewApiKeyWire,
     ReplayConversations,
     Replayed,
     StaleClosed,
+)
+from tellback.wire.base import DatetimeIn, Page
+from tellback.wire.extraction import UpdateBinding
+from tellback.wire.values import (
+    ApiKeyWire,
+    BindingWire,
+    ErasedWire,
+    JobWire,
+    NewApiKeyWire,
     UsageRecordWire,
     UsageTotalWire,
 )
-from tellback.wire.base import DatetimeIn, Page
-from tellback.wire.extraction import BindingWire, JobWire, UpdateBinding
 
 router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=StrictRoute)
 keys_router = APIRouter(prefix="/ai-admin/keys", tags=["admin"], route_class=StrictRoute)

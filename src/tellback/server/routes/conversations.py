@@ -27,21 +27,17 @@ from tellback.types.conversations import StoredMessage
 from tellback.wire.base import Page
 from tellback.wire.conversations import (
     AppendAssistantTurn,
-    AppendedTurnWire,
     AppendSystemMessage,
     AppendToolResult,
     AppendTurn,
     AppendUserMessage,
     CloseStale,
-    ConversationWire,
     CreateConversation,
     FindOrCreateConversation,
     ImportMessages,
-    MessageWire,
     RefreshSummary,
-    RollingSummaryWire,
 )
-from tellback.wire.messages import ToolCallOut
+from tellback.wire.values import AppendedTurnWire, ConversationWire, MessageWire, RollingSummaryWire, ToolCallOut
 
 router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=StrictRoute)
 

@@ -19,7 +19,7 @@ from tellback.server.streaming.change_feed import ChangeFeed, CredentialCheck
 from tellback.server.streaming.sse import EventStream, encode_frame
 from tellback.types.jobs import Job
 from tellback.wire.base import MAX_SAFE_INTEGER
-from tellback.wire.extraction import JobWire
+from tellback.wire.values import JobWire
 
 router = APIRouter(tags=["events"], route_class=StrictRoute)
 

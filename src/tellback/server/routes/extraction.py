@@ -29,16 +29,8 @@ from tellback.server.responses import (
 )
 from tellback.types.jobs import Job, JobStatus
 from tellback.wire.base import Page
-from tellback.wire.extraction import (
-    BindingWire,
-    CreateBinding,
-    ExtractionRunWire,
-    ExtractionWaited,
-    JobWire,
-    RunExtraction,
-    UpdateBinding,
-    WaitForExtraction,
-)
+from tellback.wire.extraction import CreateBinding, ExtractionWaited, RunExtraction, UpdateBinding, WaitForExtraction
+from tellback.wire.values import BindingWire, ExtractionRunWire, JobWire
 
 bindings_router = APIRouter(prefix="/ai-memory/bindings", tags=["bindings"], route_class=StrictRoute)
 

@@ -32,21 +32,17 @@ from tellback.wire.memory import (
     MAX_CATEGORIES,
     AddAtom,
     AddAtoms,
-    AtomWire,
     BuildWorkingContext,
     CreateEntity,
     CreateSpace,
-    EntityWire,
     MergeEntity,
     RecallByEntityInput,
     RecallByTopicInput,
-    RecallResultWire,
     RecallTimelineInput,
     RememberConversation,
-    SpaceWire,
     SupersedeAtom,
-    WorkingContextWire,
 )
+from tellback.wire.values import AtomWire, EntityWire, RecallResultWire, SpaceWire, WorkingContextWire
 
 router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=StrictRoute)
 recall_router = APIRouter(prefix="/ai-memory/spaces/{space_id}", tags=["memory"], route_class=StrictRoute)

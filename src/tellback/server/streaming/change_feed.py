@@ -30,7 +30,7 @@ from tellback.server.streaming.sse import encode_frame
 from tellback.stores.ports.store import USER_ERASED, erasure_subject
 from tellback.types.access import Scope
 from tellback.types.conversations import Event
-from tellback.wire.conversations import EVENT_DATA_KEYS
+from tellback.wire.values import EVENT_DATA_KEYS
 
 log = logging.getLogger("tellback.server")
 

@@ -12,7 +12,7 @@ import pytest
 
 from tellback import Tellback
 from tellback.server import ServerSettings, create_app
-from tellback.wire.admin import ApiKeyWire, NewApiKeyWire
+from tellback.wire.values import ApiKeyWire, NewApiKeyWire
 from tests.support import tokens
 from tests.support.http_server import app_client
 

@@ -9,7 +9,7 @@ import pytest
 
 from tellback import Tellback
 from tellback.types.memory import RecallResult, WorkingContext
-from tellback.wire.memory import RecallResultWire, WorkingContextWire
+from tellback.wire.values import RecallResultWire, WorkingContextWire
 from tests.support.rest import RestClient, expect_json, rest_client
 
 NOW = "2026-06-01T12:00:00Z"
