@@ -15,23 +15,21 @@ from typing import Any, BinaryIO, Literal
 
 from tellback import validation
 from tellback.admin import ErasureReport, atomic_write, resolve_format
-from tellback.client.transport import (
-    RemoteHandle,
-    Transport,
-    build_path,
-    encode_arguments,
-    encode_cursor,
-    encode_datetime,
-    encode_mapping,
-    list_all,
-    require_server_id,
-)
+from tellback.client.transport import RemoteHandle, Transport, list_all
 from tellback.errors import InvalidArgumentError, RateLimitedError, RemoteUnavailableError, StoreError
 from tellback.memory.bindings import PolicyLike
 from tellback.types.access import ApiKey, ApiKeyRole, NewApiKey
 from tellback.types.conversations import Event
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Binding, Job, JobStatus, UsageRecord, UsageTotal
+from tellback.wire.arguments import (
+    build_path,
+    encode_arguments,
+    encode_cursor,
+    encode_datetime,
+    encode_mapping,
+    require_server_id,
+)
 from tellback.wire.values import (
     ApiKeyWire,
     BindingWire,
@@ -71,7 +69,7 @@ class RemoteJobs(RemoteHandle):
         """Jobs, the newest first: those of one user or, without `user_id`, of everyone."""
         query = encode_arguments(status=status, conversation_id=conversation_id, user_id=user_id)
         path, cursor = build_path(*self._path), encode_cursor(before)
-        return await list_all(self._transport, path, JobWire, limit, user=self._user, query=query, cursor=cursor)
+        return await list_all(self._transport, path, JobWire.decode, limit, user=self._user, query=query, cursor=cursor)
 
     async def get(self, id: str) -> Job | None:
         """A job as it stands now, or None if there is none of that id."""
@@ -121,7 +119,9 @@ class RemoteBindings(RemoteHandle):
 
     async def list(self) -> builtins.list[Binding]:
         """All bindings, the oldest first."""
-        return await list_all(self._transport, build_path(*self._path), BindingWire, None, user=self._user, query={})
+        return await list_all(
+            self._transport, build_path(*self._path), BindingWire.decode, None, user=self._user, query={}
+        )
 
     async def get(self, id: str) -> Binding | None:
         """The binding of that id, or None."""
@@ -175,7 +175,9 @@ class RemoteKeys(RemoteHandle):
 
     async def list(self) -> builtins.list[ApiKey]:
         """All keys, also revoked and expired ones, the oldest first."""
-        return await list_all(self._transport, build_path(*KEYS_PATH), ApiKeyWire, None, user=self._user, query={})
+        return await list_all(
+            self._transport, build_path(*KEYS_PATH), ApiKeyWire.decode, None, user=self._user, query={}
+        )
 
     async def get(self, id: str) -> ApiKey | None:
         """The key of that id, or None."""
@@ -329,7 +331,7 @@ async def list_usage(
         since=encode_datetime("since", since), until=encode_datetime("until", until), job_id=job_id
     )
     path, cursor, query = build_path(ADMIN_PATH, "usage"), encode_cursor(before), {**filters, **period}
-    return await list_all(transport, path, UsageRecordWire, limit, user=user, query=query, cursor=cursor)
+    return await list_all(transport, path, UsageRecordWire.decode, limit, user=user, query=query, cursor=cursor)
 
 
 async def list_usage_totals(

@@ -14,17 +14,7 @@ from tellback.agent.sessions.serialization import message_to_events
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import Model
 from tellback.chat.approval import as_approvals
-from tellback.client.transport import (
-    PAGE_SIZE,
-    RemoteHandle,
-    Transport,
-    build_path,
-    encode_arguments,
-    encode_mapping,
-    encode_metadata,
-    list_all,
-    validate_header,
-)
+from tellback.client.transport import PAGE_SIZE, RemoteHandle, Transport, list_all, validate_header
 from tellback.client.turn_loop import reject_local_arguments, require_model_name
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.specs.agents import InvokeOptions
@@ -32,6 +22,7 @@ from tellback.specs.model import AgentSpec
 from tellback.types import ReplyDelta
 from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnResult
 from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag
+from tellback.wire.arguments import build_path, encode_arguments, encode_mapping, encode_metadata
 from tellback.wire.turns import TurnOutcomeWire, decode_delta
 
 AGENTS_PATH = "ai-agents"
@@ -67,7 +58,9 @@ class RemoteSessions(RemoteHandle):
     ) -> list[SessionData]:
         """The user's sessions, those created last first."""
         query = encode_arguments(status=status)
-        return await list_all(self._transport, self._sessions_path(), SessionWire, limit, user=self._user, query=query)
+        return await list_all(
+            self._transport, self._sessions_path(), SessionWire.decode, limit, user=self._user, query=query
+        )
 
     async def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
         """Change a session's status, and give it as it is then; None if there is none of that id."""

@@ -26,7 +26,7 @@ from tellback.client.admin import (
 from tellback.client.agents import RemoteAgents
 from tellback.client.conversations import RemoteConversations
 from tellback.client.memory import RemoteMemory, RemoteWorkingContextBuilder
-from tellback.client.transport import Transport, build_path, encode_arguments, encode_duration, encode_value
+from tellback.client.transport import Transport
 from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError
 from tellback.sync import SyncTellback
@@ -36,6 +36,7 @@ from tellback.types import ReplyDelta
 from tellback.types.conversations import TurnResult
 from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.wire.admin import Replayed, StaleClosed
+from tellback.wire.arguments import build_path, encode_arguments, encode_duration, encode_value
 from tellback.wire.turns import TurnResultWire
 
 CHAT_PATH = build_path("ai-conversations", "chat")

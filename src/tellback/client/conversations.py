@@ -10,19 +10,7 @@ from typing import Any, Unpack
 
 from tellback import validation
 from tellback.chat import Model
-from tellback.client.transport import (
-    PAGE_SIZE,
-    build_path,
-    encode_arguments,
-    encode_content,
-    encode_cursor,
-    encode_datetime,
-    encode_duration,
-    encode_metadata,
-    encode_usage,
-    list_all,
-    require_server_id,
-)
+from tellback.client.transport import PAGE_SIZE, list_all
 from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.turns.request import TurnArguments
@@ -35,6 +23,17 @@ from tellback.types.conversations import (
     RollingSummary,
     StoredMessage,
     TurnResult,
+)
+from tellback.wire.arguments import (
+    build_path,
+    encode_arguments,
+    encode_content,
+    encode_cursor,
+    encode_datetime,
+    encode_duration,
+    encode_metadata,
+    encode_usage,
+    require_server_id,
 )
 from tellback.wire.base import camel
 from tellback.wire.messages import encode_block
@@ -131,7 +130,7 @@ class RemoteConversations(TurnRunner):
         return await list_all(
             self._transport,
             build_path(CONVERSATIONS_PATH),
-            ConversationWire,
+            ConversationWire.decode,
             limit,
             user=self._user,
             query=query,

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime, timedelta
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -26,9 +22,8 @@ from tellback.errors import (
     RemoteUnavailableError,
     RequestInProgressError,
 )
-from tellback.types.blocks import Content
-from tellback.wire.base import WireModel, camel
-from tellback.wire.messages import encode_block
+from tellback.wire.arguments import build_path, is_server_id
+from tellback.wire.operation import Operation
 from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -41,7 +36,6 @@ LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 MAX_POLLS = 8
 """How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
 
-_SERVER_ID = re.compile(r"[a-z]+_[0-9a-z]+")
 
 PAGE_SIZE = 200
 """How many to ask for at once; a server may give fewer, and tells where it goes on."""
@@ -97,15 +91,6 @@ def _parse_event(block: bytearray) -> ServerEvent | None:
         elif name == "id":
             id = value
     return ServerEvent(event, "\n".join(data), id) if data else None
-
-
-def build_path(*parts: str) -> str:
-    """A path of which each part is one, whatever is in it.
-
-    >>> build_path("ai-memory", "atoms", "a/b")
-    '/ai-memory/atoms/a%2Fb'
-    """
-    return "/" + "/".join(quote(part, safe="-_.~") if part not in (".", "..") else "%2E" * len(part) for part in parts)
 
 
 class Transport:
@@ -345,126 +330,26 @@ def _interrupted_error(url: str, error: Exception) -> RemoteUnavailableError:
     return RemoteUnavailableError(f"The answer of {url} was cut off ({type(error).__name__}).")
 
 
-def encode_arguments(**arguments: Any) -> dict[str, Any]:
-    """The arguments that are not None, by their names on the wire.
-
-    >>> encode_arguments(valid_from=None, min_importance=3)
-    {'minImportance': 3}
-    """
-    return {camel(name): encode_value(value) for name, value in arguments.items() if value is not None}
-
-
-def encode_content(content: Content) -> Any:
-    """A message's content: a text, or a list of blocks. What cannot be one is refused here, as in process."""
-    if isinstance(content, str):
-        return content
-    return [encode_block(block) for block in validation.parse_content(content)]
-
-
-def encode_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Data of the caller's own: a JSON object, as in process; what is none is refused here."""
-    return None if metadata is None else validation.validate_metadata(metadata)
-
-
-def encode_usage(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
-    """Usage numbers, in whatever names they come."""
-    counted = validation.parse_usage(usage, provider, model)
-    return None if counted is None else encode_value(counted)
-
-
-def encode_datetime(name: str, value: datetime | str | None) -> str | None:
-    """A moment, with its timezone."""
-    return None if value is None else validation.parse_datetime(name, value).isoformat()
-
-
-def encode_duration(name: str, value: timedelta | float | None) -> float | None:
-    """A length of time in seconds."""
-    return None if value is None else validation.parse_duration(name, value).total_seconds()
-
-
-def encode_value(value: Any) -> Any:
-    """Anything that can be sent: values become mappings with the names of the wire, moments become texts.
-
-    What the caller wrote as a mapping keeps its keys.
-    """
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, str | bool | int | float) or value is None:
-        return value
-    if isinstance(value, datetime):
-        return encode_datetime("a moment", value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Mapping):
-        return {_validate_key(name): encode_value(each) for name, each in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        fields_by_name = {camel(field.name): getattr(value, field.name) for field in fields(value)}
-        return {name: encode_value(each) for name, each in fields_by_name.items() if each is not None}
-    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
-        return [encode_value(each) for each in value]
-    raise InvalidArgumentError(f"{value!r:.80} cannot be sent to a server.")
-
-
-def encode_mapping(value: Any) -> Any:
-    """A value or a mapping, in either spelling, with the names of the wire."""
-    if isinstance(value, Mapping):
-        return {camel(_validate_key(name)): encode_value(each) for name, each in value.items()}
-    return encode_value(value)
-
-
-def _validate_key(name: Any) -> str:
-    if not isinstance(name, str):
-        raise InvalidArgumentError(f"{name!r:.80} cannot be sent as the name of something: names are texts.")
-    return name
-
-
-def is_server_id(id: Any) -> bool:
-    """Whether a server may have made that id.
-
-    >>> is_server_id("conv_018f3c0de0a17b2c4d5e6f708192"), is_server_id("open"), is_server_id("a/b")
-    (True, False, False)
-    """
-    return isinstance(id, str) and _SERVER_ID.fullmatch(id) is not None
-
-
-def require_server_id(kind: str, id: Any) -> str:
-    """An id to act on: one that nothing can have is not found."""
-    if not is_server_id(id):
-        raise NotFoundError(kind, id)
-    checked: str = id
-    return checked
-
-
 async def list_all(
     transport: Transport,
     path: str,
-    model: type[WireModel],
+    decode: Callable[[Any], Any],
     limit: int | None,
     *,
     user: str | None,
     query: Mapping[str, Any],
     cursor: str | None = None,
 ) -> list[Any]:
-    """Up to `limit` values of a list, or all of them."""
+    """Up to `limit` values of a list, or all of them. One is asked for at least, so that an unknown path is noticed."""
     max_items = None if limit is None else validation.validate_count("limit", limit)
     items: list[Any] = []
-    while max_items is None or len(items) < max_items:
-        size = PAGE_SIZE if max_items is None else min(PAGE_SIZE, max_items - len(items))
+    while True:
+        size = PAGE_SIZE if max_items is None else max(1, min(PAGE_SIZE, max_items - len(items)))
         page = await transport.call("GET", path, user=user, query={**query, "limit": size, "cursor": cursor})
-        items.extend(model.model_validate(each).value() for each in page["items"])
+        items.extend(map(decode, page["items"]))
         cursor = page["nextCursor"]
-        if cursor is None:
-            break
-    return items
-
-
-def encode_cursor(position: str | None) -> str | None:
-    """A cursor that goes on behind a certain one."""
-    return (
-        None
-        if position is None
-        else base64.urlsafe_b64encode(position.encode(errors="surrogatepass")).decode().rstrip("=")
-    )
+        if cursor is None or (max_items is not None and len(items) >= max_items):
+            return items[:max_items]
 
 
 class RemoteHandle:
@@ -474,20 +359,57 @@ class RemoteHandle:
         self._transport = transport
         self._user = user
 
+    async def _call(self, operation: Operation[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What an operation of the table gives."""
+        try:
+            request = operation.encode(args, kwargs)
+            if operation.page is not None:
+                return await list_all(
+                    self._transport,
+                    request.path,
+                    operation.decode_item,
+                    request.limit,
+                    user=self._user,
+                    query=request.query,
+                    cursor=request.cursor,
+                )
+            payload = await self._transport.call(
+                operation.verb,
+                request.path,
+                user=self._user,
+                body=request.body,
+                query=request.query,
+                headers=_key_header(request.key),
+                has_own_key=operation.retry == "once" or operation.takes_key,
+                is_read=operation.retry == "read",
+            )
+        except NotFoundError as error:
+            if operation.is_missing(error):
+                return None
+            raise
+        return operation.decode(payload)
+
     async def _post(self, path: str, body: Any = None, *, key: str | None = None, has_own_key: bool = False) -> Any:
-        headers = None if key is None else {"Idempotency-Key": validate_header("idempotency_key", key)}
         return await self._transport.call(
-            "POST", path, user=self._user, body={} if body is None else body, headers=headers, has_own_key=has_own_key
+            "POST",
+            path,
+            user=self._user,
+            body={} if body is None else body,
+            headers=_key_header(key),
+            has_own_key=has_own_key,
         )
 
     async def _stream_turn(
         self, path: str, body: Mapping[str, Any], key: str | None, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """The events of a turn, which must end with its result."""
-        key_header = {} if key is None else {"Idempotency-Key": validate_header("idempotency_key", key)}
         has_ended = False
         events = self._transport.stream_events(
-            "POST", path, user=self._user, body={**body, "stream": True}, headers={**(headers or {}), **key_header}
+            "POST",
+            path,
+            user=self._user,
+            body={**body, "stream": True},
+            headers={**(headers or {}), **_key_header(key)},
         )
         async with aclosing(events):
             async for item in events:
@@ -508,6 +430,10 @@ class RemoteHandle:
         if not validation.is_valid_id(parts[-1]) or not parts[-1]:
             return None
         return await self._transport.call_or_none("GET", build_path(*parts), user=self._user)
+
+
+def _key_header(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Idempotency-Key": validate_header("idempotency_key", key)}
 
 
 def validate_header(name: str, value: str) -> str:

@@ -11,13 +11,14 @@ from tellback import validation
 from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import Approval, apply_decision, as_approvals, note_changed_input, validate_runnable
 from tellback.chat.model import ToolEntry
-from tellback.client.transport import RemoteHandle, encode_arguments, encode_content, encode_mapping, encode_metadata
+from tellback.client.transport import RemoteHandle
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import dispatch_all
 from tellback.turns.request import ToolHandler, resolve_options
 from tellback.types import ReplyDelta, ToolCall, ToolResult
 from tellback.types.conversations import StoredMessage, TurnResult
+from tellback.wire.arguments import encode_arguments, encode_content, encode_mapping, encode_metadata
 from tellback.wire.turns import TurnResultWire, decode_delta
 
 LOCAL_ARGUMENTS = ("sender", "session", "extras")

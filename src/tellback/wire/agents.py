@@ -15,8 +15,8 @@ from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVis
 from tellback.specs.model import AgentSpec
 from tellback.types.conversations import MessageData, MessageRole, SessionData, SessionStatus
 from tellback.types.memory import WorkingContext
+from tellback.wire.arguments import RecallIn
 from tellback.wire.base import IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
-from tellback.wire.memory import RecallIn
 from tellback.wire.turns import (
     MAX_CYCLES,
     MAX_TOOLS,

@@ -107,6 +107,11 @@ class WireModel(BaseModel):
         """It for a value, field by field and property by property."""
         return cls.model_validate(value, context=_OF_VALUE)
 
+    @classmethod
+    def decode(cls, payload: Any) -> Any:
+        """The value that a server's JSON tells of."""
+        return cls.model_validate(payload).value()
+
     def value(self) -> Any:
         """The value it was made of. Fields that are not on the wire have their defaults."""
         assert self.value_type is not None, f"{type(self).__name__} stands for no value"

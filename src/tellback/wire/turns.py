@@ -12,8 +12,8 @@ from tellback.errors import RemoteError
 from tellback.types import ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 from tellback.types.conversations import ToolInvocation, TurnProblem, TurnResult
 from tellback.types.memory import WorkingContext
+from tellback.wire.arguments import RecallIn
 from tellback.wire.base import CountIn, IdIn, InputModel, NameIn, WireModel
-from tellback.wire.memory import RecallIn
 from tellback.wire.messages import ContentIn, validate_url
 from tellback.wire.values import AtomWire, MessageWire, ToolCallOut, UsageWire
 

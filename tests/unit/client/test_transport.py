@@ -14,8 +14,9 @@ from hypothesis import given, strategies
 
 from tellback import InvalidArgumentError, NotFoundError, RemoteError, TellbackClient
 from tellback.client import transport
-from tellback.client.transport import ServerEvent, encode_metadata, encode_value, is_server_id, parse_events
+from tellback.client.transport import ServerEvent, parse_events
 from tellback.types.ids import new_id
+from tellback.wire.arguments import encode_metadata, encode_value, is_server_id
 
 LINES = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=12)
 FRAMES = strategies.builds(

@@ -9,6 +9,8 @@ from fastapi import APIRouter
 
 from tellback.server.openai import routes as openai
 from tellback.server.routes import admin, agents, conversations, events, extraction, memory, turns
+from tellback.server.routes.endpoint import build_router
+from tellback.wire.operations import OPERATIONS
 
 
 def all_routers() -> list[APIRouter]:
@@ -17,8 +19,7 @@ def all_routers() -> list[APIRouter]:
         conversations.fixed_path_router,  # before what has an id where these have a word
         turns.router,
         conversations.router,
-        memory.router,
-        memory.recall_router,
+        build_router([*OPERATIONS.values()]),
         extraction.bindings_router,
         extraction.jobs_router,
         events.router,

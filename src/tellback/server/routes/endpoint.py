@@ -1,0 +1,253 @@
+"""Build the route of an operation of the table: decode its arguments, call the handle's method, encode the result.
+
+Modules beside this one add what the table cannot say: `@check` runs before an operation, `@handle` in the place of
+its handle's method.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from tellback.errors import InvalidArgumentError
+from tellback.memory.memory import Memory
+from tellback.server.auth import Caller, get_admin, get_caller
+from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, NOT_STORED
+from tellback.server.lifecycle import cancel_on_disconnect
+from tellback.server.requests import StrictRoute
+from tellback.server.responses import (
+    CursorParam,
+    LimitParam,
+    decode_cursor,
+    encode_cursor,
+    json_response,
+    no_content,
+    problem_responses,
+    resolve_page_size,
+    resolve_result_limit,
+)
+from tellback.validation import KEY_LENGTH, validate_optional_text
+from tellback.wire.arguments import ID_PREFIXES
+from tellback.wire.base import InputModel, Page, camel
+from tellback.wire.operation import Operation, Parameter
+from tellback.wire.operations import OPERATIONS
+from tellback.wire.values import example_id
+
+IdempotencyKeyHeader = Annotated[str | None, Header(alias=KEY_HEADER, min_length=1, max_length=KEY_LENGTH)]
+
+RETRY_EXTENSIONS = {"turn": LONG_RUNNING, "safe": NOT_STORED, "read": NOT_STORED, "once": NOT_STORED}
+
+HANDLES: dict[type[Any], Callable[[Caller], Any]] = {
+    Memory: lambda caller: caller.user.memory,
+}
+"""The handle that has an operation's method, by its class."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A request for an operation: the arguments of its method, the page of a list, and the body as it was sent."""
+
+    request: Request
+    caller: Caller
+    operation: Operation[..., Any]
+    arguments: dict[str, Any]
+    body: Any = None
+    page_size: int = 0
+    position: str | None = None
+
+    async def run(self) -> Any:
+        """What the handle's method gives."""
+        method = getattr(resolve_handle(self.caller, self.operation), self.operation.method.__name__)
+        work = method(**self.arguments)
+        if self.operation.is_cancelled_on_disconnect:
+            return await cancel_on_disconnect(self.request, work)
+        return await work
+
+    def page(self, rows: Sequence[Any], next_position: str | None = None) -> Response:
+        """A page of a list; `rows` holds one more than it has if there is more, whose place is its last one's id."""
+        items = rows[: self.page_size]
+        if len(rows) > self.page_size and next_position is None:
+            next_position = str(items[-1].id)
+        return self.items(items, next_position if len(rows) > self.page_size else None)
+
+    def items(self, items: Sequence[Any], next_position: str | None = None) -> Response:
+        """Values as a list, and where it goes on."""
+        model = self.operation.item_model
+        assert model is not None
+        next_cursor = None if next_position is None else encode_cursor(next_position)
+        page = Page[Any](items=[model.from_value(each) for each in items], next_cursor=next_cursor)
+        return json_response(page, self.operation.status)
+
+    def respond(self, value: Any) -> Response:
+        """The response for what the method gave."""
+        operation = self.operation
+        if operation.item_model is None:
+            return no_content()
+        if value is None:
+            raise operation.not_found(self.arguments)
+        if not operation.gives_list:
+            return json_response(operation.item_model.from_value(value), operation.status)
+        if operation.page is None:
+            return self.items(value)
+        if operation.page == "whole":
+            value = [each for each in value if self.position is None or each.id > self.position]
+        return self.page(value)
+
+
+Check = Callable[[Call], Awaitable[None]]
+Handler = Callable[[Call], Awaitable[Any]]
+F = TypeVar("F", bound=Callable[[Call], Awaitable[Any]])
+
+_CHECKS: dict[str, list[Check]] = {}
+_HANDLERS: dict[str, Handler] = {}
+
+
+def check(*names: str) -> Callable[[F], F]:
+    """Run a function before these operations: it may refuse a call, or change its arguments."""
+
+    def register(function: F) -> F:
+        for name in names:
+            _CHECKS.setdefault(OPERATIONS[name].name, []).append(function)
+        return function
+
+    return register
+
+
+def handle(*names: str) -> Callable[[F], F]:
+    """Let a function answer these operations: it gives what the method would, or a response."""
+
+    def register(function: F) -> F:
+        for name in names:
+            _HANDLERS[OPERATIONS[name].name] = function
+        return function
+
+    return register
+
+
+def resolve_handle(caller: Caller, operation: Operation[..., Any]) -> Any:
+    """The handle of whom a request is about."""
+    return next(
+        resolve(caller)
+        for kind, resolve in HANDLES.items()
+        if kind.__dict__.get(operation.method.__name__) is operation.method
+    )
+
+
+def build_router(operations: Sequence[Operation[..., Any]]) -> APIRouter:
+    """The routes of operations: paths with a word come before those with an id in its place."""
+    router = APIRouter(route_class=StrictRoute)
+    mounted = [each for each in operations if each.is_mounted]
+    for operation in sorted(mounted, key=lambda each: [part.startswith("{") for part in each.path.split("/")]):
+        router.add_api_route(
+            operation.path,
+            _build_endpoint(operation),
+            methods=[operation.verb],
+            name=operation.name,
+            tags=[operation.tag],
+            status_code=operation.status,
+            description=operation.description,
+            response_model=operation.response_model,
+            response_class=Response if operation.response_model is None else JSONResponse,
+            responses=problem_responses(*operation.errors),
+            openapi_extra=RETRY_EXTENSIONS.get(operation.retry),
+        )
+    return router
+
+
+async def _get_caller_of_user(request: Request) -> Caller:
+    """The caller of a request that is about a user, whom it must name."""
+    caller = await get_caller(request)
+    assert caller.user
+    return caller
+
+
+_DEPENDENCIES = {"user": _get_caller_of_user, "caller": get_caller, "admin": get_admin}
+
+
+def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[Response]]:
+    """The function that answers an operation, with the signature that FastAPI reads."""
+    checks, handler = _CHECKS.get(operation.name, ()), _HANDLERS.get(operation.name, Call.run)
+    names = {each.wire_name: each.name for each in operation.parameters}
+
+    async def endpoint(
+        request: Request,
+        caller: Caller,
+        body: InputModel | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        key: str | None = None,
+        **given: Any,
+    ) -> Response:
+        arguments = {**given, **({} if body is None else body.arguments())}
+        call = Call(request, caller, operation, {names.get(name, name): each for name, each in arguments.items()}, body)
+        if operation.page is not None:
+            _add_page(call, limit, cursor)
+        elif call.arguments.get("limit") is not None:
+            call.arguments["limit"] = resolve_result_limit(caller, call.arguments["limit"])
+        if operation.takes_key:
+            call.arguments = with_idempotency_key(call.arguments, request.headers.get(KEY_HEADER))
+        for each in checks:
+            await each(call)
+        value = await handler(call)
+        return value if isinstance(value, Response) else call.respond(value)
+
+    endpoint.__name__ = operation.name
+    endpoint.__signature__ = inspect.Signature([*_endpoint_parameters(operation)])  # type: ignore[attr-defined]
+    return endpoint
+
+
+def _add_page(call: Call, limit: int | None, cursor: str | None) -> None:
+    """Which page of a list is asked for: one more than it has, to know whether there are more."""
+    order = call.operation.page
+    call.page_size, call.position = resolve_page_size(call.caller, limit), decode_cursor(cursor)
+    if order in ("before", "after"):
+        call.arguments["limit"] = call.page_size + 1
+        call.arguments[order] = validate_optional_text("cursor", call.position, KEY_LENGTH)
+
+
+def _endpoint_parameters(operation: Operation[..., Any]) -> Sequence[inspect.Parameter]:
+    def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+    found = [
+        parameter("request", Request),
+        parameter("caller", Annotated[Caller, Depends(_DEPENDENCIES[operation.access])]),
+    ]
+    found += [parameter(each.wire_name, _path_type(each)) for each in operation.parameters if each.place == "path"]
+    found += [parameter(each.wire_name, _query_type(each), each.default) for each in operation.query]
+    if operation.body_model is not None:
+        body: Any = operation.body_model
+        optional = operation.is_body_optional
+        found.append(
+            parameter("body", body | None if optional else body, None if optional else inspect.Parameter.empty)
+        )
+    if operation.page is not None:
+        found += [parameter("limit", LimitParam, None), parameter("cursor", CursorParam, None)]
+    if operation.retry == "own":
+        found.append(parameter("key", IdempotencyKeyHeader, None))
+    return found
+
+
+def _path_type(parameter: Parameter) -> Any:
+    prefix = ID_PREFIXES.get(parameter.kind)
+    examples = parameter.examples if prefix is None else [example_id(prefix)]
+    return Annotated[str, Path(max_length=200, examples=examples)]
+
+
+def _query_type(parameter: Parameter) -> Any:
+    name, argument = camel(parameter.wire_name), parameter.argument
+    return Annotated[parameter.type, Query(alias=name, description=argument.description, examples=parameter.examples)]
+
+
+def with_idempotency_key(arguments: dict[str, Any], key: str | None) -> dict[str, Any]:
+    """Arguments with the idempotency key of the header, unless the body has the same one."""
+    if key is None:
+        return arguments
+    if arguments.get("idempotency_key") not in (None, key):
+        raise InvalidArgumentError("The header Idempotency-Key and idempotencyKey are not the same.")
+    return {**arguments, "idempotency_key": key}

@@ -1,0 +1,472 @@
+"""Arguments of the handles' methods on the wire: their types, bounds and examples, and how a client encodes them.
+
+`KINDS` says it for each annotation that the methods use, `ARGUMENTS` adds bounds and examples by an argument's name.
+An entry of `wire.operations` may say otherwise for its own arguments.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from urllib.parse import quote
+
+from pydantic import Field
+
+from tellback import validation
+from tellback.chat import Model
+from tellback.chat.usage import make_usage
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.memory.bindings import PolicyLike, ScopeLike
+from tellback.memory.validation import CategoryLike
+from tellback.types.blocks import Content, message_blocks
+from tellback.types.conversations import AssistantTurn, Visibility
+from tellback.types.ids import utc_now
+from tellback.types.jobs import ConversationScope, JobStatus
+from tellback.types.memory import Category
+from tellback.types.messages import Message
+from tellback.types.replies import ChatUsage
+from tellback.wire.base import (
+    CategoryKindIn,
+    CountIn,
+    DatetimeIn,
+    EntityTypeIn,
+    FractionIn,
+    IdIn,
+    InputModel,
+    NameIn,
+    QueryIn,
+    camel,
+)
+from tellback.wire.messages import ContentIn, encode_block
+
+MAX_IDS = 200
+"""How many ids a field may have."""
+MAX_ATOMS = 500
+"""How many atoms one request may add."""
+MAX_IMPORTED_MESSAGES = 1_000
+"""How many messages one request may import."""
+MAX_CATEGORIES = 100
+MAX_SCOPES = 100
+MAX_SPACES = 50
+MAX_TURNS = 1_000
+MAX_RECALLED = 200
+MAX_RATE_LIMIT = 1_000_000
+MAX_WAIT_SECONDS = 30.0
+"""How many seconds one request may wait for jobs."""
+
+ID_PREFIXES = {
+    "space": "ms",
+    "atom": "atom",
+    "entity": "ent",
+    "conversation": "conv",
+    "message": "msg",
+    "job": "job",
+    "binding": "bind",
+    "API key": "key",
+}
+"""What the ids of a kind begin with. Those of other kinds are names that somebody gave."""
+
+_SERVER_ID = re.compile(r"[a-z]+_[0-9a-z]+")
+
+UNSET: Any = object()
+REQUIRED: Any = ...
+
+
+def text(max_length: int, min_length: int = 0) -> Any:
+    """The type of a text within a limit."""
+    return Annotated[str, Field(min_length=min_length or None, max_length=max_length)]
+
+
+def several(each: Any, max_length: int, min_length: int = 0) -> Any:
+    """The type of a list within a limit."""
+    return Annotated[list[each], Field(min_length=min_length or None, max_length=max_length)]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What is particular about an argument on the wire: its type with its bounds, its description, an example.
+
+    `name` is what it is called there, in snake case, if not as in Python; `default` is REQUIRED where Python has one.
+    """
+
+    type: Any = None
+    description: str | None = None
+    example: Any = UNSET
+    name: str | None = None
+    default: Any = UNSET
+
+
+class CategoryIn(InputModel):
+    """Your own name for a sort of memory, and its kind. Patterns are found by the platform, and cannot be written."""
+
+    name: str = Field(max_length=200, examples=["preference"])
+    kind: CategoryKindIn = Field(examples=["PREFERENCE"])
+
+
+class ConversationScopeIn(InputModel):
+    """Conversations of a namespace and a user; `*`, which is the default, is any."""
+
+    namespace: str = Field(default="*", max_length=200, examples=["daily-checkin"])
+    user_id: str = Field(default="*", max_length=200, examples=["*"])
+
+
+class ExtractionPolicyIn(InputModel):
+    """When to extract: when a conversation closes, if not said otherwise."""
+
+    extraction_version: str = Field(default="v1", max_length=100)
+    on_conversation_closed: bool = True
+    windowed: bool = Field(default=False, description="Extract every `windowTurns` turns while it is open.")
+    window_turns: CountIn = 0
+
+
+class UsageIn(InputModel):
+    """Tokens, cost and time of a call of your own."""
+
+    input_tokens: CountIn | None = None
+    output_tokens: CountIn | None = None
+    total_tokens: CountIn | None = None
+    cost_usd: float | None = Field(default=None, ge=0)
+    latency_ms: CountIn | None = None
+    provider: NameIn | None = Field(default=None, examples=["anthropic"], description="By default the message's.")
+    model: NameIn | None = Field(default=None, description="By default the message's.")
+    cached_tokens: CountIn | None = None
+    cache_write_tokens: CountIn | None = None
+    reasoning_tokens: CountIn | None = None
+
+    def arguments(self) -> Any:
+        """The numbers, which the message says whose they are; or whole, if they say it themselves."""
+        arguments = super().arguments()
+        if self.provider is None and self.model is None:
+            return arguments
+        return make_usage(arguments, self.provider, self.model)
+
+
+class ImportedMessageIn(InputModel):
+    """A message of a chat that took place elsewhere."""
+
+    role: Literal["user", "assistant", "tool", "system"] = Field(examples=["user"])
+    content: ContentIn = Field(examples=["Hi, where's my refund?"])
+    visibility: Visibility | None = Field(default=None, description="'internal' for the system's, else 'user'.")
+    created_at: DatetimeIn | None = None
+    stop_reason: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    usage: UsageIn | None = None
+    trace_id: str | None = None
+    idempotency_key: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What was given and is not null."""
+        return {name: value for name, value in super().arguments().items() if value is not None}
+
+
+class RecallIn(InputModel):
+    """How to remember: the fields of a working context. Null stands for a field's default."""
+
+    memory_space_id: IdIn | None = None
+    recall_query: QueryIn | None = Field(default=None, description="By default the last thing the user said.")
+    recent_turns: Annotated[int, Field(ge=0, le=MAX_TURNS)] | None = Field(default=None, examples=[10])
+    recall_limit: Annotated[int, Field(ge=0, le=MAX_RECALLED)] | None = Field(default=None, examples=[8])
+    token_budget: CountIn | None = Field(default=None, examples=[8_000])
+    include_rolling_summary: bool | None = None
+    always_on_category_names: list[NameIn] | None = Field(
+        default=None, max_length=MAX_CATEGORIES, examples=[["identity", "preference"]]
+    )
+    template_id: str | None = Field(default=None, max_length=200, examples=["default"])
+    min_score: FractionIn | None = None
+    now: DatetimeIn | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What was given and is not null."""
+        return {name: value for name, value in super().arguments().items() if value is not None}
+
+
+class BuildWorkingContext(RecallIn):
+    """What to put together. Null stands for a field's default."""
+
+    conversation_id: IdIn | None = Field(default=None, description="None for a conversation that is yet to begin.")
+    memory_space_id: IdIn | None = Field(default=None, description="Without one nothing is remembered.")
+
+
+def build_path(*parts: str) -> str:
+    """A path of which each part is one, whatever is in it.
+
+    >>> build_path("ai-memory", "atoms", "a/b")
+    '/ai-memory/atoms/a%2Fb'
+    """
+    return "/" + "/".join(quote(part, safe="-_.~") if part not in (".", "..") else "%2E" * len(part) for part in parts)
+
+
+def is_server_id(id: Any) -> bool:
+    """Whether a server may have made that id.
+
+    >>> is_server_id("conv_018f3c0de0a17b2c4d5e6f708192"), is_server_id("open"), is_server_id("a/b")
+    (True, False, False)
+    """
+    return isinstance(id, str) and _SERVER_ID.fullmatch(id) is not None
+
+
+def require_server_id(kind: str, id: Any) -> str:
+    """An id to act on: one that nothing can have is not found."""
+    if not is_server_id(id):
+        raise NotFoundError(kind, id)
+    checked: str = id
+    return checked
+
+
+def encode_cursor(position: str | None) -> str | None:
+    """A cursor that goes on behind a certain one."""
+    return (
+        None
+        if position is None
+        else base64.urlsafe_b64encode(position.encode(errors="surrogatepass")).decode().rstrip("=")
+    )
+
+
+def encode_arguments(**arguments: Any) -> dict[str, Any]:
+    """The arguments that are not None, by their names on the wire.
+
+    >>> encode_arguments(valid_from=None, min_importance=3)
+    {'minImportance': 3}
+    """
+    return {camel(name): encode_value(value) for name, value in arguments.items() if value is not None}
+
+
+def encode_content(content: Content) -> Any:
+    """A message's content: a text, or a list of blocks. What cannot be one is refused here, as in process."""
+    if isinstance(content, str):
+        return content
+    return [encode_block(block) for block in validation.parse_content(content)]
+
+
+def encode_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Data of the caller's own: a JSON object, as in process; what is none is refused here."""
+    return None if metadata is None else validation.validate_metadata(metadata)
+
+
+def encode_usage(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
+    """Usage numbers, in whatever names they come."""
+    counted = validation.parse_usage(usage, provider, model)
+    return None if counted is None else encode_value(counted)
+
+
+def encode_datetime(name: str, value: datetime | str | None) -> str | None:
+    """A moment, with its timezone."""
+    return None if value is None else validation.parse_datetime(name, value).isoformat()
+
+
+def encode_duration(name: str, value: timedelta | float | None) -> float | None:
+    """A length of time in seconds."""
+    return None if value is None else validation.parse_duration(name, value).total_seconds()
+
+
+def encode_value(value: Any) -> Any:
+    """Anything that can be sent: values become mappings with the names of the wire, moments become texts.
+
+    What the caller wrote as a mapping keeps its keys.
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str | bool | int | float) or value is None:
+        return value
+    if isinstance(value, datetime):
+        return encode_datetime("a moment", value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {_validate_key(name): encode_value(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        fields_by_name = {camel(field.name): getattr(value, field.name) for field in fields(value)}
+        return {name: encode_value(each) for name, each in fields_by_name.items() if each is not None}
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
+        return [encode_value(each) for each in value]
+    raise InvalidArgumentError(f"{value!r:.80} cannot be sent to a server.")
+
+
+def encode_mapping(value: Any) -> Any:
+    """A value or a mapping, in either spelling, with the names of the wire."""
+    if isinstance(value, Mapping):
+        return {camel(_validate_key(name)): encode_value(each) for name, each in value.items()}
+    return encode_value(value)
+
+
+def _validate_key(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"{name!r:.80} cannot be sent as the name of something: names are texts.")
+    return name
+
+
+def encode_text(name: str, value: Any) -> str:
+    """A text; other things would be taken for one where they stand in a query."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{name} must be a string, got {value!r:.80}.")
+    return value
+
+
+def encode_model(model: str | Model | None) -> str | None:
+    """The name of a model that the server has."""
+    if isinstance(model, str | None):
+        return model
+    raise InvalidArgumentError("a server takes the name of a model: the object would have to run there.")
+
+
+def encode_category(category: CategoryLike | None) -> Any:
+    """A category: of its value, of a pair, or as it was written."""
+    if isinstance(category, Category):
+        return {"name": category.name, "kind": category.kind.value}
+    if isinstance(category, tuple | list) and len(category) == 2:
+        return {"name": category[0], "kind": category[1]}
+    return category
+
+
+def encode_atom(atom: Mapping[str, Any]) -> dict[str, Any]:
+    """What `add_atoms` takes for one atom."""
+    body = {str(name): value for name, value in atom.items()}
+    body["category"] = encode_category(body.get("category"))
+    for name in ("valid_from", "valid_to"):
+        body[name] = encode_datetime(name, body.get(name))
+    return encode_arguments(**body)
+
+
+def encode_scopes(scopes: ScopeLike | Iterable[ScopeLike]) -> Any:
+    """The scopes of a binding."""
+    if isinstance(scopes, ConversationScope | Mapping):
+        return encode_mapping(scopes)
+    return [encode_mapping(each) for each in scopes]
+
+
+def encode_expiry(value: datetime | str | timedelta) -> str:
+    """A moment, or how long from now it is."""
+    end = utc_now() + value if isinstance(value, timedelta) else value
+    return validation.parse_datetime("expires_at", end).isoformat()
+
+
+def encode_assistant_turn(assistant: AssistantTurn | Mapping[str, Any]) -> dict[str, Any]:
+    """The assistant's side of a turn, of its value or of a mapping in either spelling."""
+    if isinstance(assistant, AssistantTurn):
+        return encode_message_fields({field.name: getattr(assistant, field.name) for field in fields(assistant)})
+    return encode_message_fields(assistant)
+
+
+def encode_imported(message: Message | Mapping[str, Any]) -> dict[str, Any]:
+    """A message of a chat that took place elsewhere."""
+    if isinstance(message, Message):
+        return {"role": message.role, "content": [encode_block(block) for block in message_blocks(message)]}
+    return encode_message_fields(message)
+
+
+def encode_message_fields(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What a message holds, each in its own way."""
+    body = {camel(str(name)): value for name, value in message.items() if value is not None}
+    special: dict[str, Any] = {}
+    if "content" in body:
+        special["content"] = encode_content(body["content"])
+    if "usage" in body:
+        special["usage"] = encode_usage(body["usage"], body.get("provider"), body.get("model"))
+    if "metadata" in body:
+        special["metadata"] = encode_metadata(body["metadata"])
+    if "createdAt" in body:
+        special["createdAt"] = encode_datetime("created_at", body["createdAt"])
+    return {**encode_arguments(**{name: value for name, value in body.items() if name not in special}), **special}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An annotation on the wire: its type there, and what a client makes of an argument and its name."""
+
+    type: Any
+    encode: Callable[[str, Any], Any] = lambda _, value: encode_value(value)
+
+
+def _members(hint: Any) -> frozenset[Any]:
+    """The types that an annotation allows, but for None."""
+    found = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return frozenset(found) - {NoneType}
+
+
+KINDS: dict[frozenset[Any], Kind] = {
+    _members(hint): kind
+    for hint, kind in (
+        (str, Kind(str, encode_text)),
+        (bool, Kind(bool)),
+        (int, Kind(CountIn)),
+        (float, Kind(float)),
+        (datetime | str, Kind(DatetimeIn, encode_datetime)),
+        (datetime | str | timedelta, Kind(DatetimeIn, lambda _, value: encode_expiry(value))),
+        (timedelta | float, Kind(Annotated[float, Field(ge=0)], encode_duration)),
+        (Mapping[str, Any], Kind(dict[str, Any], lambda _, value: encode_metadata(value))),
+        (Iterable[str], Kind(list[str])),
+        (Content, Kind(ContentIn, lambda _, value: encode_content(value))),
+        (CategoryLike, Kind(CategoryIn, lambda _, value: encode_category(value))),
+        (Sequence[Mapping[str, Any]], Kind(None, lambda _, value: [encode_atom(each) for each in value])),
+        (
+            ScopeLike | Iterable[ScopeLike],
+            Kind(ConversationScopeIn | several(ConversationScopeIn, MAX_SCOPES), lambda _, value: encode_scopes(value)),
+        ),
+        (PolicyLike, Kind(ExtractionPolicyIn, lambda _, value: encode_mapping(value))),
+        (str | Model, Kind(str, lambda _, value: encode_model(value))),
+        (ChatUsage | Mapping[str, Any], Kind(UsageIn)),
+        (AssistantTurn | Mapping[str, Any], Kind(None, lambda _, value: encode_assistant_turn(value))),
+        (
+            Sequence[Message | Mapping[str, Any]],
+            Kind(
+                several(ImportedMessageIn, MAX_IMPORTED_MESSAGES, 1),
+                lambda _, value: [encode_imported(each) for each in value],
+            ),
+        ),
+        (JobStatus | str, Kind(JobStatus)),
+    )
+}
+
+ARGUMENTS: dict[str, Argument] = {
+    "alias_id": Argument(IdIn, example="ent_018f3c0de0a17b2c4d5e6f708192"),
+    "aliases": Argument(several(NameIn, MAX_IDS), example=["Ana"]),
+    "canonical_name": Argument(text(500), example="Ana Silva"),
+    "category_names": Argument(several(NameIn, MAX_CATEGORIES)),
+    "close_after": Argument(description="Seconds without a change, after which it closes."),
+    "confidence": Argument(FractionIn),
+    "conversation_id": Argument(IdIn),
+    "entity_id_or_name": Argument(NameIn, example="Ana Silva"),
+    "entity_ids": Argument(several(IdIn, MAX_IDS)),
+    "extraction_version": Argument(text(100), example="v2"),
+    "idempotency_key": Argument(description="Or the header Idempotency-Key."),
+    "importance": Argument(Annotated[int, Field(ge=1, le=5)]),
+    "known_at": Argument(description="What was known then."),
+    "limit": Argument(CountIn, "How many at most; the server has a limit."),
+    "memory_space_ids": Argument(several(IdIn, MAX_SPACES), "Spaces of this user."),
+    "metadata": Argument(example={"source": "web", "priority": "normal"}),
+    "min_importance": Argument(Annotated[int, Field(ge=0, le=5)]),
+    "min_score": Argument(FractionIn),
+    "namespace": Argument(text(200), example="daily-checkin"),
+    "neighbours": Argument(CountIn, "So many turns before and after a hit come along."),
+    "now": Argument(description="What 'last May' and ages are counted from."),
+    "older_than": Argument(description="Seconds.", example=3600),
+    "query": Argument(QueryIn, example="When does the user like to meet?"),
+    "session_id": Argument(text(500)),
+    "source_conversation_id": Argument(IdIn),
+    "source_message_ids": Argument(several(IdIn, MAX_IDS)),
+    "stop_reason": Argument(example="end_turn"),
+    "title": Argument(example="Refund question"),
+    "tool_use_id": Argument(example="tu_1"),
+    "type": Argument(EntityTypeIn, example="PERSON"),
+    "user_visibility": Argument(Visibility),
+    "valid_at": Argument(description="What held at that moment."),
+    "visibility": Argument(Visibility),
+}
+"""What holds for every argument of a name, unless an operation says otherwise."""
+
+
+def argument_kind(hint: Any) -> Kind:
+    """How arguments of an annotation go over the wire."""
+    return KINDS.get(_members(hint)) or Kind(hint)
+
+
+def allows_none(hint: Any) -> bool:
+    """Whether an annotation allows None."""
+    return NoneType in get_args(hint)

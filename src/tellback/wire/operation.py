@@ -1,0 +1,368 @@
+"""One operation of the REST interface: everything that server, client, OpenAPI, tests and reference know of it.
+
+An `Operation` names a method of an in-process handle and its verb and path. The request's model is derived from the
+method's signature (`wire.arguments`), the response's from its return type (`wire.values`). As an attribute of a class
+that a client's handle inherits, it is the client's method, with the signature of the handle's method.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import FunctionType
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from pydantic import Field, create_model
+
+from tellback import validation
+from tellback.errors import NotFoundError
+from tellback.wire import values as values  # declares the models that `wire_model` finds
+from tellback.wire.arguments import (
+    ARGUMENTS,
+    ID_PREFIXES,
+    UNSET,
+    Argument,
+    allows_none,
+    argument_kind,
+    build_path,
+    encode_cursor,
+    is_server_id,
+)
+from tellback.wire.base import InputModel, Page, WireModel, camel, wire_model
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+Access = Literal["user", "caller", "admin"]
+"""Who may call: whoever acts for a user, any credential, or one of the role 'admin'."""
+
+Retry = Literal["stored", "turn", "own", "safe", "read", "once"]
+"""What an `Idempotency-Key` does, and whether a client may send the request again.
+
+- "stored": the response is stored under the key; "turn": the same, for work that takes minutes.
+- "own": the handle's method takes the key itself.
+- "safe": nothing is stored, as repeating it does no harm; "read": nothing is changed at all.
+- "once": nothing is stored, and a client sends it once.
+"""
+
+PageOrder = Literal["before", "after", "whole", "offset"]
+"""How a list is read page by page: by the method's `before` or `after`, by its place, or as a whole, oldest first."""
+
+_PLACEHOLDER = re.compile(r"\{(\w+):([^}]+)\}")
+_READING_VERBS = ("GET",)
+_BODY_VERBS = ("POST", "PATCH", "PUT")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of an operation: what it is called in Python and on the wire, and where it stands."""
+
+    name: str
+    wire_name: str
+    place: Literal["path", "query", "body", "page"]
+    type: Any
+    default: Any
+    argument: Argument
+    hint: Any = None
+    kind: str = ""
+    """Of what it is the id, if it stands in the path."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def examples(self) -> list[Any] | None:
+        """An example, if there is one."""
+        return None if self.argument.example is UNSET else [self.argument.example]
+
+    def encode(self, value: Any) -> Any:
+        """The argument as a client sends it."""
+        return argument_kind(self.hint).encode(self.name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRequest:
+    """What a client sends. `limit` and `cursor` are those of a list that is read page by page."""
+
+    path: str
+    query: dict[str, Any]
+    body: dict[str, Any] | None
+    key: str | None = None
+    limit: int | None = None
+    cursor: str | None = None
+
+
+class Caller(Protocol):
+    """A client's handle."""
+
+    def _call(self, operation: Operation[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(eq=False)
+class Operation(Generic[P, R_co]):
+    """An entry of the table: see `wire.operations`.
+
+    - `method` is that of the handle, `route` the verb and the path; `{space_id:space}` is the id of a space.
+    - `name` is its `operationId`, by default the attribute's name; `doc` its description, by default the method's.
+    - `errors` are statuses besides those that every operation has.
+    - `arguments` says what is particular about arguments, `omit` which are not on the wire; `extra` are parameters
+      that the method does not have. `body` is a model in the place of the derived one, or its name.
+    - `result` is a model in the place of the derived one.
+    - `missing` names what is not found where the method gives None, and the argument that says which.
+    - `prepare` is what a client does with the arguments first.
+    - With `is_mounted` False it is another way of a client to call an operation that is in the table already.
+    """
+
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]
+    route: str
+    name: str = ""
+    tag: str = ""
+    doc: str = ""
+    note: str = ""
+    status: int = 200
+    errors: tuple[int, ...] = ()
+    access: Access = "user"
+    retry: Retry = "stored"
+    page: PageOrder | None = None
+    is_cancelled_on_disconnect: bool = False
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    extra: Mapping[str, tuple[Any, Argument]] = field(default_factory=dict)
+    omit: tuple[str, ...] = ()
+    body: type[InputModel] | str | None = None
+    is_body_optional: bool = False
+    result: Any = None
+    missing: tuple[str, tuple[str, ...]] | None = None
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    is_mounted: bool = True
+
+    def __post_init__(self) -> None:
+        self.verb, _, template = self.route.partition(" ")
+        self.path = _PLACEHOLDER.sub(r"{\1}", template)
+        self.path_kinds: dict[str, str] = dict(_PLACEHOLDER.findall(template))
+        if self.path_kinds:
+            self.errors = (404, *self.errors)
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.owner, self.attribute = owner, name
+        self.name = self.name or name
+        self.tag = self.tag or owner._tag
+
+    @overload
+    def __get__(self, remote: None, owner: type[Any]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]: ...
+    @overload
+    def __get__(self, remote: object, owner: type[Any]) -> Callable[P, Coroutine[Any, Any, R_co]]: ...
+    def __get__(self, remote: Any, owner: type[Any]) -> Any:
+        """The client's method."""
+        return self._client_method if remote is None else self._client_method.__get__(remote, owner)
+
+    @cached_property
+    def _client_method(self) -> Any:
+        async def call(remote: Caller, *args: Any, **kwargs: Any) -> Any:
+            return await remote._call(self, args, kwargs)
+
+        call.__name__, call.__doc__ = self.attribute, self.method.__doc__
+        call.__qualname__ = f"{self.owner.__qualname__}.{self.attribute}"
+        call.__signature__ = inspect.signature(self.method)  # type: ignore[attr-defined]
+        return call
+
+    @property
+    def description(self) -> str:
+        """What it does: for OpenAPI."""
+        return inspect.cleandoc(self.doc or (self.method.__doc__ or "").partition("\n\n")[0])
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The method's, without the handle."""
+        found = inspect.signature(self.method)
+        return found.replace(parameters=[*found.parameters.values()][1:])
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether the method takes an idempotency key."""
+        return "idempotency_key" in self.signature.parameters
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Where each argument of the method stands on the wire."""
+        hints = get_type_hints(self.method)
+        return tuple(
+            self._parameter(each, hints[each.name])
+            for each in self.signature.parameters.values()
+            if each.name not in self.omit
+        )
+
+    def _parameter(self, parameter: inspect.Parameter, hint: Any) -> Parameter:
+        own, common = self.arguments.get(parameter.name, Argument()), ARGUMENTS.get(parameter.name, Argument())
+        argument = Argument(
+            own.type or common.type,
+            own.description or common.description,
+            common.example if own.example is UNSET and own.type is None else own.example,
+            own.name,
+            own.default,
+        )
+        wire_name = argument.name or parameter.name
+        default = parameter.default if argument.default is UNSET else argument.default
+        if default is ...:
+            default = inspect.Parameter.empty
+        place: Literal["path", "query", "body", "page"]
+        if wire_name in self.path_kinds:
+            place = "path"
+        elif self.page is not None and parameter.name in ("limit", self.page):
+            place = "page"
+        else:
+            place = "body" if self.verb in _BODY_VERBS else "query"
+        annotation = argument.type or argument_kind(hint).type
+        if isinstance(annotation, FunctionType):  # another operation's model, which is derived when it is needed
+            annotation = annotation()
+        if allows_none(hint) or default is None:
+            annotation = annotation | None
+        kind = self.path_kinds.get(wire_name, "")
+        return Parameter(parameter.name, wire_name, place, annotation, default, argument, hint, kind)
+
+    @cached_property
+    def query(self) -> tuple[Parameter, ...]:
+        """The parameters of the query, but for those of a page."""
+        extra = (
+            Parameter(name, name, "query", each.type, default, each) for name, (default, each) in self.extra.items()
+        )
+        return (*(each for each in self.parameters if each.place == "query"), *extra)
+
+    @cached_property
+    def body_model(self) -> type[InputModel] | None:
+        """The model of the body, or None if there is none."""
+        if isinstance(self.body, type):
+            return self.body
+        body = [each for each in self.parameters if each.place == "body"]
+        if not body:
+            return None
+        declared: dict[str, Any] = {
+            each.wire_name: (
+                each.type,
+                Field(**_default(each.default), description=each.argument.description, examples=each.examples),
+            )
+            for each in body
+        }
+        name = self.body or "".join(word.capitalize() for word in self.name.split("_"))
+        doc = self.description.partition("\n\n")[0]
+        return create_model(name, __base__=InputModel, __doc__=doc, __module__=__name__, **declared)
+
+    @cached_property
+    def _returned(self) -> tuple[Any, bool, type[Any] | None]:
+        """The type of what the method returns: of one value, whether that may be None, and the list it is in."""
+        hint = get_type_hints(self.method).get("return")
+        if get_origin(hint) in (list, tuple):
+            return get_args(hint)[0], False, get_origin(hint)
+        members = [each for each in get_args(hint) if each is not type(None)]
+        return (members[0], True, None) if allows_none(hint) and len(members) == 1 else (hint, False, None)
+
+    @property
+    def gives_none(self) -> bool:
+        """Whether the method returns None for what is not there."""
+        return self._returned[1]
+
+    @property
+    def gives_list(self) -> bool:
+        """Whether the method returns a list."""
+        return self._returned[2] is not None
+
+    @cached_property
+    def item_model(self) -> type[WireModel] | None:
+        """The model of the result, or of each value in a list; None where there is none."""
+        kind = self._returned[0]
+        if self.result is not None or kind is type(None):
+            return self.result  # type: ignore[no-any-return]
+        return wire_model(kind)
+
+    @cached_property
+    def response_model(self) -> Any:
+        """The model of the response."""
+        return Page[self.item_model] if self.gives_list else self.item_model  # type: ignore[name-defined]
+
+    def not_found(self, arguments: Mapping[str, Any]) -> NotFoundError:
+        """The error for what is not there."""
+        kind, names = self.missing or self._last_id
+        return NotFoundError(kind, next(str(arguments[name]) for name in names if arguments.get(name) is not None))
+
+    @property
+    def _last_id(self) -> tuple[str, tuple[str, ...]]:
+        last = [each for each in self.parameters if each.place == "path"][-1]
+        return last.kind, (last.name,)
+
+    def is_missing(self, error: NotFoundError) -> bool:
+        """Whether the method would have returned None where a server, or `encode`, raised that."""
+        if not self.gives_none:
+            return False
+        kind, _ = self.missing or self._last_id
+        return error.kind == kind or error.kind not in self.path_kinds.values()
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> EncodedRequest:
+        """What a client sends for a call of its method."""
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments) if self.prepare is None else self.prepare(dict(bound.arguments))
+        segments, query, body = dict[str, str](), dict[str, Any](), dict[str, Any]()
+        limit = cursor = key = None
+        for each in self.parameters:
+            value = arguments.get(each.name)
+            if each.place == "path":
+                segments[each.wire_name] = _validate_segment(each.kind, value)
+            elif value is None or value == each.default:
+                continue
+            elif each.name == "idempotency_key":
+                key = value
+            elif each.place == "body":
+                body[camel(each.wire_name)] = each.encode(value)
+            elif each.place == "query":
+                encoded = each.encode(value)
+                query[camel(each.wire_name)] = str(encoded).lower() if isinstance(encoded, bool) else encoded
+            elif each.name != "limit":
+                cursor = encode_cursor(getattr(value, "id", value))
+        if self.page is not None:
+            limit = arguments.get("limit")
+        path = build_path(*(segments.get(part[1:-1], part) for part in self.path[1:].split("/")))
+        return EncodedRequest(path, query, body if self.verb in _BODY_VERBS else None, key, limit, cursor)
+
+    def decode(self, payload: Any) -> Any:
+        """What the method returns, of a server's response."""
+        if self.item_model is None:
+            return None
+        container = self._returned[2]
+        return self.decode_item(payload) if container is None else container(map(self.decode_item, payload["items"]))
+
+    def decode_item(self, payload: Any) -> Any:
+        """A value of a server's response."""
+        assert self.item_model is not None
+        return self.item_model.decode(payload)
+
+
+def _default(value: Any) -> dict[str, Any]:
+    if value is inspect.Parameter.empty:
+        return {}
+    return {"default_factory": list} if value == () else {"default": value}
+
+
+def _validate_segment(kind: str, value: Any) -> str:
+    """An id, or a name, that can stand in a path: what nothing can be called is not found."""
+    if kind in ID_PREFIXES:
+        if not is_server_id(value):
+            raise NotFoundError(kind, value)
+    elif not value:
+        raise NotFoundError(kind, value)
+    return validation.validate_id(kind, value)
