@@ -258,6 +258,48 @@ class Keys:
         return key
 
 
+class AppKeys:
+    """The API keys of one tenant and app: those of others are unknown."""
+
+    def __init__(self, keys: Keys, tenant_id: str, app_id: str) -> None:
+        self._keys = keys
+        self._tenant_id = tenant_id
+        self._app_id = app_id
+
+    async def create(
+        self,
+        role: ApiKeyRole = "app",
+        *,
+        name: str = "",
+        user_id: str | None = None,
+        expires_at: datetime | str | timedelta | None = None,
+        rate_limit: int | None = None,
+    ) -> NewApiKey:
+        """Make a key. Its secret is shown this once."""
+        return await self._keys.create(
+            role,
+            name=name,
+            tenant_id=self._tenant_id,
+            app_id=self._app_id,
+            user_id=user_id,
+            expires_at=expires_at,
+            rate_limit=rate_limit,
+        )
+
+    async def list(self) -> builtins.list[ApiKey]:
+        """All keys, also revoked and expired ones, the oldest first."""
+        return await self._keys.list(self._tenant_id, self._app_id)
+
+    async def get(self, id: str) -> ApiKey | None:
+        """The key of that id, or None."""
+        key = await self._keys.get(id)
+        return key if key is not None and (key.tenant_id, key.app_id) == (self._tenant_id, self._app_id) else None
+
+    async def revoke(self, id: str) -> ApiKey:
+        """End a key for good. It stays in the list, with the moment it was revoked."""
+        return await self._keys.revoke(id, tenant_id=self._tenant_id, app_id=self._app_id)
+
+
 def _validate_user(role: ApiKeyRole, user_id: str | None) -> str | None:
     if role == "user":
         if user_id is None:

@@ -6,27 +6,18 @@ import base64
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Self, Unpack
 
 import httpx2
 
 from tellback import validation
 from tellback.chat import Model
-from tellback.client.admin import (
-    ADMIN_PATH,
-    RemoteAdmin,
-    RemoteBindings,
-    RemoteEvents,
-    RemoteJobs,
-    RemoteKeys,
-    list_usage,
-    list_usage_totals,
-)
+from tellback.client.admin import RemoteAdmin, RemoteBindings, RemoteEvents, RemoteJobs, RemoteKeys
 from tellback.client.agents import RemoteAgents
 from tellback.client.conversations import RemoteConversations
 from tellback.client.memory import RemoteMemory, RemoteWorkingContextBuilder
-from tellback.client.transport import Transport
+from tellback.client.transport import RemoteHandle, Transport
 from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError
 from tellback.sync import SyncTellback
@@ -34,14 +25,12 @@ from tellback.turns.attachments import parse_attachments
 from tellback.turns.chat import ChatArguments
 from tellback.types import ReplyDelta
 from tellback.types.conversations import TurnResult
-from tellback.types.jobs import UsageRecord, UsageTotal
-from tellback.wire.admin import Replayed, StaleClosed
 from tellback.wire.arguments import build_path, encode_arguments, encode_duration, encode_value
+from tellback.wire.operations import AppOperations
 from tellback.wire.turns import TurnResultWire
+from tellback.wire.values import Replayed, StaleClosed
 
 CHAT_PATH = build_path("ai-conversations", "chat")
-
-EVERYONE_FILTER = {"everyone": "true"}
 
 
 def _chat_turn_loop(
@@ -177,7 +166,7 @@ class ReplayResult:
     skipped: int
 
 
-class TellbackClient:
+class TellbackClient(RemoteHandle, AppOperations):
     """A server over HTTP. `client.user("maya")` has what `rc.user("maya")` has: same methods, values and errors.
 
     `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent
@@ -200,7 +189,7 @@ class TellbackClient:
         retries: int = 2,
         http: httpx2.AsyncClient | None = None,
     ) -> None:
-        self._transport = Transport(url, api_key, seconds=timeout, retries=retries, http=http)
+        super().__init__(Transport(url, api_key, seconds=timeout, retries=retries, http=http), None)
 
     def user(self, user_id: str | None = None) -> RemoteUser:
         """The handle of a user of the credential's tenant and app."""
@@ -235,7 +224,7 @@ class TellbackClient:
         cursor: str | None = None
         while True:
             payload = await self._transport.call(
-                "POST", build_path(ADMIN_PATH, "close-stale"), body={**body, **encode_arguments(cursor=cursor)}
+                "POST", build_path("ai-admin", "close-stale"), body={**body, **encode_arguments(cursor=cursor)}
             )
             page = StaleClosed.model_validate(payload)
             closed += page.conversation_ids
@@ -252,7 +241,7 @@ class TellbackClient:
         total, cursor = ReplayResult(0, 0, 0), None
         while True:
             payload = await self._transport.call(
-                "POST", build_path(ADMIN_PATH, "replay"), body={**body, **encode_arguments(cursor=cursor)}
+                "POST", build_path("ai-admin", "replay"), body={**body, **encode_arguments(cursor=cursor)}
             )
             page = Replayed.model_validate(payload)
             total = ReplayResult(
@@ -261,24 +250,6 @@ class TellbackClient:
             cursor = page.next_cursor
             if cursor is None:
                 return total
-
-    async def usage(
-        self,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        *,
-        job_id: str | None = None,
-        limit: int = 1_000,
-        before: str | None = None,
-    ) -> list[UsageRecord]:
-        """What model calls for memory cost, of all users, call by call and the newest first."""
-        return await list_usage(self._transport, None, EVERYONE_FILTER, since, until, job_id, limit, before)
-
-    async def usage_totals(
-        self, since: datetime | str | None = None, until: datetime | str | None = None
-    ) -> list[UsageTotal]:
-        """What model calls for memory cost, added up by user, purpose and model."""
-        return await list_usage_totals(self._transport, None, EVERYONE_FILTER, since, until)
 
     async def open(self) -> Self:
         """Nothing to do: connections are made when they are needed."""

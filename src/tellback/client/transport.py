@@ -339,14 +339,19 @@ async def list_all(
     user: str | None,
     query: Mapping[str, Any],
     cursor: str | None = None,
+    is_backwards: bool = False,
 ) -> list[Any]:
-    """Up to `limit` values of a list, or all of them. One is asked for at least, so that an unknown path is noticed."""
+    """Up to `limit` values of a list, or all of them. One is asked for at least, so that an unknown path is noticed.
+
+    With `is_backwards` each page goes before those that were read.
+    """
     max_items = None if limit is None else validation.validate_count("limit", limit)
     items: list[Any] = []
     while True:
         size = PAGE_SIZE if max_items is None else max(1, min(PAGE_SIZE, max_items - len(items)))
         page = await transport.call("GET", path, user=user, query={**query, "limit": size, "cursor": cursor})
-        items.extend(map(decode, page["items"]))
+        found = list(map(decode, page["items"]))
+        items = [*found, *items] if is_backwards else [*items, *found]
         cursor = page["nextCursor"]
         if cursor is None or (max_items is not None and len(items) >= max_items):
             return items[:max_items]
@@ -372,6 +377,7 @@ class RemoteHandle:
                     user=self._user,
                     query=request.query,
                     cursor=request.cursor,
+                    is_backwards=operation.page == "newest" and request.query.keys() & {"before", "after"} != {"after"},
                 )
             payload = await self._transport.call(
                 operation.verb,

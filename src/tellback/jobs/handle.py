@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tellback.concurrency import BackgroundTasks
-from tellback.errors import InvalidArgumentError
+from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.jobs.worker import Worker
 from tellback.stores import Store
 from tellback.types.access import Scope
@@ -166,6 +166,53 @@ class Jobs:
 
     def _worker_hint(self) -> str:
         return "" if self._worker is not None else " This process runs none itself: is a worker running?"
+
+
+class AppJobs:
+    """The jobs of one tenant and app: those of others are unknown."""
+
+    def __init__(self, jobs: Jobs, tenant_id: str, app_id: str) -> None:
+        self._jobs = jobs
+        self._tenant_id = tenant_id
+        self._app_id = app_id
+
+    async def list(
+        self,
+        status: JobStatus | str | None = None,
+        *,
+        conversation_id: str | None = None,
+        limit: int | None = 100,
+        before: str | None = None,
+        user_id: str | None = None,
+    ) -> builtins.list[Job]:
+        """Jobs, the newest first: those of one user or, without `user_id`, of everyone."""
+        return await self._jobs.list(
+            status,
+            conversation_id=conversation_id,
+            limit=limit,
+            before=before,
+            user_id=user_id,
+            tenant_id=self._tenant_id,
+            app_id=self._app_id,
+        )
+
+    async def get(self, id: str) -> Job | None:
+        """A job as it stands now, or None if there is none of that id."""
+        job = await self._jobs.get(id)
+        return job if job is not None and (job.tenant_id, job.app_id) == (self._tenant_id, self._app_id) else None
+
+    async def retry(self, id: str) -> Job:
+        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        return await self._jobs.retry(await self._require(id))
+
+    async def cancel(self, id: str) -> Job:
+        """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
+        return await self._jobs.cancel(await self._require(id))
+
+    async def _require(self, id: str) -> str:
+        if await self.get(id) is None:
+            raise NotFoundError("job", id)
+        return id
 
 
 def _parse_status(status: Any) -> JobStatus | None:

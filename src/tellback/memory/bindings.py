@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellback import validation
-from tellback.errors import InvalidArgumentError
+from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.runtime import Runtime
 from tellback.types.jobs import ANY, Binding, ConversationScope, ExtractionPolicy
 
@@ -106,3 +106,37 @@ class AllBindings:
     async def delete(self, id: str) -> None:
         """End a binding; memories it made stay, and what was closed before is extracted."""
         await self._extraction.delete_binding(None, id)
+
+
+class AppBindings:
+    """The bindings of one tenant and app, whoever made them: those of others are unknown."""
+
+    def __init__(self, bindings: AllBindings, tenant_id: str, app_id: str) -> None:
+        self._bindings = bindings
+        self._tenant_id = tenant_id
+        self._app_id = app_id
+
+    async def list(self) -> builtins.list[Binding]:
+        """All bindings, the oldest first."""
+        return await self._bindings.list(self._tenant_id, self._app_id)
+
+    async def get(self, id: str) -> Binding | None:
+        """The binding of that id, or None."""
+        found = await self._bindings.get(id)
+        is_own = found is not None and (found.tenant_id, found.app_id) == (self._tenant_id, self._app_id)
+        return found if is_own else None
+
+    async def update(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`."""
+        return await self._bindings.update(await self._require(id), extraction_policy, enabled)
+
+    async def delete(self, id: str) -> None:
+        """End a binding; memories it made stay."""
+        await self._bindings.delete(await self._require(id))
+
+    async def _require(self, id: str) -> str:
+        if await self.get(id) is None:
+            raise NotFoundError("binding", id)
+        return id

@@ -530,15 +530,37 @@ class Memory:
         return await Replay(self._runtime, self._extraction, extraction_version, on_progress).run(self._scope, name)
 
     async def list_jobs(
-        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
+        self,
+        conversation_id: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        *,
+        before: str | None = None,
     ) -> list[Job]:
-        """This user's extraction jobs, the newest first."""
+        """This user's extraction jobs, the newest first. For the next page, pass the last one's id as `before`."""
         return await self._runtime.store.jobs.list_jobs(
             self._scope,
             status=None if status is None else JobStatus(common.validate_choice("status", status, tuple(JobStatus))),
             conversation_id=common.validate_optional_text("conversation_id", conversation_id, common.KEY_LENGTH),
             limit=DEFAULT_JOB_LIMIT if limit is None else common.validate_count("limit", limit),
+            before=common.validate_optional_text("before", before, common.KEY_LENGTH),
         )
+
+    async def get_job(self, id: str) -> Job | None:
+        """A job of this user as it stands now, or None."""
+        return await self._runtime.store.jobs.get(self._scope, id) if common.is_valid_id(id) else None
+
+    async def retry_job(self, id: str) -> Job:
+        """Queue a job of this user that failed, was cancelled or is done again, as if it were new."""
+        now = self._runtime.clock()
+        job = await self._runtime.store.jobs.retry(self._scope, common.validate_id("job", id), now=now)
+        self._runtime.jobs.wake()
+        return job
+
+    async def cancel_job(self, id: str) -> Job:
+        """End a job of this user that has not ended yet."""
+        now = self._runtime.clock()
+        return await self._runtime.store.jobs.cancel(self._scope, common.validate_id("job", id), now=now)
 
     # Conversations
 

@@ -25,7 +25,7 @@ from tellback.server.openai.errors import OpenAIErrorMiddleware
 from tellback.server.openapi import add_openapi, name_operations
 from tellback.server.operations import health, metrics
 from tellback.server.problems import on_http_error, on_tellback_error, on_validation_error
-from tellback.server.routes import all_routers, conversations
+from tellback.server.routes import all_routers
 from tellback.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def create_app(
         app.router.routes.extend(name_operations(router))
     mcp = add_mcp(app, server_context.settings)
     add_openapi(app)
-    app.add_middleware(FastPathMiddleware, route=conversations.get_append_route())
+    append_route = next(each for each in app.router.routes if getattr(each, "name", "") == "append_user_message")
+    app.add_middleware(FastPathMiddleware, route=append_route)
     app.add_middleware(
         AuthMiddleware,
         server_context=server_context,

@@ -129,6 +129,11 @@ class Caller:
         return self.server.rc.user(user_id, self.principal.tenant_id, self.principal.app_id)
 
     @property
+    def app(self) -> tuple[str, str]:
+        """The tenant and the app of the credential."""
+        return self.principal.tenant_id, self.principal.app_id
+
+    @property
     def is_admin(self) -> bool:
         """Whether it has admin rights in its tenant and app."""
         return self.principal.role == "admin"

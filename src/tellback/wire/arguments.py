@@ -60,6 +60,10 @@ MAX_RATE_LIMIT = 1_000_000
 MAX_WAIT_SECONDS = 30.0
 """How many seconds one request may wait for jobs."""
 
+MAX_AGE_SECONDS = 365_000 * 86_400
+"""Seconds: as long as any length of time may be."""
+BatchLimitIn = Annotated[int, Field(ge=1, le=1_000)]
+
 ID_PREFIXES = {
     "space": "ms",
     "atom": "atom",
@@ -192,6 +196,23 @@ class BuildWorkingContext(RecallIn):
 
     conversation_id: IdIn | None = Field(default=None, description="None for a conversation that is yet to begin.")
     memory_space_id: IdIn | None = Field(default=None, description="Without one nothing is remembered.")
+
+
+class CloseEveryonesStale(InputModel):
+    """Close everyone's conversations in which nothing happened for so long."""
+
+    older_than: float = Field(ge=0, le=MAX_AGE_SECONDS, examples=[3600], description="Seconds.")
+    limit: BatchLimitIn = Field(default=200, description="How many conversations to look at in this request.")
+    cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
+
+
+class ReplayConversations(InputModel):
+    """Extract everyone's conversations again, the oldest first."""
+
+    namespace: str | None = Field(default=None, max_length=200, description="Of all namespaces, if not given.")
+    extraction_version: str | None = Field(default=None, max_length=100)
+    limit: BatchLimitIn = Field(default=100, description="How many conversations to queue in this request.")
+    cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
 
 
 def build_path(*parts: str) -> str:

@@ -60,8 +60,13 @@ Retry = Literal["stored", "turn", "own", "safe", "read", "once"]
 - "once": nothing is stored, and a client sends it once.
 """
 
-PageOrder = Literal["before", "after", "whole", "offset"]
-"""How a list is read page by page: by the method's `before` or `after`, by its place, or as a whole, oldest first."""
+PageOrder = Literal["before", "after", "whole", "offset", "newest"]
+"""How a list is read page by page.
+
+- "before", "after": by an argument of the method, the id of the last one that one has.
+- "whole": the method gives all of it, the oldest first; "offset": by the number of those that one has.
+- "newest": the newest come first, each page in order, so that later pages go before it.
+"""
 
 _PLACEHOLDER = re.compile(r"\{(\w+):([^}]+)\}")
 _READING_VERBS = ("GET",)
@@ -126,7 +131,8 @@ class Operation(Generic[P, R_co]):
       that the method does not have. `body` is a model in the place of the derived one, or its name.
     - `result` is a model in the place of the derived one.
     - `missing` names what is not found where the method gives None, and the argument that says which.
-    - `prepare` is what a client does with the arguments first.
+    - `prepare` is what a client does with the arguments first; `fixed_query` is what it always sends.
+    - `stands_for` and `note` are for the reference.
     - With `is_mounted` False it is another way of a client to call an operation that is in the table already.
     """
 
@@ -136,6 +142,7 @@ class Operation(Generic[P, R_co]):
     tag: str = ""
     doc: str = ""
     note: str = ""
+    stands_for: str = ""
     status: int = 200
     errors: tuple[int, ...] = ()
     access: Access = "user"
@@ -145,11 +152,12 @@ class Operation(Generic[P, R_co]):
     arguments: Mapping[str, Argument] = field(default_factory=dict)
     extra: Mapping[str, tuple[Any, Argument]] = field(default_factory=dict)
     omit: tuple[str, ...] = ()
-    body: type[InputModel] | str | None = None
+    body: type[InputModel] | Callable[[], type[InputModel]] | str | None = None
     is_body_optional: bool = False
     result: Any = None
     missing: tuple[str, tuple[str, ...]] | None = None
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    fixed_query: Mapping[str, str] = field(default_factory=dict)
     is_mounted: bool = True
 
     def __post_init__(self) -> None:
@@ -163,6 +171,7 @@ class Operation(Generic[P, R_co]):
         self.owner, self.attribute = owner, name
         self.name = self.name or name
         self.tag = self.tag or owner._tag
+        self.handle: type[Any] | None = getattr(owner, "_handle", None)
 
     @overload
     def __get__(self, remote: None, owner: type[Any]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]: ...
@@ -231,7 +240,7 @@ class Operation(Generic[P, R_co]):
         annotation = argument.type or argument_kind(hint).type
         if isinstance(annotation, FunctionType):  # another operation's model, which is derived when it is needed
             annotation = annotation()
-        if allows_none(hint) or default is None:
+        if default is None or (allows_none(hint) and argument.default is UNSET):
             annotation = annotation | None
         kind = self.path_kinds.get(wire_name, "")
         return Parameter(parameter.name, wire_name, place, annotation, default, argument, hint, kind)
@@ -249,6 +258,8 @@ class Operation(Generic[P, R_co]):
         """The model of the body, or None if there is none."""
         if isinstance(self.body, type):
             return self.body
+        if callable(self.body):
+            return self.body()
         body = [each for each in self.parameters if each.place == "body"]
         if not body:
             return None
@@ -317,7 +328,7 @@ class Operation(Generic[P, R_co]):
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments) if self.prepare is None else self.prepare(dict(bound.arguments))
-        segments, query, body = dict[str, str](), dict[str, Any](), dict[str, Any]()
+        segments, query, body = dict[str, str](), dict[str, Any](self.fixed_query), dict[str, Any]()
         limit = cursor = key = None
         for each in self.parameters:
             value = arguments.get(each.name)
@@ -350,6 +361,15 @@ class Operation(Generic[P, R_co]):
         """A value of a server's response."""
         assert self.item_model is not None
         return self.item_model.decode(payload)
+
+
+async def _no_method(_: Any) -> None:
+    """Stand for the method of an operation that has none of its own."""
+
+
+def route(route: str, **entry: Any) -> Operation[..., Any]:
+    """An operation that no single method of a handle stands for: a server's function answers it."""
+    return Operation(_no_method, route, **entry)
 
 
 def _default(value: Any) -> dict[str, Any]:

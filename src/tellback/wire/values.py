@@ -341,6 +341,9 @@ class UsageTotalWire(WireModel):
 class ErasedWire(WireModel):
     """What an erasure deleted."""
 
+    value_type = ErasureReport
+    derives_fields = False
+
     deleted: dict[str, int] = Field(examples=[{"messages": 12}], description="How many rows of each table.")
     job_ids: list[str] = Field(default_factory=list)
 
@@ -371,3 +374,34 @@ class NewApiKeyWire(WireModel):
     value_type = NewApiKey
 
     secret: str = Field(repr=False, description="To be sent as `Authorization: Bearer <secret>`.")
+
+
+class ExtractionWaited(WireModel):
+    """Whether what was closed has become memories."""
+
+    done: bool
+
+    @classmethod
+    def from_value(cls, value: bool) -> ExtractionWaited:
+        """It for what waiting gave."""
+        return cls(done=value)
+
+    def value(self) -> bool:
+        """What waiting gave."""
+        return self.done
+
+
+class StaleClosed(WireModel):
+    """What was closed. With `nextCursor`, there are more to look at: pass it as `cursor`."""
+
+    conversation_ids: list[str] = Field(default_factory=list)
+    next_cursor: str | None = None
+
+
+class Replayed(WireModel):
+    """What was queued. With `nextCursor`, there are more conversations: pass it as `cursor`."""
+
+    conversations: int = Field(description="How many were looked at.")
+    jobs: int = Field(description="How many jobs wait or run for them now.")
+    skipped: int = Field(description="How many no binding matches.")
+    next_cursor: str | None = None

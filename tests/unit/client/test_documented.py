@@ -8,8 +8,7 @@ import pytest
 
 from tellback.server import ServerSettings
 from tellback.validation import QUERY_LENGTH
-from tellback.wire.arguments import MAX_ATOMS, MAX_RECALLED
-from tellback.wire.conversations import MAX_IMPORTED_MESSAGES
+from tellback.wire.arguments import MAX_ATOMS, MAX_IMPORTED_MESSAGES, MAX_RECALLED
 from tellback.wire.turns import MAX_CYCLES, MAX_MEMORY_WAIT_SECONDS, MAX_TAIL, MAX_TURN_WAIT_SECONDS, YEAR_SECONDS
 from tests.unit.client.test_surface import NOT_REMOTE, NOT_REMOTE_ATTRIBUTES
 

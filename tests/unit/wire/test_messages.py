@@ -11,8 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from tellback.types.blocks import ContentBlock, MediaBlock, ToolResultBlock, ToolUseBlock, as_blocks
 from tellback.types.replies import ChatUsage
-from tellback.wire.conversations import AppendAssistantTurn, UsageIn
+from tellback.wire.arguments import UsageIn
 from tellback.wire.messages import MAX_BLOCKS, ContentIn, encode_block
+from tellback.wire.operations import body_model
 from tellback.wire.turns import ChatInput, RunTurn
 from tests.unit.wire import strategies
 
@@ -80,7 +81,7 @@ def test_a_message_has_a_bounded_number_of_blocks() -> None:
 
 def test_usage_says_whose_it_is() -> None:
     usage = {"inputTokens": 1, "outputTokens": 2, "costUsd": 0.5, "provider": "anthropic", "model": "m"}
-    parsed = AppendAssistantTurn.model_validate({"content": "Hi", "usage": usage}).arguments()["usage"]
+    parsed = body_model("append_assistant_turn").model_validate({"content": "Hi", "usage": usage}).arguments()["usage"]
     assert parsed == ChatUsage(1, 2, 3, 0.5, provider="anthropic", model="m")
     assert UsageIn.model_validate({"inputTokens": 1}).arguments() == {"input_tokens": 1}
     with pytest.raises(ValidationError):

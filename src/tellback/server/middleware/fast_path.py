@@ -14,13 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tellback.errors import TellbackError
 from tellback.server.auth import Caller
 from tellback.server.problems import error_response
-from tellback.wire.conversations import AppendUserMessage
+from tellback.wire.base import InputModel
+from tellback.wire.operations import body_model
 from tellback.wire.values import encode_message
 
 PATH_PREFIX, PATH_SUFFIX = "/ai-conversations/", "/user-messages"
 MAX_BODY_BYTES = 64 * 1024
 """Larger bodies are rare."""
 
+_AppendUserMessage = body_model("append_user_message")
 _JSON_HEADERS = [(b"content-type", b"application/json")]
 
 
@@ -79,7 +81,7 @@ def _conversation_id(scope: Scope) -> str | None:
     return id if id.isascii() and id.replace("_", "").isalnum() and len(id) < 100 else None
 
 
-def _parse_text_message(scope: Scope, parts: list[Message]) -> AppendUserMessage | None:
+def _parse_text_message(scope: Scope, parts: list[Message]) -> InputModel | None:
     """What is said, if it is a text that came whole, as JSON, and without a key in the headers."""
     if parts[-1]["type"] != "http.request" or parts[-1].get("more_body"):
         return None
@@ -93,7 +95,7 @@ def _parse_text_message(scope: Scope, parts: list[Message]) -> AppendUserMessage
     if not is_json:
         return None
     try:
-        message = AppendUserMessage.model_validate_json(body)
+        message: Any = _AppendUserMessage.model_validate_json(body)
     except ValidationError:
         return None
     limit = scope["state"]["caller"].server.settings.text_length

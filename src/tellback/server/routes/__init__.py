@@ -1,32 +1,33 @@
-"""The REST routes under `/ai-…`, one module for each group of paths, and the order they are registered in.
+"""The REST routes under `/ai-…`: those of the table, with the functions that some of its operations need.
 
-Only `server.app` imports this package.
+`endpoint` builds the routes; the other modules hold what is particular about a group of operations.
+Only `server.app` imports this package, and the console what it shows in the same way.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 from fastapi import APIRouter
 
 from tellback.server.openai import routes as openai
-from tellback.server.routes import admin, agents, conversations, events, extraction, memory, turns
+from tellback.server.routes import admin as admin
+from tellback.server.routes import agents, events, turns
+from tellback.server.routes import conversations as conversations
+from tellback.server.routes import extraction as extraction
+from tellback.server.routes import memory as memory
 from tellback.server.routes.endpoint import build_router
 from tellback.wire.operations import OPERATIONS
 
 
+@cache
 def all_routers() -> list[APIRouter]:
     """Every path there is."""
     return [
-        conversations.fixed_path_router,  # before what has an id where these have a word
         turns.router,
-        conversations.router,
         build_router([*OPERATIONS.values()]),
-        extraction.bindings_router,
-        extraction.jobs_router,
         events.router,
-        memory.working_context_router,
         agents.router,
         agents.sessions_router,
-        admin.router,
-        admin.keys_router,
         openai.router,
     ]

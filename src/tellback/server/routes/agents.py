@@ -38,7 +38,7 @@ from tellback.server.responses import (
     problem_responses,
     resolve_page_size,
 )
-from tellback.server.routes.conversations import with_idempotency_key
+from tellback.server.routes.endpoint import with_idempotency_key
 from tellback.server.routes.turns import AcceptHeader, encode_problems, encode_turn_result, stream_turn_response
 from tellback.server.settings import LOCAL_USER
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame

@@ -14,8 +14,14 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from tellback.admin import Admin
+from tellback.api_keys import AppKeys
+from tellback.conversations import Conversations
 from tellback.errors import InvalidArgumentError
+from tellback.jobs.handle import AppJobs
+from tellback.memory.bindings import AppBindings
 from tellback.memory.memory import Memory
+from tellback.memory.working_context import WorkingContextBuilder
 from tellback.server.auth import Caller, get_admin, get_caller
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, NOT_STORED
 from tellback.server.lifecycle import cancel_on_disconnect
@@ -43,7 +49,13 @@ IdempotencyKeyHeader = Annotated[str | None, Header(alias=KEY_HEADER, min_length
 RETRY_EXTENSIONS = {"turn": LONG_RUNNING, "safe": NOT_STORED, "read": NOT_STORED, "once": NOT_STORED}
 
 HANDLES: dict[type[Any], Callable[[Caller], Any]] = {
+    Conversations: lambda caller: caller.user.conversations,
     Memory: lambda caller: caller.user.memory,
+    WorkingContextBuilder: lambda caller: caller.user.working_context,
+    Admin: lambda caller: caller.user.admin,
+    AppJobs: lambda caller: AppJobs(caller.server.rc.jobs, *caller.app),
+    AppBindings: lambda caller: AppBindings(caller.server.rc.bindings, *caller.app),
+    AppKeys: lambda caller: AppKeys(caller.server.rc.keys, *caller.app),
 }
 """The handle that has an operation's method, by its class."""
 
@@ -62,8 +74,9 @@ class Call:
 
     async def run(self) -> Any:
         """What the handle's method gives."""
-        method = getattr(resolve_handle(self.caller, self.operation), self.operation.method.__name__)
-        work = method(**self.arguments)
+        assert self.operation.handle is not None, f"{self.operation.name} needs a function that answers it"
+        handle = HANDLES[self.operation.handle](self.caller)
+        work = getattr(handle, self.operation.method.__name__)(**self.arguments)
         if self.operation.is_cancelled_on_disconnect:
             return await cancel_on_disconnect(self.request, work)
         return await work
@@ -105,6 +118,7 @@ F = TypeVar("F", bound=Callable[[Call], Awaitable[Any]])
 
 _CHECKS: dict[str, list[Check]] = {}
 _HANDLERS: dict[str, Handler] = {}
+_RESPONSES: dict[str, dict[int | str, dict[str, Any]]] = {}
 
 
 def check(*names: str) -> Callable[[F], F]:
@@ -118,24 +132,19 @@ def check(*names: str) -> Callable[[F], F]:
     return register
 
 
-def handle(*names: str) -> Callable[[F], F]:
-    """Let a function answer these operations: it gives what the method would, or a response."""
+def handle(*names: str, responses: dict[int | str, dict[str, Any]] | None = None) -> Callable[[F], F]:
+    """Let a function answer these operations: it gives what the method would, or a response.
+
+    `responses` describes in OpenAPI what is not JSON.
+    """
 
     def register(function: F) -> F:
         for name in names:
             _HANDLERS[OPERATIONS[name].name] = function
+            _RESPONSES[name] = responses or {}
         return function
 
     return register
-
-
-def resolve_handle(caller: Caller, operation: Operation[..., Any]) -> Any:
-    """The handle of whom a request is about."""
-    return next(
-        resolve(caller)
-        for kind, resolve in HANDLES.items()
-        if kind.__dict__.get(operation.method.__name__) is operation.method
-    )
 
 
 def build_router(operations: Sequence[Operation[..., Any]]) -> APIRouter:
@@ -153,7 +162,7 @@ def build_router(operations: Sequence[Operation[..., Any]]) -> APIRouter:
             description=operation.description,
             response_model=operation.response_model,
             response_class=Response if operation.response_model is None else JSONResponse,
-            responses=problem_responses(*operation.errors),
+            responses={**problem_responses(*operation.errors), **_RESPONSES.get(operation.name, {})},
             openapi_extra=RETRY_EXTENSIONS.get(operation.retry),
         )
     return router
@@ -183,8 +192,10 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
         key: str | None = None,
         **given: Any,
     ) -> Response:
-        arguments = {**given, **({} if body is None else body.arguments())}
-        call = Call(request, caller, operation, {names.get(name, name): each for name, each in arguments.items()}, body)
+        arguments = {names.get(name, name): each for name, each in given.items()}
+        if body is not None:
+            arguments |= {names.get(name, name): each for name, each in body.arguments().items()}
+        call = Call(request, caller, operation, arguments, body)
         if operation.page is not None:
             _add_page(call, limit, cursor)
         elif call.arguments.get("limit") is not None:

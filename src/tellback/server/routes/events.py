@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from tellback.errors import InvalidArgumentError
 from tellback.server.auth import Caller, CallerDep
@@ -14,7 +14,7 @@ from tellback.server.lifecycle import ShutdownSignal
 from tellback.server.openapi import FEED_EVENTS, stream_responses
 from tellback.server.requests import StrictRoute
 from tellback.server.responses import problem_responses
-from tellback.server.routes.extraction import JobIdPath, get_own_job, public_job
+from tellback.server.routes.extraction import get_own_job, public_job
 from tellback.server.streaming.change_feed import ChangeFeed, CredentialCheck
 from tellback.server.streaming.sse import EventStream, encode_frame
 from tellback.types.jobs import Job
@@ -27,6 +27,7 @@ FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
 """How often a job is looked at: seldom once it takes long."""
 MAX_TYPES = 50
 
+JobIdPath = Annotated[str, Path(max_length=200, examples=["job_018f3c0de0a17b2c4d5e6f708192"])]
 LastEventIdHeader = Annotated[
     str | None, Header(alias="Last-Event-ID", max_length=100, description="The position of the last event one has.")
 ]

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import APIRouter, Request, Response
+from fastapi import Response
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.server.auth import UserDep
-from tellback.server.idempotency import NOT_STORED
-from tellback.server.lifecycle import cancel_on_disconnect
-from tellback.server.requests import StrictRoute
-from tellback.server.responses import json_response, problem_responses
 from tellback.server.routes.endpoint import Call, check, handle
-from tellback.wire.arguments import BuildWorkingContext
-from tellback.wire.values import WorkingContextWire
-
-working_context_router = APIRouter(prefix="/ai-working-context", tags=["working context"], route_class=StrictRoute)
 
 MAX_CITED = 1_000
 """How many messages one request may cite: each is looked up."""
@@ -75,15 +64,7 @@ def _parse_offset(position: str | None) -> int:
     return int(position)
 
 
-@working_context_router.post(
-    "", response_model=WorkingContextWire, responses=problem_responses(404, 502), openapi_extra=NOT_STORED
-)
-async def build_working_context(request: Request, user: UserDep, body: BuildWorkingContext) -> Response:
-    """Put together the rolling summary, always-on memories, recalled memories and recent turns, within a token budget.
-
-    Over budget, the oldest turns go first, then the weakest memories that were recalled.
-    """
-    arguments: dict[str, Any] = {"conversation_id": None, **body.arguments()}
-    return json_response(
-        WorkingContextWire.from_value(await cancel_on_disconnect(request, user.working_context.build(**arguments)))
-    )
+@check("build_working_context")
+async def allow_no_conversation(call: Call) -> None:
+    """A conversation that is yet to begin has no id."""
+    call.arguments.setdefault("conversation_id", None)

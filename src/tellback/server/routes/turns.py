@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Path, Request, Response
 
 from tellback.chat import ChatOptions, resolve_registration
 from tellback.errors import InvalidArgumentError, NotAllowedError, TellbackError
@@ -19,7 +19,7 @@ from tellback.server.openapi import DELTA_EVENTS, stream_responses
 from tellback.server.problems import get_request_id, public_message
 from tellback.server.requests import StrictRoute
 from tellback.server.responses import json_response, problem_responses
-from tellback.server.routes.conversations import ConversationIdPath, with_idempotency_key
+from tellback.server.routes.endpoint import with_idempotency_key
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
 from tellback.types import ReplyDelta
 from tellback.types.conversations import TurnProblem, TurnResult
@@ -47,6 +47,7 @@ DEFAULT_CYCLES = 10
 """How often the model is asked in a turn, unless a caller says otherwise."""
 MAX_LOOKBACK = 3 * MAX_CYCLES
 
+ConversationIdPath = Annotated[str, Path(max_length=200, examples=["conv_018f3c0de0a17b2c4d5e6f708192"])]
 AcceptHeader = Annotated[str, Header(alias="Accept", include_in_schema=False)]
 TraceparentHeader = Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")]
 
