@@ -287,7 +287,7 @@ class AppKeys:
         )
 
     async def list(self) -> builtins.list[ApiKey]:
-        """All keys, also revoked and expired ones, the oldest first."""
+        """The keys of the app, also revoked and expired ones, the oldest first."""
         return await self._keys.list(self._tenant_id, self._app_id)
 
     async def get(self, id: str) -> ApiKey | None:

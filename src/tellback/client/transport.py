@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -360,14 +361,17 @@ async def list_all(
 class RemoteHandle:
     """A part of what a server keeps of one user."""
 
-    def __init__(self, transport: Transport, user: str | None) -> None:
+    def __init__(
+        self, transport: Transport, user: str | None, segments: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._transport = transport
         self._user = user
+        self._segments = segments
 
     async def _call(self, operation: Operation[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What an operation of the table gives."""
         try:
-            request = operation.encode(args, kwargs)
+            request = operation.encode(args, kwargs, self._segments)
             if operation.page is not None:
                 return await list_all(
                     self._transport,

@@ -185,7 +185,7 @@ class AppJobs:
         before: str | None = None,
         user_id: str | None = None,
     ) -> builtins.list[Job]:
-        """Jobs, the newest first: those of one user or, without `user_id`, of everyone."""
+        """Jobs of all users of the app, or of one, the newest first."""
         return await self._jobs.list(
             status,
             conversation_id=conversation_id,

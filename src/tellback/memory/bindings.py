@@ -117,7 +117,7 @@ class AppBindings:
         self._app_id = app_id
 
     async def list(self) -> builtins.list[Binding]:
-        """All bindings, the oldest first."""
+        """The bindings of the app, whoever made them, the oldest first."""
         return await self._bindings.list(self._tenant_id, self._app_id)
 
     async def get(self, id: str) -> Binding | None:
@@ -129,7 +129,7 @@ class AppBindings:
     async def update(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
     ) -> Binding:
-        """Change when a binding extracts, or pause it with `enabled=False`."""
+        """Change when a binding extracts, or pause it."""
         return await self._bindings.update(await self._require(id), extraction_policy, enabled)
 
     async def delete(self, id: str) -> None:

@@ -24,7 +24,7 @@ from tellback.server.streaming.sse import MEDIA_TYPE, encode_frame
 from tellback.wire.agents import AgentDelta
 from tellback.wire.base import WireModel
 from tellback.wire.problems import Problem
-from tellback.wire.turns import StopWire, TextDeltaWire, ToolUseEndWire, ToolUseInputWire, ToolUseStartWire
+from tellback.wire.turns import DELTA_EVENTS
 from tellback.wire.values import ChangeWire, ReadyWire
 
 Schema = dict[str, Any]
@@ -57,17 +57,6 @@ _STREAM_SCHEMA = {
     "description": f"Events, whose data are JSON; `{EVENTS_EXTENSION}` has the schema of each.",
 }
 
-DELTA_EVENTS: dict[str, type[WireModel]] = {
-    "text": TextDeltaWire,
-    "thinking": TextDeltaWire,
-    "tool_use_start": ToolUseStartWire,
-    "tool_use_input": ToolUseInputWire,
-    "tool_use_end": ToolUseEndWire,
-    "stop": StopWire,
-}
-"""What comes while a turn runs."""
-FEED_EVENTS: dict[str, type[WireModel]] = {"ready": ReadyWire, "message.appended": ChangeWire, "atom.added": ChangeWire}
-"""The first event of the feed, and two of the many that may follow: all the others are alike."""
 _STREAM_ONLY_MODELS: tuple[type[WireModel], ...] = (
     AgentDelta,
     ChangeWire,
@@ -233,7 +222,7 @@ def _default_example(schema: Schema) -> Any:
     return _EXAMPLES_BY_TYPE.get(str(kind))
 
 
-def stream_responses(description: str, events: dict[str, type[WireModel]]) -> dict[int | str, dict[str, Any]]:
+def stream_responses(description: str, events: Mapping[str, type[WireModel]]) -> dict[int | str, dict[str, Any]]:
     """What a route answers as a stream, for OpenAPI: the events by name, in the order they come in."""
     models: dict[str, type[WireModel]] = {**events, ERROR_EVENT: Problem}
     references = {name: {"$ref": _SCHEMA_REFERENCE.format(model=model.__name__)} for name, model in models.items()}

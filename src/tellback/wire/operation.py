@@ -114,6 +114,20 @@ class EncodedRequest:
     cursor: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What the operations of a class have in common, unless they say otherwise.
+
+    `handle` is the class whose methods they call, `stands_for` how a program gets one.
+    """
+
+    tag: str
+    handle: type[Any] | None = None
+    stands_for: str = ""
+    access: Access = "user"
+    retry: Retry = "stored"
+
+
 class Caller(Protocol):
     """A client's handle."""
 
@@ -130,6 +144,7 @@ class Operation(Generic[P, R_co]):
     - `arguments` says what is particular about arguments, `omit` which are not on the wire; `extra` are parameters
       that the method does not have. `body` is a model in the place of the derived one, or its name.
     - `result` is a model in the place of the derived one.
+    - `headers` are those that a server's function reads; `events` are those of a stream, by their names.
     - `missing` names what is not found where the method gives None, and the argument that says which.
     - `prepare` is what a client does with the arguments first; `fixed_query` is what it always sends.
     - `stands_for` and `note` are for the reference.
@@ -145,8 +160,8 @@ class Operation(Generic[P, R_co]):
     stands_for: str = ""
     status: int = 200
     errors: tuple[int, ...] = ()
-    access: Access = "user"
-    retry: Retry = "stored"
+    access: Access | None = None
+    retry: Retry | None = None
     page: PageOrder | None = None
     is_cancelled_on_disconnect: bool = False
     arguments: Mapping[str, Argument] = field(default_factory=dict)
@@ -156,6 +171,9 @@ class Operation(Generic[P, R_co]):
     is_body_optional: bool = False
     result: Any = None
     missing: tuple[str, tuple[str, ...]] | None = None
+    headers: tuple[str, ...] = ()
+    events: Mapping[str, type[WireModel]] = field(default_factory=dict)
+    events_doc: str = ""
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     fixed_query: Mapping[str, str] = field(default_factory=dict)
     is_mounted: bool = True
@@ -170,8 +188,12 @@ class Operation(Generic[P, R_co]):
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.owner, self.attribute = owner, name
         self.name = self.name or name
-        self.tag = self.tag or owner._tag
-        self.handle: type[Any] | None = getattr(owner, "_handle", None)
+        group: Group = owner._group
+        self.handle = group.handle
+        self.tag = self.tag or group.tag
+        self.access = self.access or group.access
+        self.retry = self.retry or group.retry
+        self.stands_for = self.stands_for or f"{group.stands_for}.{name}"
 
     @overload
     def __get__(self, remote: None, owner: type[Any]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]: ...
@@ -193,8 +215,9 @@ class Operation(Generic[P, R_co]):
 
     @property
     def description(self) -> str:
-        """What it does: for OpenAPI."""
-        return inspect.cleandoc(self.doc or (self.method.__doc__ or "").partition("\n\n")[0])
+        """What it does: for OpenAPI. Where Python has None, a server responds with 404."""
+        first_paragraph = (self.method.__doc__ or "").partition("\n\n")[0]
+        return inspect.cleandoc(self.doc or re.sub(r", or None( if [^.]*)?(?=[.:])", "", first_paragraph))
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -211,11 +234,18 @@ class Operation(Generic[P, R_co]):
     def parameters(self) -> tuple[Parameter, ...]:
         """Where each argument of the method stands on the wire."""
         hints = get_type_hints(self.method)
-        return tuple(
+        found = [
             self._parameter(each, hints[each.name])
             for each in self.signature.parameters.values()
             if each.name not in self.omit
-        )
+        ]
+        names = {each.wire_name for each in found}
+        found += [
+            self._parameter(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY), str)
+            for name in self.path_kinds
+            if name not in names
+        ]
+        return tuple(found)
 
     def _parameter(self, parameter: inspect.Parameter, hint: Any) -> Parameter:
         own, common = self.arguments.get(parameter.name, Argument()), ARGUMENTS.get(parameter.name, Argument())
@@ -291,7 +321,7 @@ class Operation(Generic[P, R_co]):
     @property
     def gives_list(self) -> bool:
         """Whether the method returns a list."""
-        return self._returned[2] is not None
+        return self._returned[2] is not None or self.page is not None
 
     @cached_property
     def item_model(self) -> type[WireModel] | None:
@@ -313,8 +343,8 @@ class Operation(Generic[P, R_co]):
 
     @property
     def _last_id(self) -> tuple[str, tuple[str, ...]]:
-        last = [each for each in self.parameters if each.place == "path"][-1]
-        return last.kind, (last.name,)
+        last = [*self.path_kinds][-1]
+        return self.path_kinds[last], tuple(each.name for each in self.parameters if each.wire_name == last)
 
     def is_missing(self, error: NotFoundError) -> bool:
         """Whether the method would have returned None where a server, or `encode`, raised that."""
@@ -323,17 +353,21 @@ class Operation(Generic[P, R_co]):
         kind, _ = self.missing or self._last_id
         return error.kind == kind or error.kind not in self.path_kinds.values()
 
-    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> EncodedRequest:
-        """What a client sends for a call of its method."""
+    def encode(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], segments: Mapping[str, str] | None = None
+    ) -> EncodedRequest:
+        """What a client sends for a call of its method; `segments` are those of the path that are not arguments."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        arguments = dict(bound.arguments) if self.prepare is None else self.prepare(dict(bound.arguments))
-        segments, query, body = dict[str, str](), dict[str, Any](self.fixed_query), dict[str, Any]()
+        arguments = {**(segments or {}), **bound.arguments}
+        if self.prepare is not None:
+            arguments = self.prepare(arguments)
+        path_values, query, body = dict[str, str](), dict[str, Any](self.fixed_query), dict[str, Any]()
         limit = cursor = key = None
         for each in self.parameters:
             value = arguments.get(each.name)
             if each.place == "path":
-                segments[each.wire_name] = _validate_segment(each.kind, value)
+                path_values[each.wire_name] = _validate_segment(each.kind, value)
             elif value is None or value == each.default:
                 continue
             elif each.name == "idempotency_key":
@@ -347,7 +381,7 @@ class Operation(Generic[P, R_co]):
                 cursor = encode_cursor(getattr(value, "id", value))
         if self.page is not None:
             limit = arguments.get("limit")
-        path = build_path(*(segments.get(part[1:-1], part) for part in self.path[1:].split("/")))
+        path = build_path(*(path_values.get(part[1:-1], part) for part in self.path[1:].split("/")))
         return EncodedRequest(path, query, body if self.verb in _BODY_VERBS else None, key, limit, cursor)
 
     def decode(self, payload: Any) -> Any:

@@ -303,6 +303,14 @@ _DELTA_MODELS: Mapping[type[Any], tuple[str, type[WireModel]]] = {
 _DELTA_MODEL_BY_EVENT: Mapping[str, type[WireModel]] = dict(_DELTA_MODELS.values())
 
 
+DELTA_EVENTS: Mapping[str, type[WireModel]] = {
+    "text": TextDeltaWire,
+    "thinking": TextDeltaWire,
+    **_DELTA_MODEL_BY_EVENT,
+}
+"""What comes while a turn runs."""
+
+
 def encode_delta(delta: ReplyDelta) -> tuple[str, bytes] | None:
     """The name and the JSON of a delta; None for one that is not for the wire.
 

@@ -5,6 +5,7 @@ Each model has the fields of its `value_type`; what is written here is what diff
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -259,6 +260,14 @@ class ChangeWire(WireModel):
         default_factory=dict,
         examples=[{"messageId": example_id("msg"), "seq": 1, "role": "user", "visibility": "user"}],
     )
+
+
+FEED_EVENTS: Mapping[str, type[WireModel]] = {
+    "ready": ReadyWire,
+    "message.appended": ChangeWire,
+    "atom.added": ChangeWire,
+}
+"""The first event of the feed, and two of the many that may follow: all the others are alike."""
 
 
 class ConversationScopeWire(WireModel):

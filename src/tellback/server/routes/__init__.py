@@ -11,23 +11,14 @@ from functools import cache
 from fastapi import APIRouter
 
 from tellback.server.openai import routes as openai
-from tellback.server.routes import admin as admin
-from tellback.server.routes import agents, events, turns
-from tellback.server.routes import conversations as conversations
-from tellback.server.routes import extraction as extraction
-from tellback.server.routes import memory as memory
+from tellback.server.routes import admin, agents, conversations, events, extraction, memory, turns
 from tellback.server.routes.endpoint import build_router
 from tellback.wire.operations import OPERATIONS
+
+__all__ = ["admin", "agents", "all_routers", "conversations", "events", "extraction", "memory", "turns"]
 
 
 @cache
 def all_routers() -> list[APIRouter]:
     """Every path there is."""
-    return [
-        turns.router,
-        build_router([*OPERATIONS.values()]),
-        events.router,
-        agents.router,
-        agents.sessions_router,
-        openai.router,
-    ]
+    return [build_router([*OPERATIONS.values()]), openai.router]

@@ -25,7 +25,8 @@ from tellback.memory.working_context import WorkingContextBuilder
 from tellback.server.auth import Caller, get_admin, get_caller
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, NOT_STORED
 from tellback.server.lifecycle import cancel_on_disconnect
-from tellback.server.requests import StrictRoute
+from tellback.server.openapi import stream_responses
+from tellback.server.requests import IfMatchHeader, IfNoneMatchHeader, StrictRoute
 from tellback.server.responses import (
     CursorParam,
     LimitParam,
@@ -38,13 +39,31 @@ from tellback.server.responses import (
     resolve_result_limit,
 )
 from tellback.validation import KEY_LENGTH, validate_optional_text
-from tellback.wire.arguments import ID_PREFIXES
+from tellback.wire.arguments import ID_PREFIXES, text
 from tellback.wire.base import InputModel, Page, camel
 from tellback.wire.operation import Operation, Parameter
 from tellback.wire.operations import OPERATIONS
 from tellback.wire.values import example_id
 
 IdempotencyKeyHeader = Annotated[str | None, Header(alias=KEY_HEADER, min_length=1, max_length=KEY_LENGTH)]
+
+HEADERS: dict[str, tuple[Any, Any]] = {
+    "accept": (Annotated[str, Header(alias="Accept", include_in_schema=False)], ""),
+    "if_match": (IfMatchHeader, None),
+    "if_none_match": (IfNoneMatchHeader, None),
+    "last": (
+        Annotated[
+            str | None,
+            Header(alias="Last-Event-ID", max_length=100, description="The position of the last event one has."),
+        ],
+        None,
+    ),
+    "traceparent": (
+        Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")],
+        None,
+    ),
+}
+"""The headers that operations name, each with its default."""
 
 RETRY_EXTENSIONS = {"turn": LONG_RUNNING, "safe": NOT_STORED, "read": NOT_STORED, "once": NOT_STORED}
 
@@ -162,8 +181,12 @@ def build_router(operations: Sequence[Operation[..., Any]]) -> APIRouter:
             description=operation.description,
             response_model=operation.response_model,
             response_class=Response if operation.response_model is None else JSONResponse,
-            responses={**problem_responses(*operation.errors), **_RESPONSES.get(operation.name, {})},
-            openapi_extra=RETRY_EXTENSIONS.get(operation.retry),
+            responses={
+                **problem_responses(*operation.errors),
+                **(stream_responses(operation.events_doc, operation.events) if operation.events else {}),
+                **_RESPONSES.get(operation.name, {}),
+            },
+            openapi_extra=RETRY_EXTENSIONS.get(operation.retry or "") if operation.verb != "GET" else None,
         )
     return router
 
@@ -182,6 +205,7 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
     """The function that answers an operation, with the signature that FastAPI reads."""
     checks, handler = _CHECKS.get(operation.name, ()), _HANDLERS.get(operation.name, Call.run)
     names = {each.wire_name: each.name for each in operation.parameters}
+    takes_limit = operation.page is not None or "limit" in operation.extra
 
     async def endpoint(
         request: Request,
@@ -196,7 +220,7 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
         if body is not None:
             arguments |= {names.get(name, name): each for name, each in body.arguments().items()}
         call = Call(request, caller, operation, arguments, body)
-        if operation.page is not None:
+        if takes_limit:
             _add_page(call, limit, cursor)
         elif call.arguments.get("limit") is not None:
             call.arguments["limit"] = resolve_result_limit(caller, call.arguments["limit"])
@@ -227,7 +251,7 @@ def _endpoint_parameters(operation: Operation[..., Any]) -> Sequence[inspect.Par
 
     found = [
         parameter("request", Request),
-        parameter("caller", Annotated[Caller, Depends(_DEPENDENCIES[operation.access])]),
+        parameter("caller", Annotated[Caller, Depends(_DEPENDENCIES[operation.access or "user"])]),
     ]
     found += [parameter(each.wire_name, _path_type(each)) for each in operation.parameters if each.place == "path"]
     found += [parameter(each.wire_name, _query_type(each), each.default) for each in operation.query]
@@ -239,6 +263,7 @@ def _endpoint_parameters(operation: Operation[..., Any]) -> Sequence[inspect.Par
         )
     if operation.page is not None:
         found += [parameter("limit", LimitParam, None), parameter("cursor", CursorParam, None)]
+    found += [parameter(name, *HEADERS[name]) for name in operation.headers]
     if operation.retry == "own":
         found.append(parameter("key", IdempotencyKeyHeader, None))
     return found
@@ -247,7 +272,7 @@ def _endpoint_parameters(operation: Operation[..., Any]) -> Sequence[inspect.Par
 def _path_type(parameter: Parameter) -> Any:
     prefix = ID_PREFIXES.get(parameter.kind)
     examples = parameter.examples if prefix is None else [example_id(prefix)]
-    return Annotated[str, Path(max_length=200, examples=examples)]
+    return Annotated[parameter.argument.type or text(200), Path(examples=examples)]
 
 
 def _query_type(parameter: Parameter) -> Any:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import Request, Response
 
 from tellback.errors import InvalidArgumentError
-from tellback.server.auth import Caller, CallerDep
+from tellback.server.auth import Caller
 from tellback.server.lifecycle import ShutdownSignal
-from tellback.server.openapi import FEED_EVENTS, stream_responses
-from tellback.server.requests import StrictRoute
-from tellback.server.responses import problem_responses
+from tellback.server.routes.endpoint import Call, handle
 from tellback.server.routes.extraction import get_own_job, public_job
 from tellback.server.streaming.change_feed import ChangeFeed, CredentialCheck
 from tellback.server.streaming.sse import EventStream, encode_frame
@@ -21,69 +18,34 @@ from tellback.types.jobs import Job
 from tellback.wire.base import MAX_SAFE_INTEGER
 from tellback.wire.values import JobWire
 
-router = APIRouter(tags=["events"], route_class=StrictRoute)
-
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
 """How often a job is looked at: seldom once it takes long."""
 MAX_TYPES = 50
 
-JobIdPath = Annotated[str, Path(max_length=200, examples=["job_018f3c0de0a17b2c4d5e6f708192"])]
-LastEventIdHeader = Annotated[
-    str | None, Header(alias="Last-Event-ID", max_length=100, description="The position of the last event one has.")
-]
-AfterParam = Annotated[
-    str | None, Query(max_length=100, examples=["latest"], description="The position of an event, or 'latest'.")
-]
-EventTypesParam = Annotated[
-    str | None, Query(max_length=5_000, examples=["message.appended,atom.added"], description="With commas between.")
-]
 
-
-@router.get(
-    "/ai-events",
-    response_class=Response,
-    responses={
-        **problem_responses(),
-        **stream_responses("Changes, each named by its type, after `ready`.", FEED_EVENTS),
-    },
-)
-async def follow_events(
-    request: Request,
-    caller: CallerDep,
-    after: AfterParam = None,
-    types: EventTypesParam = None,
-    everyone: Annotated[bool, Query(description="Of all users of the app: that needs the role 'admin'.")] = False,
-    last: LastEventIdHeader = None,
-) -> Response:
-    """The user's changes as server-sent events, from now on or after a position.
-
-    An event's name is its type, its id the position. Whoever connects again with `Last-Event-ID`, as browsers do, or
-    with `after`, goes on from there: none is lost and none comes twice. The first event is `ready`. Admins can follow
-    everyone of their tenant and app.
-    """
-    principal = caller.principal
-    if everyone:
+@handle("follow_events")
+async def follow_events(call: Call) -> Response:
+    """The changes of a user, or of everyone of an app."""
+    request, caller, arguments = call.request, call.caller, call.arguments
+    if arguments["everyone"]:
         caller.require_admin()
         user_id = None
     else:
         user_id = caller.user.scope.user_id
     frames = ChangeFeed.for_app(request.app).follow(
-        (principal.tenant_id, principal.app_id, user_id),
-        _parse_position(after if last is None else last),
-        _parse_types(types),
+        (*caller.app, user_id),
+        _parse_position(arguments["after"] if arguments["last"] is None else arguments["last"]),
+        _parse_types(arguments["types"]),
         get_validity_check(request),
     )
     return EventStream(frames, caller.server.settings)
 
 
-@router.get(
-    "/ai-memory/jobs/{id}/events",
-    response_class=Response,
-    responses={**problem_responses(404), **stream_responses("The job at each change.", {"job": JobWire})},
-)
-async def follow_job(request: Request, caller: CallerDep, id: JobIdPath) -> Response:
-    """The job at each change, as the event `job`, until it is over."""
-    job = await get_own_job(caller, id)
+@handle("follow_job")
+async def follow_job(call: Call) -> Response:
+    """A job of the user at each change."""
+    request, caller = call.request, call.caller
+    job = await get_own_job(caller, call.arguments["id"])
     frames = _job_frames(caller, job, ShutdownSignal.for_app(request.app), get_validity_check(request))
     return EventStream(frames, caller.server.settings)
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import Request, Response
 
 from tellback.chat import ChatOptions, resolve_registration
 from tellback.errors import InvalidArgumentError, NotAllowedError, TellbackError
-from tellback.server.auth import Caller, CallerDep
+from tellback.server.auth import Caller
 from tellback.server.client_tools import TurnContinuation, validate_appended
-from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, mark_unfinished
+from tellback.server.idempotency import KEY_HEADER, mark_unfinished
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
 from tellback.server.middleware.observability import parse_traceparent
-from tellback.server.openapi import DELTA_EVENTS, stream_responses
 from tellback.server.problems import get_request_id, public_message
-from tellback.server.requests import StrictRoute
-from tellback.server.responses import json_response, problem_responses
-from tellback.server.routes.endpoint import with_idempotency_key
+from tellback.server.responses import json_response
+from tellback.server.routes.endpoint import Call, handle, with_idempotency_key
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
 from tellback.types import ReplyDelta
 from tellback.types.conversations import TurnProblem, TurnResult
@@ -27,55 +25,23 @@ from tellback.user import User
 from tellback.wire.turns import (
     MAX_CYCLES,
     BaseTurnInput,
-    ChatInput,
-    RunTurn,
     TurnOutcomeWire,
     TurnProblemWire,
     TurnResultWire,
     encode_delta,
 )
 
-router = APIRouter(prefix="/ai-conversations", tags=["turns"], route_class=StrictRoute)
-
-_STREAM_DESCRIPTION = (
-    "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`, `tool_use_end` and"
-    " `stop` as they come; at last `result`, which is the same as the whole answer, or `error`, which is a problem."
-)
-_ERROR_STATUSES = (404, 409, 502, 504)
-
 DEFAULT_CYCLES = 10
 """How often the model is asked in a turn, unless a caller says otherwise."""
 MAX_LOOKBACK = 3 * MAX_CYCLES
 
-ConversationIdPath = Annotated[str, Path(max_length=200, examples=["conv_018f3c0de0a17b2c4d5e6f708192"])]
-AcceptHeader = Annotated[str, Header(alias="Accept", include_in_schema=False)]
-TraceparentHeader = Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")]
 
-
-@router.post(
-    "/chat",
-    response_model=TurnResultWire,
-    responses={
-        **problem_responses(*_ERROR_STATUSES),
-        **stream_responses(_STREAM_DESCRIPTION, {**DELTA_EVENTS, "result": TurnResultWire}),
-    },
-    openapi_extra=LONG_RUNNING,
-)
-async def chat(
-    request: Request,
-    caller: CallerDep,
-    body: ChatInput,
-    traceparent: TraceparentHeader = None,
-    accept: AcceptHeader = "",
-) -> Response:
-    """Say something, and be answered by a model that remembers.
-
-    It goes on with the user's open conversation of the namespace, or opens one. `tools` are run by you: a reply whose
-    status is `approval` names the calls in `pending`; post their `toolResults` with the same `tools` and the reply's
-    `conversationId`. If the connection ends early, the turn is cancelled.
-    """
+@handle("chat")
+async def chat(call: Call) -> Response:
+    """Answer a message of a user's chat."""
+    request, caller, body = call.request, call.caller, call.body
     arguments, continuation = (
-        _turn_arguments(body, request.headers.get(KEY_HEADER), traceparent),
+        _turn_arguments(call),
         TurnContinuation(body),
     )
     if continuation.is_present and body.conversation_id is None:
@@ -87,35 +53,17 @@ async def chat(
         **arguments.get("options", {}),
         **await _iteration_options(caller.user, body.conversation_id, body, continuation),
     }
-    if _wants_stream(body, accept):
+    if wants_stream(call):
         return stream_turn_response(caller, caller.user.chat_stream(**arguments), TurnResultWire)
     return await _run_to_end(request, caller.user.chat(**arguments), TurnResultWire)
 
 
-@router.post(
-    "/{id}/run-turn",
-    response_model=TurnOutcomeWire,
-    responses={
-        **problem_responses(*_ERROR_STATUSES),
-        **stream_responses(_STREAM_DESCRIPTION, {**DELTA_EVENTS, "result": TurnOutcomeWire}),
-    },
-    openapi_extra=LONG_RUNNING,
-)
-async def run_turn(
-    request: Request,
-    caller: CallerDep,
-    id: ConversationIdPath,
-    body: RunTurn,
-    traceparent: TraceparentHeader = None,
-    accept: AcceptHeader = "",
-) -> Response:
-    """Store what the user says, ask the model, and store what it answers.
-
-    `tools` are run by you: an outcome whose status is `approval` names the calls in `pending`; post their `toolResults`
-    with the same `tools`. If the connection ends early, the turn is cancelled; what was stored stays.
-    """
+@handle("run_turn")
+async def run_turn(call: Call) -> Response:
+    """Run a turn of a conversation."""
+    request, caller, body, id = call.request, call.caller, call.body, call.arguments["id"]
     arguments, continuation = (
-        _turn_arguments(body, request.headers.get(KEY_HEADER), traceparent),
+        _turn_arguments(call),
         TurnContinuation(body),
     )
     await continuation.validate(caller.user, id)
@@ -131,7 +79,7 @@ async def run_turn(
     }
     arguments.pop("max_cycles", None)
     conversations = caller.user.conversations
-    if _wants_stream(body, accept):
+    if wants_stream(call):
         return stream_turn_response(caller, conversations.stream_turn(id, **arguments), TurnOutcomeWire)
     return await _run_to_end(request, conversations.run_turn(id, **arguments), TurnOutcomeWire)
 
@@ -183,10 +131,10 @@ async def _run_to_end(request: Request, work: Coroutine[Any, Any, TurnResult], m
     return mark_unfinished(response) if result.pending else response
 
 
-def _turn_arguments(body: BaseTurnInput, key: str | None, traceparent: str | None) -> dict[str, Any]:
-    arguments = with_idempotency_key(body.arguments(), key)
+def _turn_arguments(call: Call) -> dict[str, Any]:
+    arguments = with_idempotency_key(call.body.arguments(), call.request.headers.get(KEY_HEADER))
     if "trace_id" not in arguments:
-        parent = parse_traceparent((traceparent or "").lower())
+        parent = parse_traceparent((call.arguments["traceparent"] or "").lower())
         if parent is not None:
             arguments["trace_id"] = parent.trace_id
     return arguments
@@ -204,8 +152,9 @@ async def _iteration_options(
     return {"max_iterations": max(1, max_cycles - used), **({} if used < max_cycles else {"tool_choice": "none"})}
 
 
-def _wants_stream(body: BaseTurnInput, accept: str) -> bool:
-    return body.stream or MEDIA_TYPE in accept
+def wants_stream(call: Call) -> bool:
+    """Whether a turn is asked for as a stream of events."""
+    return call.body.stream or MEDIA_TYPE in call.arguments["accept"]
 
 
 def _check_provider(model: Any, provider: str | None) -> Any:
