@@ -13,10 +13,10 @@ from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, T
 from tellback.agent.sessions.serialization import parse_metadata_dates, plain_data
 from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVisit, SessionState
 from tellback.specs.model import AgentSpec
-from tellback.types.conversations import MessageData, MessageRole, SessionData, SessionStatus
+from tellback.types.conversations import MessageData, SessionData
 from tellback.types.memory import WorkingContext
 from tellback.wire.arguments import RecallIn
-from tellback.wire.base import IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
+from tellback.wire.base import Codec, IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
 from tellback.wire.turns import (
     MAX_CYCLES,
     MAX_TOOLS,
@@ -108,61 +108,50 @@ class SessionWire(WireModel):
     value_type = SessionData
 
     id: str = Field(examples=["web-42"])
-    user_id: str | None = None
     agent_name: str | None = Field(default=None, examples=["Wanda"])
-    status: SessionStatus = "active"
-    current_route: str | None = None
-    current_state: str | None = None
-    collected_data: dict[str, Any] = Field(
+    collected_data: Annotated[dict[str, Any], Codec(_encode_collected, _decode_collected)] = Field(
         default_factory=dict,
         description="`extracted` is what was gathered, `routeHistory` where it went; your own data are beside them.",
     )
-    message_count: int = 0
-    last_message_at: datetime | None = None
-    completed_at: datetime | None = None
     created_at: datetime
     updated_at: datetime
     version: int = Field(default=0, description="How many turns were saved.")
-
-    @classmethod
-    def from_value(cls, value: SessionData) -> SessionWire:
-        """It for a session, without what is not told."""
-        wire = super().from_value(value)
-        wire.collected_data = _encode_collected(value.collected_data)
-        return wire
-
-    def value(self) -> SessionData:
-        """The session."""
-        session: SessionData = super().value()
-        object.__setattr__(session, "collected_data", _decode_collected(self.collected_data))
-        return session
 
 
 def _encode_tool_calls(calls: Any) -> Any:
     return [{camel(name): value for name, value in call.items()} for call in calls]
 
 
+def _decode_tool_calls(calls: Any) -> Any:
+    names = {"tool_name": "toolName", "arguments": "arguments", "result": "result"}
+    return tuple({name: call.get(wire_name) for name, wire_name in names.items()} for call in calls)
+
+
 class SessionEventWire(WireModel):
     """Something that happened in a session: what was said, which tools ran, or a change of status."""
 
-    kind_: EventKind = Field(examples=["message"])
+    value_type = Event
+    derives_fields = False
+
+    kind: EventKind = Field(examples=["message"])
     source: EventSource = Field(examples=["customer"])
     data: dict[str, Any] = Field(examples=[{"participant": "Alice", "message": "Hello!"}])
     creation_utc: str = Field(examples=["2026-03-01T10:30:00+00:00"])
 
+    @model_validator(mode="before")
     @classmethod
-    def from_value(cls, value: Event) -> SessionEventWire:
-        """It for an event."""
+    def _encode_event(cls, value: Any) -> Any:
+        if not isinstance(value, Event):
+            return value
         plain = plain_data(event_to_dict(value))
-        data = {camel(name): each for name, each in plain.pop("data").items()}
+        data = {camel(name): each for name, each in plain["data"].items()}
         if "toolCalls" in data:
             data["toolCalls"] = _encode_tool_calls(data["toolCalls"])
-        return cls(kind_=plain.pop("kind"), **plain, data=data)
+        return {**plain, "data": data}
 
     def value(self) -> Event:
         """The event."""
-        fields = {"kind": self.kind_, "source": self.source, "data": self.data, "creation_utc": self.creation_utc}
-        return parse_event(fields)
+        return parse_event(dict(self))
 
 
 class SessionMessageWire(WireModel):
@@ -171,36 +160,11 @@ class SessionMessageWire(WireModel):
     value_type = MessageData
 
     id: str = Field(examples=["msg_018f3c0de0a17b2c4d5e6f708192"])
-    session_id: str
-    role: MessageRole
-    content: str
-    user_id: str | None = None
-    route: str | None = None
-    state: str | None = None
-    tool_calls: list[dict[str, Any]] = Field(
+    tool_calls: Annotated[list[dict[str, Any]], Codec(_encode_tool_calls, _decode_tool_calls)] = Field(
         default_factory=list, examples=[[{"toolName": "search", "arguments": {}, "result": "found"}]]
     )
     event: SessionEventWire | None = None
     created_at: datetime
-    position: int = 0
-
-    @classmethod
-    def from_value(cls, value: MessageData) -> SessionMessageWire:
-        """It for a message, whose event is a value."""
-        names = ("id", "session_id", "role", "content", "user_id", "route", "state", "created_at", "position")
-        event = None if value.event is None else SessionEventWire.from_value(value.event)
-        calls = _encode_tool_calls(value.tool_calls)
-        return cls(**{name: getattr(value, name) for name in names}, tool_calls=calls, event=event)
-
-    def value(self) -> MessageData:
-        """The message."""
-        message: MessageData = super().value()
-        calls = [
-            {"tool_name": each.get("toolName"), "arguments": each.get("arguments"), "result": each.get("result")}
-            for each in self.tool_calls
-        ]
-        object.__setattr__(message, "tool_calls", tuple(calls))
-        return message
 
 
 class CurrentRouteWire(WireModel):
@@ -208,9 +172,7 @@ class CurrentRouteWire(WireModel):
 
     value_type = CurrentRoute
 
-    id: str
     title: str = Field(examples=["Book a flight"])
-    entered_at: datetime
 
 
 class CurrentStateWire(WireModel):
@@ -218,9 +180,7 @@ class CurrentStateWire(WireModel):
 
     value_type = CurrentState
 
-    id: str
     description: str | None = None
-    entered_at: datetime
 
 
 class RouteVisitWire(WireModel):
@@ -228,10 +188,13 @@ class RouteVisitWire(WireModel):
 
     value_type = RouteVisit
 
-    route_id: str
-    entered_at: datetime
     exited_at: datetime | None = Field(default=None, description="Null while it lasts.")
-    completed: bool = False
+
+
+_METADATA = Codec(
+    encode=lambda metadata: SESSION_METADATA_KEYS.to_wire(plain_data(dict(metadata))),
+    decode=lambda encoded: parse_metadata_dates(SESSION_METADATA_KEYS.from_wire(encoded)),
+)
 
 
 class SessionStateWire(WireModel):
@@ -246,20 +209,9 @@ class SessionStateWire(WireModel):
     current_state: CurrentStateWire | None = None
     extracted: PlainData = Field(default_factory=dict, examples=[{"destination": "Rome"}])
     route_history: list[RouteVisitWire] = Field(default_factory=list)
-    metadata: PlainData = Field(default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}])
-
-    @classmethod
-    def from_value(cls, value: SessionState) -> SessionStateWire:
-        """It for a session."""
-        wire = super().from_value(value)
-        wire.metadata = SESSION_METADATA_KEYS.to_wire(wire.metadata)
-        return wire
-
-    def value(self) -> SessionState:
-        """The session, as it is read from where it is kept."""
-        state: SessionState = super().value()
-        object.__setattr__(state, "metadata", parse_metadata_dates(SESSION_METADATA_KEYS.from_wire(self.metadata)))
-        return state
+    metadata: Annotated[dict[str, Any], _METADATA] = Field(
+        default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}]
+    )
 
 
 class CreateSession(InputModel):
@@ -267,12 +219,6 @@ class CreateSession(InputModel):
 
     id: SessionIdIn | None = None
     initial_data: dict[str, Any] | None = Field(default=None, examples=[{"channel": "web"}])
-
-
-class UpdateSession(InputModel):
-    """Change a session's status."""
-
-    status: SessionStatus
 
 
 def session_etag(version: int, status: str = "active") -> str:
@@ -356,7 +302,6 @@ class RouteInfoWire(WireModel):
 
     value_type = RouteInfo
 
-    id: str
     title: str = Field(examples=["Book a flight"])
 
 
@@ -365,7 +310,6 @@ class StateInfoWire(WireModel):
 
     value_type = StateInfo
 
-    id: str
     description: str | None = None
 
 
@@ -395,7 +339,6 @@ class AgentResponseWire(WireModel):
     def from_value(cls, value: Response) -> AgentResponseWire:
         """It for an answer."""
         wire = super().from_value(value)
-        wire.session = SessionStateWire.from_value(value.session)
         for call in wire.tool_calls:
             call.arguments = plain_data(call.arguments)
         wire.tokens_estimated = None if value.context is None else value.context.tokens_estimated
