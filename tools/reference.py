@@ -1,4 +1,4 @@
-"""Writes the pages of the reference that are lists: the names that `tellback` exports, and its commands.
+"""Writes the lists of the reference: the names that `tellback` exports, its commands, and the REST operations.
 
 `python tools/reference.py` writes them; a test says when that is due.
 """
@@ -16,6 +16,10 @@ import typer
 
 import tellback
 from tellback.cli.app import app
+from tellback.server.openapi import TAGS
+from tellback.wire.base import camel
+from tellback.wire.operation import Operation
+from tellback.wire.operations import OPERATIONS
 
 PAGES = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference.py from the code. -->"
@@ -127,7 +131,41 @@ def _summary(name: str) -> str:
     return re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0].replace("|", "\\|")
 
 
-WRITERS = {"tellback.md": build_exports_page, "cli.md": build_commands_page}
+OPERATIONS_START, OPERATIONS_END = "<!-- operations: written by tools/reference.py -->", "<!-- end of operations -->"
+
+
+def build_rest_page() -> str:
+    """The page of the REST interface: the tables of its paths are written anew from the operations."""
+    page = (PAGES / "rest.md").read_text()
+    before, _, rest = page.partition(OPERATIONS_START)
+    tables = [
+        f"### {tag['name'].capitalize()}\n\n{tag['description']}\n\n{_operations_table(tag['name'])}" for tag in TAGS
+    ]
+    written = "\n\n".join(each for each in tables if "`" in each.partition("|---|")[2])
+    return f"{before}{OPERATIONS_START}\n\n{written}\n\n{OPERATIONS_END}{rest.partition(OPERATIONS_END)[2]}"
+
+
+def _operations_table(tag: str) -> str:
+    rows = [_operation_row(each) for each in OPERATIONS.values() if each.tag == tag and each.is_mounted]
+    return "\n".join(["| path | stands for | |", "|---|---|---|", *rows])
+
+
+def _operation_row(operation: Operation[..., Any]) -> str:
+    for_admins = [name for name in ("user_id", "everyone") if name in operation.extra]
+    filters = [f"`{camel(each.wire_name)}`" for each in operation.query if each.name not in for_admins]
+    notes = [
+        f"with {', '.join(filters)}" if filters else "",
+        operation.note,
+        "as a [stream](#streams) too" if operation.events and operation.result is not None else "",
+        "a [stream](#streams)" if operation.events and operation.result is None else "",
+        "*admin*" if operation.access == "admin" else "",
+    ]
+    return (
+        f"| `{operation.verb} {operation.path}` | `{operation.stands_for}` | {'; '.join(filter(None, notes))} |"
+    ).replace("|  |", "| |")
+
+
+WRITERS = {"tellback.md": build_exports_page, "cli.md": build_commands_page, "rest.md": build_rest_page}
 
 if __name__ == "__main__":
     for name, write in WRITERS.items():

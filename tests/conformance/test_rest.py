@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
+from tellback.server import create_app
 from tellback.user import User
+from tellback.wire.base import camel
+from tellback.wire.operation import Operation
+from tellback.wire.operations import OPERATIONS
 from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 # What is served is the same on a file and in memory: the file stands for both.
@@ -161,63 +165,101 @@ async def create_own_objects(client: RestClient) -> dict[str, str]:
     }
 
 
-# Small letters are another's ids, capital ones the caller's own.
+LETTERS = {
+    "space": "s",
+    "entity": "e",
+    "atom": "a",
+    "conversation": "c",
+    "message": "m",
+    "binding": "b",
+    "job": "j",
+}
+"""The id of each kind: small letters are another's, capital ones the caller's own."""
+
+BODY_IDS: dict[str, Any] = {
+    "aliasId": "e",
+    "conversationId": "c",
+    "entityIdOrName": "e",
+    "entityIds": ["e"],
+    "memorySpaceId": "s",
+    "memorySpaceIds": ["s"],
+    "sourceConversationId": "c",
+    "sourceMessageIds": ["m"],
+}
+"""The fields of bodies that name something of the user's."""
+
+FREE_IDS = {"sessionId", "templateId", "toolUseId", "traceId"}
+"""Ids that callers choose."""
+
+# What the table does not say: ids beside others, in lists, and by what they are called.
 CROSS_SCOPE_REQUESTS: list[tuple[str, str, Any]] = [
-    ("GET", "/ai-memory/spaces/{s}", None),
-    ("DELETE", "/ai-memory/spaces/{s}", None),
-    ("GET", "/ai-memory/spaces/{s}/atoms", None),
-    ("POST", "/ai-memory/spaces/{s}/atoms", {"text": "x"}),
-    ("POST", "/ai-memory/spaces/{s}/atoms/batch", {"atoms": [{"text": "x"}]}),
-    ("GET", "/ai-memory/atoms/{a}", None),
-    ("DELETE", "/ai-memory/atoms/{a}", None),
-    ("POST", "/ai-memory/atoms/{a}/supersede", {"text": "x"}),
-    ("POST", "/ai-memory/atoms/{a}/archive", None),
-    ("POST", "/ai-memory/atoms/{a}/restore", None),
-    ("POST", "/ai-memory/spaces/{s}/entities", {"type": "PERSON", "canonicalName": "x"}),
-    ("GET", "/ai-memory/spaces/{s}/entities", None),
     ("GET", "/ai-memory/spaces/{s}/entities/by-name?name=Secret", None),
-    ("GET", "/ai-memory/entities/{e}", None),
     ("POST", "/ai-memory/entities/{e}/merge", {"aliasId": "f"}),
     ("POST", "/ai-memory/entities/{e}/merge", {"aliasId": "E"}),
-    ("POST", "/ai-memory/entities/{E}/merge", {"aliasId": "e"}),
     ("POST", "/ai-memory/spaces/{s}/recall-by-topic", {"query": "Secret"}),
     ("POST", "/ai-memory/spaces/{s}/recall-by-entity", {"entityIdOrName": "Secret"}),
-    ("POST", "/ai-memory/spaces/{S}/recall-by-entity", {"entityIdOrName": "e"}),
-    ("POST", "/ai-memory/spaces/{S}/recall-timeline", {"entityIdOrName": "e"}),
-    ("POST", "/ai-memory/spaces/{s}/recall-timeline", {}),
     ("POST", "/ai-memory/spaces/{s}/remember-conversation", {"conversationId": "C"}),
-    ("POST", "/ai-memory/spaces/{S}/remember-conversation", {"conversationId": "c"}),
-    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "entityIds": ["e"]}),
-    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceConversationId": "c"}),
-    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceMessageIds": ["m"]}),
     ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceConversationId": "C", "sourceMessageIds": ["m"]}),
     ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceConversationId": "c", "sourceMessageIds": ["M"]}),
+    ("POST", "/ai-memory/spaces/{s}/atoms/batch", {"atoms": [{"text": "x"}]}),
     ("POST", "/ai-memory/spaces/{S}/atoms/batch", {"atoms": [{"text": "x"}, {"text": "y", "sourceMessageIds": ["m"]}]}),
-    ("POST", "/ai-memory/atoms/{A}/supersede", {"text": "x", "sourceConversationId": "c"}),
     ("POST", "/ai-memory/atoms/{A}/supersede", {"text": "x", "entityIds": ["E", "e"]}),
-    ("POST", "/ai-memory/bindings", {"conversationScope": {"namespace": "own"}, "memorySpaceIds": ["s"]}),
     ("POST", "/ai-memory/bindings", {"conversationScope": {"namespace": "own"}, "memorySpaceIds": ["S", "s"]}),
-    ("GET", "/ai-memory/bindings/{b}", None),
-    ("PATCH", "/ai-memory/bindings/{b}", {"enabled": False}),
-    ("DELETE", "/ai-memory/bindings/{b}", None),
     ("POST", "/ai-memory/extractions", {"conversationId": "c", "memorySpaceId": "S"}),
     ("POST", "/ai-memory/extractions", {"conversationId": "C", "memorySpaceId": "s"}),
-    ("GET", "/ai-memory/jobs/{j}", None),
-    ("POST", "/ai-memory/jobs/{j}/retry", None),
-    ("POST", "/ai-memory/jobs/{j}/cancel", None),
-    ("POST", "/ai-working-context", {"conversationId": "c"}),
     ("POST", "/ai-working-context", {"conversationId": "C", "memorySpaceId": "s"}),
     ("POST", "/ai-working-context", {"memorySpaceId": "s", "recallQuery": "Secret"}),
     ("POST", "/ai-working-context", {"memorySpaceId": "s", "alwaysOnCategoryNames": ["fact"]}),
-    ("GET", "/ai-conversations/{c}", None),
-    ("GET", "/ai-conversations/{c}/messages", None),
-    ("GET", "/ai-conversations/{c}/pending", None),
-    ("POST", "/ai-conversations/{c}/messages", {"messages": [{"role": "user", "content": "x"}]}),
-    ("POST", "/ai-conversations/{c}/user-messages", {"content": "x"}),
-    ("POST", "/ai-conversations/{c}/close", None),
-    ("GET", "/ai-conversations/messages/{m}", None),
     ("GET", "/ai-conversations/open?namespace=secret&sessionId=secret", None),
 ]
+
+
+def operations_on_ids() -> list[Operation[..., Any]]:
+    """The operations of the table that a user calls with ids of their own things."""
+    return [
+        each
+        for each in OPERATIONS.values()
+        if each.is_mounted and each.tag != "admin" and set(each.path_kinds.values()) <= LETTERS.keys()
+    ]
+
+
+def body_examples() -> dict[str, dict[str, Any]]:
+    """A body for each operation that takes one: the example in its OpenAPI description."""
+    paths = create_app(Tellback(":memory:")).openapi()["paths"]
+    found = [operation for methods in paths.values() for operation in methods.values() if "requestBody" in operation]
+    return {each["operationId"]: each["requestBody"]["content"]["application/json"]["example"] for each in found}
+
+
+def table_requests() -> list[tuple[str, str, Any]]:
+    """Requests with another's id: each in a path, and each in a body with the caller's own ids in the path."""
+    requests: list[tuple[str, str, Any]] = []
+    bodies = body_examples()
+    for operation in operations_on_ids():
+        letters = {name: f"{{{LETTERS[kind]}}}" for name, kind in operation.path_kinds.items()}
+        unwanted = {*BODY_IDS, "provider"}  # which is the model's, and this server has none
+        body = {name: each for name, each in bodies.get(operation.name, {}).items() if name not in unwanted}
+        fields = body_fields(operation)
+        assert {name for name in fields if name.endswith(("Id", "Ids"))} <= BODY_IDS.keys() | FREE_IDS, operation.name
+        required = {name: BODY_IDS[name] for name in fields if name in BODY_IDS and fields[name]}
+        query = "?name=Secret" if operation.name == "find_entity_by_name" else ""
+        if letters:
+            path = operation.path.format(**letters) + query
+            requests.append((operation.verb, path, {**body, **required} if operation.body_model else None))
+        own = {name: letter.upper() for name, letter in letters.items()}
+        requests += [
+            (operation.verb, operation.path.format(**own), {**body, **required, name: BODY_IDS[name]})
+            for name in fields
+            if name in BODY_IDS
+        ]
+    assert {"/ai-memory/atoms/{a}", "/ai-conversations/{c}/run-turn"} <= {path for _, path, _ in requests}
+    return requests
+
+
+def body_fields(operation: Operation[..., Any]) -> dict[str, bool]:
+    """The fields of an operation's body, and whether each must be there."""
+    if operation.body_model is None:
+        return {}
+    return {camel(name): each.is_required() for name, each in operation.body_model.model_fields.items()}
 
 
 def fill_ids(value: Any, ids: dict[str, str]) -> Any:
@@ -240,7 +282,7 @@ async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, us
             ids = secret | await create_own_objects(client)
             users = (rc.user("maya", tenant_id="acme", app_id="web"), rc.user(user, tenant_id=tenant, app_id=app))
             before = [await snapshot(each) for each in users]
-            for method, path, body in CROSS_SCOPE_REQUESTS:
+            for method, path, body in (*CROSS_SCOPE_REQUESTS, *table_requests()):
                 options = {} if body is None else {"json": fill_ids(body, ids)}
                 answer = await client.request(method, path.format(**ids), **options)
                 assert answer.status_code == 404, f"{method} {path} {body}: {answer.status_code} {answer.text[:200]}"

@@ -644,6 +644,7 @@ class EventRoutes:
         "\n\nAn event's name is its type, its id the position. Whoever connects again with `Last-Event-ID`, as browsers"
         " do, or with `after`, goes on from there: none is lost and none comes twice. The first event is `ready`."
         " Admins can follow everyone of their tenant and app.",
+        note="`everyone=true`: *admin*",
         headers=("last",),
         extra={
             "after": (None, Argument(text(100) | None, "The position of an event, or 'latest'.", example="latest")),

@@ -1,0 +1,19 @@
+"""Programs that use the client are checked by their types: arguments, results, and what there is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_the_clients_methods(tmp_path: Path) -> None:
+    program = Path(__file__).parent / "typed_program.py"
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(program)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
