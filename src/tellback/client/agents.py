@@ -85,13 +85,19 @@ class RemoteAgents(RemoteHandle):
     async def list(self) -> builtins.list[AgentSpec]:
         """The descriptions of all agents that have one; a credential of the role "user" is not shown any."""
         payload = await self._transport.call("GET", build_path(AGENTS_PATH), user=self._user)
-        specs = (AgentWire.model_validate(each).value() for each in payload["items"])
+        specs = map(AgentWire.decode, payload["items"])
         return [spec for spec in specs if spec is not None]
 
     async def get(self, name: str) -> AgentSpec | None:
         """The description of that name, or None."""
-        found = await self._get_by_name(AGENTS_PATH, name)
-        return None if found is None else AgentWire.model_validate(found).value()
+        if not name:
+            return None
+        try:
+            payload = await self._transport.call("GET", _agent_path(name), user=self._user)
+        except NotFoundError:
+            return None
+        spec: AgentSpec | None = AgentWire.decode(payload)
+        return spec
 
     async def invoke(
         self,

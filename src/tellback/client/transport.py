@@ -23,7 +23,6 @@ from tellback.errors import (
     RemoteUnavailableError,
     RequestInProgressError,
 )
-from tellback.wire.arguments import build_path, is_server_id
 from tellback.wire.operation import Operation
 from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
 
@@ -181,13 +180,6 @@ class Transport:
                 return response
             await asyncio.sleep(_retry_delay(attempt, response.headers.get("Retry-After")))
         raise AssertionError("unreachable")
-
-    async def call_or_none(self, method: str, path: str, **more: Any) -> Any:
-        """The same, or None if there is nothing of that id."""
-        try:
-            return await self.call(method, path, **more)
-        except NotFoundError:
-            return None
 
     async def stream_events(
         self,
@@ -430,16 +422,6 @@ class RemoteHandle:
 
     async def _delete(self, path: str) -> Any:
         return await self._transport.call("DELETE", path, user=self._user)
-
-    async def _get_by_id(self, *parts: str) -> Any:
-        """What is at a path whose last part is an id that the server made, or None."""
-        return await self._get_by_name(*parts) if is_server_id(parts[-1]) else None
-
-    async def _get_by_name(self, *parts: str) -> Any:
-        """What is at a path whose last part is a name that somebody gave, or None."""
-        if not validation.is_valid_id(parts[-1]) or not parts[-1]:
-            return None
-        return await self._transport.call_or_none("GET", build_path(*parts), user=self._user)
 
 
 def _key_header(key: str | None) -> dict[str, str]:

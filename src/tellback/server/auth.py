@@ -161,12 +161,6 @@ async def get_caller(request: Request) -> Caller:
     return caller
 
 
-async def get_user(request: Request) -> User:
-    """The user that a request is about."""
-    caller: Caller = request.scope["state"]["caller"]
-    return caller.user
-
-
 async def get_admin(request: Request) -> Caller:
     """A caller with admin rights."""
     caller: Caller = request.scope["state"]["caller"]
@@ -175,8 +169,6 @@ async def get_admin(request: Request) -> Caller:
 
 
 CallerDep = Annotated[Caller, Depends(get_caller)]
-UserDep = Annotated[User, Depends(get_user)]
-AdminDep = Annotated[Caller, Depends(get_admin)]
 
 
 @dataclass(frozen=True, slots=True)

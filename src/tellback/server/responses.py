@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, BinaryIO
 
 from fastapi import Query, Response
@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tellback.errors import InvalidArgumentError
 from tellback.server.auth import Caller
-from tellback.wire.base import Page, WireModel
+from tellback.wire.base import WireModel
 from tellback.wire.problems import Problem
 
 JSON_MEDIA_TYPE = "application/json"
@@ -54,21 +54,6 @@ def json_response(value: WireModel, status: int = 200, headers: dict[str, str] |
 def no_content() -> Response:
     """An answer without a body."""
     return Response(status_code=204)
-
-
-def page_response(
-    model: type[WireModel], rows: Sequence[Any], limit: int, cursor_value: Callable[[Any], str]
-) -> Response:
-    """A page of at most `limit` values; `rows` holds one more than that if there is more."""
-    items = rows[:limit]
-    next_cursor = encode_cursor(cursor_value(items[-1])) if len(rows) > limit and items else None
-    return json_response(Page[Any](items=[model.from_value(each) for each in items], next_cursor=next_cursor))
-
-
-def list_page_response(model: type[WireModel], rows: Iterable[Any], limit: int, after: str | None) -> Response:
-    """A page of a list that is read as a whole, the oldest first; each of it has an `id`, which grows with time."""
-    remaining = [each for each in rows if after is None or each.id > after]
-    return page_response(model, remaining, limit, lambda each: str(each.id))
 
 
 def encode_cursor(position: str) -> str:

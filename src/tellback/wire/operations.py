@@ -67,6 +67,7 @@ _PERIOD = {"since": Argument(description="From this moment on."), "until": Argum
 _OTHER_USER = (None, Argument(text(200) | None, "Another user's: that needs the role 'admin'."))
 _EVERYONE = (False, Argument(bool, "Of all users of the app: that needs the role 'admin'."))
 _SESSION_ID = Argument(text(MAX_SESSION_ID_LENGTH), example="web-42", name="id")
+_IF_MATCH: Any = {"errors": (412,), "headers": ("if_match",), "arguments": {"session_id": _SESSION_ID}}
 _TURN_ERRORS = (404, 409, 502, 504)
 _STREAM_DOC = (
     "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`, `tool_use_end` and"
@@ -361,15 +362,10 @@ class MemoryOperations:
         arguments={"type": _TYPE, "name": Argument(text(500), default=REQUIRED)},
         missing=("entity", ("name",)),
     )
-    get_entity = Operation(
-        Memory.get_entity,
-        "GET /ai-memory/entities/{id:entity}",
-        doc="An entity, also one that was merged: `mergedInto` names the one that stands for it.",
-    )
+    get_entity = Operation(Memory.get_entity, "GET /ai-memory/entities/{id:entity}")
     merge_entities = Operation(
         Memory.merge_entities,
         "POST /ai-memory/entities/{id:entity}/merge",
-        doc="Let this entity stand for another: atoms about the alias become atoms about it, and the names are kept.",
         arguments={"canonical_id": Argument(name="id")},
         body="MergeEntity",
     )
@@ -384,7 +380,6 @@ class MemoryOperations:
     recall_by_entity = Operation(
         Memory.recall_by_entity,
         "POST /ai-memory/spaces/{space_id:space}/recall-by-entity",
-        doc="Everything about an entity, the newest first. A name that no entity has recalls what mentions it.",
         retry="read",
         body="RecallByEntityInput",
     )
@@ -419,12 +414,7 @@ class MemoryOperations:
         arguments={"once": Argument(description="Give the user's binding of the same scopes and spaces, if any.")},
     )
     list_bindings = Operation(Memory.list_bindings, "GET /ai-memory/bindings", tag="bindings", page="whole")
-    get_binding = Operation(
-        Memory.get_binding,
-        "GET /ai-memory/bindings/{id:binding}",
-        doc="A binding that this user made, or that is about this user's conversations.",
-        tag="bindings",
-    )
+    get_binding = Operation(Memory.get_binding, "GET /ai-memory/bindings/{id:binding}", tag="bindings")
     update_binding = Operation(
         Memory.update_binding,
         "PATCH /ai-memory/bindings/{id:binding}",
@@ -435,7 +425,6 @@ class MemoryOperations:
     delete_binding = Operation(
         Memory.delete_binding,
         "DELETE /ai-memory/bindings/{id:binding}",
-        doc="End a binding of this user, for everyone it is about; memories it made stay.",
         note="of those this user made",
         tag="bindings",
         status=204,
@@ -612,23 +601,13 @@ class SessionOperations:
         "PATCH /ai-agents/{name:agent}/sessions/{id:session}",
         "update_session",
         doc="Change a session's status.",
-        errors=(412,),
-        headers=("if_match",),
-        arguments={"session_id": _SESSION_ID},
+        **_IF_MATCH,
     )
     complete_session = Operation(
-        Persistence.complete_session,
-        "POST /ai-agents/{name:agent}/sessions/{id:session}/complete",
-        errors=(412,),
-        headers=("if_match",),
-        arguments={"session_id": _SESSION_ID},
+        Persistence.complete_session, "POST /ai-agents/{name:agent}/sessions/{id:session}/complete", **_IF_MATCH
     )
     abandon_session = Operation(
-        Persistence.abandon_session,
-        "POST /ai-agents/{name:agent}/sessions/{id:session}/abandon",
-        errors=(412,),
-        headers=("if_match",),
-        arguments={"session_id": _SESSION_ID},
+        Persistence.abandon_session, "POST /ai-agents/{name:agent}/sessions/{id:session}/abandon", **_IF_MATCH
     )
 
 
@@ -688,7 +667,6 @@ class AdminOperations:
         Admin.usage,
         "GET /ai-admin/usage",
         "get_usage",
-        doc="What model calls for memory cost, call by call and the newest first.",
         note="`userId` or `everyone=true`: *admin*",
         page="before",
         arguments={**_PERIOD, "job_id": Argument(text(200))},
