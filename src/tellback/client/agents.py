@@ -15,14 +15,14 @@ from tellback.agent.sessions.session import SessionState
 from tellback.chat import Model
 from tellback.chat.approval import as_approvals
 from tellback.client.transport import RemoteHandle, Transport, list_all, validate_header
-from tellback.client.turn_loop import reject_local_arguments, require_model_name
+from tellback.client.turn_loop import reject_local_arguments
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.specs.agents import InvokeOptions
 from tellback.specs.model import AgentSpec
 from tellback.types import ReplyDelta
 from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnResult
 from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag
-from tellback.wire.arguments import build_path, encode_arguments, encode_mapping, encode_metadata
+from tellback.wire.arguments import build_path, encode_arguments, encode_mapping, encode_metadata, encode_model
 from tellback.wire.operations import OPERATIONS, SessionOperations
 from tellback.wire.turns import TurnOutcomeWire, decode_delta
 
@@ -206,7 +206,7 @@ def _encode_invocation(
     return encode_arguments(
         arguments=arguments,
         conversation_id=conversation_id,
-        model=require_model_name(model),
+        model=encode_model(model),
         approvals=None if approvals is None else _encode_approvals(approvals),
         metadata=encode_metadata(turn.get("metadata")),
         trace_id=turn.get("trace_id"),

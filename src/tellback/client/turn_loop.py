@@ -18,7 +18,7 @@ from tellback.tools.dispatch import dispatch_all
 from tellback.turns.request import ToolHandler, resolve_options
 from tellback.types import ReplyDelta, ToolCall, ToolResult
 from tellback.types.conversations import StoredMessage, TurnResult
-from tellback.wire.arguments import encode_arguments, encode_content, encode_mapping, encode_metadata
+from tellback.wire.arguments import encode_arguments, encode_content, encode_mapping, encode_metadata, encode_model
 from tellback.wire.turns import TurnResultWire, decode_delta
 
 LOCAL_ARGUMENTS = ("sender", "session", "extras")
@@ -102,13 +102,6 @@ def _sampling_settings(config: Any) -> dict[str, Any]:
             f" {' and '.join(SAMPLING_SETTINGS)}: its provider's other settings are its own."
         )
     return dict(config or {})
-
-
-def require_model_name(model: str | Model | None) -> str | None:
-    """The name of a model that the server has."""
-    if isinstance(model, str | None):
-        return model
-    raise InvalidArgumentError("a server takes the name of a model: the object would have to run there.")
 
 
 def reject_local_arguments(arguments: Mapping[str, Any]) -> None:
@@ -210,7 +203,7 @@ class TurnLoop:
         self._common_fields = {
             **common_fields,
             **encode_arguments(
-                model=require_model_name(options.model or None),
+                model=encode_model(options.model or None),
                 tools=self._local_tools.encode_descriptions(),
                 options=encode_options(options),
                 max_cycles=None if self._max_cycles == DEFAULT_CYCLES else self._max_cycles,

@@ -177,8 +177,6 @@ class ToolInvocationWire(WireModel):
     id: str = Field(examples=["tu_1"])
     name: str = Field(examples=["lookup"])
     arguments: dict[str, Any] = Field(default_factory=dict)
-    content: str | None = None
-    is_error: bool = False
 
 
 def _error_name(error: Any) -> Any:
