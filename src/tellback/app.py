@@ -50,7 +50,7 @@ STALE_CHECK_SECONDS = 300.0
 """How often summaries that fell behind are refreshed, and how often at least stale conversations are looked for."""
 
 
-class Tellback:
+class Tellback(Handle):
     """Conversations that are kept and memories of each user, in a file, in memory or in PostgreSQL.
 
     `url` is a path (`tellback.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
@@ -78,6 +78,9 @@ class Tellback:
     >>> asyncio.run(main())
     ['I moved to Lisbon.']
     """
+
+    templates: Templates
+    events: EventFeed
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class UserHost(Protocol):
     def _evict_erased(self, subjects: Collection[str]) -> None: ...
 
 
-class User:
+class User(Handle):
     """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
     `working_context` puts both into a prompt, `agents` runs those that were registered, and `admin` hands it all
     out, erases it, or says what it cost.

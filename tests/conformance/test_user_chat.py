@@ -383,4 +383,5 @@ def test_chats_from_synchronous_code(url: str) -> None:
         assert maya.chat("Hi").text == "re: Hi"
         items = list(maya.chat_stream("Well?"))
         assert (items[0], str(items[-1])) == (TextDelta("re: Well?"), "re: Well?")
+        assert isinstance(items[-1], TurnResult)
         assert items[-1].messages[-1].seq == 4

@@ -29,7 +29,8 @@ from tellback.client.memory import RemoteMemory, RemoteWorkingContextBuilder
 from tellback.client.transport import Transport, build_path, encode_arguments, encode_duration, encode_value
 from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError
-from tellback.sync import SyncTellback
+from tellback.portal import Handle
+from tellback.sync import SyncTellbackClient
 from tellback.turns.attachments import parse_attachments
 from tellback.turns.chat import ChatArguments
 from tellback.types import ReplyDelta
@@ -176,7 +177,7 @@ class ReplayResult:
     skipped: int
 
 
-class TellbackClient:
+class TellbackClient(Handle):
     """A server over HTTP. `client.user("maya")` has what `rc.user("maya")` has: same methods, values and errors.
 
     `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent
@@ -293,8 +294,8 @@ class TellbackClient:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def __enter__(self) -> SyncTellback:
-        self._sync = SyncTellback(self)
+    def __enter__(self) -> SyncTellbackClient:
+        self._sync = SyncTellbackClient(self)
         return self._sync
 
     def __exit__(self, *exception: object) -> None:

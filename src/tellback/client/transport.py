@@ -26,6 +26,7 @@ from tellback.errors import (
     RemoteUnavailableError,
     RequestInProgressError,
 )
+from tellback.portal import Handle
 from tellback.types.blocks import Content
 from tellback.wire.base import WireModel, camel
 from tellback.wire.messages import encode_block
@@ -467,7 +468,7 @@ def encode_cursor(position: str | None) -> str | None:
     )
 
 
-class RemoteHandle:
+class RemoteHandle(Handle):
     """A part of what a server keeps of one user."""
 
     def __init__(self, transport: Transport, user: str | None) -> None:

@@ -18,6 +18,7 @@ from tellback.memory.extraction.service import ExtractionService, Replay, Replay
 from tellback.memory.recall_service import RecallRequest, RecallService
 from tellback.memory.space_view import NEVER, RecallFilter
 from tellback.memory.validation import CategoryLike, DatetimeLike, build_atom_draft
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.stores import AtomDraft, AtomFilter, EntityDraft, MemoryStore
 from tellback.types.access import Scope
@@ -36,7 +37,7 @@ BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 """Before anything was over."""
 
 
-class Memory:
+class Memory(Handle):
     """One user's memory: spaces that hold atoms and entities, never seen by anyone else.
 
     `get_…` gives None for an unknown id, everything else raises `NotFoundError`; an id of another user is unknown.

@@ -18,6 +18,7 @@ from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.sanitizer import sanitize_block, sanitize_line
 from tellback.memory.templates import Template, Templates
 from tellback.memory.validation import validate_ratio
+from tellback.portal import Handle
 from tellback.types import Message, MessagePart, ToolCall, message_text, system_message
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.ids import utc_now
@@ -273,7 +274,7 @@ class MemoryReader(Protocol):
     ) -> RecallResult: ...
 
 
-class WorkingContextBuilder:
+class WorkingContextBuilder(Handle):
     """Builds the working context of a user's conversations."""
 
     def __init__(

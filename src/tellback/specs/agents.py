@@ -14,6 +14,7 @@ from tellback import validation
 from tellback.chat.dispatch import resolve_caller
 from tellback.errors import AgentSpecError, ConfigurationError, InvalidArgumentError, NotFoundError, ToolError
 from tellback.memory.tools import Forget, RecallByEntity, RecallByTopic, RecallTimeline, Remember
+from tellback.portal import Handle
 from tellback.specs.model import BoundSpec, FunctionSpec, MemoryToolSpec, ToolSpec
 from tellback.tools import Tool, tools_by_name
 from tellback.turns.request import TurnRequest, build_turn_request
@@ -159,7 +160,7 @@ class InvokeOptions(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
 
 
-class Agents:
+class Agents(Handle):
     """One user's way to the agents that were registered."""
 
     def __init__(self, registry: SpecRegistry, user: UserHandle) -> None:

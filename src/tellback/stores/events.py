@@ -17,6 +17,7 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from tellback.portal import Handle
 from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine
 from tellback.stores.ports import EventLog
@@ -82,7 +83,7 @@ def _assign_positions() -> Operation[bool]:
     return len(positioned) >= 5_000
 
 
-class EventFeed:
+class EventFeed(Handle):
     """Every change in the order it was committed, whichever process made it.
 
     Each event has a `position`. Keep the last one you have dealt with, and `subscribe(after=position)` goes on from

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from tellback import (
     TextDelta,
     TurnResult,
 )
+from tellback.portal import SyncRoot
 from tellback.stores import open_store
 from tellback.stores.catalogue import migrations, statements
 from tellback.stores.postgres.schema import quote_identifier, quote_literal
@@ -263,7 +264,7 @@ def test_the_synchronous_face_does_not_wait_for_itself() -> None:
             return str(conversations.messages(conversation.id))
 
         outcome = conversations.run_turn(conversation.id, user_text="Look", tools=[look])
-        assert "make that a plain function" in outcome.tool_invocations[0].content
+        assert "make that a plain function" in str(outcome.tool_invocations[0].content)
         assert outcome.tool_invocations[0].is_error
 
 
@@ -289,7 +290,7 @@ def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
         async def drop() -> None:
             items.clear()
 
-        rc._portal.call(drop())
+        cast("SyncRoot", rc)._portal.call(drop())
         assert len(conversations.messages(conversation.id)) == 1
 
 

@@ -1,0 +1,53 @@
+"""What type checkers and editors know of the synchronous API and of the client."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.sync_stubs import STUB, build_stub
+
+import tellback
+from tellback import Tellback, TellbackClient, sync
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_stub_of_the_synchronous_api_is_what_the_handles_say() -> None:
+    assert STUB.read_text() == build_stub(), "python tools/sync_stubs.py writes it again"
+
+
+def test_the_package_tells_type_checkers_that_it_is_typed() -> None:
+    assert (Path(tellback.__file__).parent / "py.typed").exists()
+
+
+def test_every_class_of_the_stub_can_be_imported() -> None:
+    assert set(re.findall(r"^class (\w+)", STUB.read_text(), re.MULTILINE)) == set(sync.__all__)
+    for name in sync.__all__:
+        assert getattr(sync, name).__name__ == name
+    with pytest.raises(AttributeError, match="SyncNobody"):
+        sync.SyncNobody  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_wrapped_handles_are_of_the_classes_that_the_stub_names() -> None:
+    with Tellback(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        assert isinstance(rc, sync.SyncTellback)
+        assert isinstance(maya, sync.SyncUser)
+        assert isinstance(maya.conversations, sync.SyncConversations)
+        assert {"chat", "conversations", "memory"} <= set(dir(maya))
+    with TellbackClient("http://127.0.0.1:9") as client:
+        assert isinstance(client, sync.SyncTellbackClient)
+        assert isinstance(client.user("maya").memory, sync.SyncRemoteMemory)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_mypy_finds_what_is_right_and_what_is_wrong_in_programs() -> None:
+    """The programs assert types, and mark each line that must be an error: one that is not fails as well."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "tests/typing"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)
