@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.sync_stubs import STUB, build_stub
 
 import tellback
 from tellback import Tellback, TellbackClient, sync
+from tellback.agent import Capability, Guideline, Route, Term
+from tellback.agent.definitions.guidelines import CapabilityFields, GuidelineFields, TermFields
+from tellback.agent.definitions.route import RouteFields
+from tellback.chat import (
+    AnthropicModel,
+    ChatOptions,
+    GeminiModel,
+    LocalModel,
+    OllamaModel,
+    OpenAIModel,
+    OpenRouterModel,
+    XaiModel,
+)
+from tellback.chat.model import ModelOptions, OpenModelOptions
+from tellback.chat.options import ChatOptionsDict
+from tellback.chat.providers.base import ProviderModel
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +60,31 @@ def test_wrapped_handles_are_of_the_classes_that_the_stub_names() -> None:
     with TellbackClient("http://127.0.0.1:9") as client:
         assert isinstance(client, sync.SyncTellbackClient)
         assert isinstance(client.user("maya").memory, sync.SyncRemoteMemory)
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        (ChatOptionsDict, ChatOptions),
+        (TermFields, Term),
+        (GuidelineFields, Guideline),
+        (CapabilityFields, Capability),
+        (ModelOptions, ProviderModel.__init__),
+        (RouteFields, Route.__init__),
+    ],
+)
+def test_keywords_are_those_of_what_is_made_of_them(fields: Any, value: Any) -> None:
+    annotations = dict(value.__annotations__)
+    if not isinstance(value, type):  # a constructor, whose first argument is a name
+        del annotations["model" if "model" in annotations else "title"], annotations["return"]
+    assert {name: hint.__forward_arg__ for name, hint in fields.__annotations__.items()} == annotations
+
+
+def test_open_model_takes_what_the_models_take_that_it_opens() -> None:
+    classes = (AnthropicModel, GeminiModel, LocalModel, OllamaModel, OpenAIModel, OpenRouterModel, XaiModel)
+    parameters = [each for kind in classes for each in inspect.signature(kind).parameters.values()]
+    own = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert own | ModelOptions.__annotations__.keys() == OpenModelOptions.__annotations__.keys()
 
 
 @pytest.mark.slow

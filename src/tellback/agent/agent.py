@@ -15,10 +15,13 @@ from tellback.agent.definitions.canned_responses import CannedResponse, fill_can
 from tellback.agent.definitions.diagram import agent_to_mermaid
 from tellback.agent.definitions.guidelines import (
     Capability,
+    CapabilityFields,
     CompositionMode,
     Guideline,
+    GuidelineFields,
     GuidelineMatch,
     Term,
+    TermFields,
     coerce_value,
 )
 from tellback.agent.definitions.route import Route, RouteFields
@@ -34,6 +37,7 @@ from tellback.agent.runtime.turn import MemoryOptions, MemorySource
 from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions, Model
+from tellback.chat.options import ChatOptionsLike
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError
 from tellback.tools import Tool, as_tool
 from tellback.turns.request import resolve_options
@@ -164,7 +168,7 @@ class Agent:
         rules: Sequence[str] = (),
         prohibitions: Sequence[str] = (),
         *,
-        options: ChatOptions | Mapping[str, Any] | None = None,
+        options: ChatOptionsLike | None = None,
         understand_model: str | Model | None = None,
         memory_options: MemoryOptions | Mapping[str, Any] | None = None,
         before_response: BeforeHook | None = None,
@@ -272,17 +276,21 @@ class Agent:
         self._register_route(route)
         return route
 
-    def create_term(self, term: Term | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
+    def create_term(self, term: Term | TermFields | None = None, **fields: Unpack[TermFields]) -> Agent:
         """Explain a word of the trade."""
         self.terms.append(coerce_value(Term, term, fields))
         return self
 
-    def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
+    def create_guideline(
+        self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
+    ) -> Agent:
         """Say what to do, and when."""
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         return self
 
-    def create_capability(self, capability: Capability | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
+    def create_capability(
+        self, capability: Capability | CapabilityFields | None = None, **fields: Unpack[CapabilityFields]
+    ) -> Agent:
         """Say what it can do."""
         self.capabilities.append(coerce_value(Capability, capability, fields))
         return self

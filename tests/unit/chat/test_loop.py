@@ -898,7 +898,7 @@ async def test_wrong_arguments_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match="a message has role, content"):
         await run_loop_messages(opts, [{"role": "user", "text": "Hi"}])
     with pytest.raises(ConfigurationError, match="temprature"):
-        await run_loop(opts, "Hi", temprature=0)
+        await run_loop(opts, "Hi", temprature=0)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="at least one message"):
         await run_loop_messages(opts, [])
     with pytest.raises(ConfigurationError, match="Pass a type"):

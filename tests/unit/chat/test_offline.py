@@ -164,7 +164,7 @@ async def test_it_fills_in_no_schema() -> None:
 
 async def test_options_of_real_models_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="api_key"):
-        OfflineModel(api_key="key")
+        OfflineModel(api_key="key")  # type: ignore[arg-type]
 
 
 async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() -> None:

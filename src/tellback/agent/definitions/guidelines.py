@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, as_tool
@@ -27,6 +27,14 @@ class CompositionMode(StrEnum):
     CANNED_STRICT = "strict_canned"
 
 
+class TermFields(TypedDict, total=False):
+    """The fields of `Term`, as a mapping or as keywords."""
+
+    name: str
+    description: str
+    synonyms: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """A word of the trade, explained to the model.
@@ -43,6 +51,18 @@ class Term:
         _validate_text("a term's name", self.name)
         _validate_text(f"the description of term {self.name!r}", self.description)
         object.__setattr__(self, "synonyms", _validate_texts(f"the synonyms of term {self.name!r}", self.synonyms))
+
+
+class GuidelineFields(TypedDict, total=False):
+    """The fields of `Guideline`, as a mapping or as keywords."""
+
+    action: str
+    condition: str | None
+    id: str | None
+    enabled: bool
+    tags: Sequence[str]
+    tools: Sequence[Any]
+    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +86,15 @@ class Guideline:
         if self.condition is not None:
             _validate_text("a guideline's condition", self.condition)
         object.__setattr__(self, "tools", _parse_tools(f"guideline {self.action!r:.60}", self.tools))
+
+
+class CapabilityFields(TypedDict, total=False):
+    """The fields of `Capability`, as a mapping or as keywords."""
+
+    title: str
+    description: str
+    id: str | None
+    tools: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
