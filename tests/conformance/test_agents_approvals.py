@@ -12,24 +12,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tellback import (
-    AlreadyAnsweredError,
-    AlreadyDecidedError,
-    Approval,
-    ChatUsage,
-    ProviderOverloadedError,
-    StoreUnavailableError,
-    Tellback,
-    TellbackError,
-    ToolCall,
-    User,
-    message_text,
-    request,
-    telemetry,
-)
+from tellback import Approval, ChatUsage, Tellback, TellbackError, ToolCall, User, message_text, request, telemetry
 from tellback.agent import Agent, Response, create_session, session_state_to_data
 from tellback.agent.definitions.guidelines import GuidelineFields
 from tellback.chat.history import is_valid_history
+from tellback.errors import AlreadyAnsweredError, AlreadyDecidedError, ProviderOverloadedError, StoreUnavailableError
 from tellback.telemetry.config import CAPTURE_VARIABLE
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
 from tests.support.travel_agents import (

@@ -11,12 +11,10 @@ from tellback import (
     ConfigurationError,
     Identity,
     InvalidArgumentError,
-    Remember,
     Session,
     Tellback,
     ToolCall,
     TurnConfig,
-    TurnConflictError,
     TurnInput,
     User,
     message_text,
@@ -25,6 +23,8 @@ from tellback import (
     skill,
     tool,
 )
+from tellback.errors import TurnConflictError
+from tellback.memory import Remember
 from tellback.testing import ScriptedModel, calls, says
 from tellback.testing.stores.factories import make_claim
 from tests.conformance.test_approvals_restart import PAY_FIVE, PaymentTools, decide, leave_pending

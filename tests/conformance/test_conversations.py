@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from tellback import (
-    AssistantTurn,
     ChatUsage,
-    ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
     Tellback,
-    TextBlock,
     ToolCall,
     assistant_message,
     image_part,
     user_message,
 )
+from tellback.errors import ConversationClosedError
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import AssistantTurn
 from tellback.user import User
 
 

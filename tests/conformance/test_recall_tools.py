@@ -11,17 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback import (
-    Category,
-    CategoryKind,
-    ConfigurationError,
-    InvalidArgumentError,
-    Tellback,
-    Tool,
-    ToolCall,
-    ToolResult,
-    request,
-)
+from tellback import Category, ConfigurationError, InvalidArgumentError, Tellback, Tool, ToolCall, ToolResult, request
 from tellback.memory.tools import Forget, RecallByEntity, RecallByTopic, RecallTimeline, Remember, memory_tools
 from tellback.memory.tools.base import MAX_CITED_MESSAGES, MAX_HITS, MAX_RESULT_TEXT, clamp_limit, parse_moment
 from tellback.memory.tools.write import MAX_COMPARED
@@ -30,7 +20,7 @@ from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import dispatch, dispatch_all
 from tellback.tools.schema import InvalidInput
 from tellback.types.ids import new_id
-from tellback.types.memory import AtomStatus
+from tellback.types.memory import AtomStatus, CategoryKind
 from tellback.user import User
 from tests.integration.memory.helpers import NOON, Clock
 

@@ -13,11 +13,9 @@ from tellback import (
     ChatRequest,
     ChatUsage,
     ConfigurationError,
-    ConversationClosedError,
     InvalidArgumentError,
     MessagePart,
     NotFoundError,
-    ProviderOverloadedError,
     StoredMessage,
     StreamStop,
     Tellback,
@@ -29,8 +27,10 @@ from tellback import (
     tool,
 )
 from tellback.chat.history import is_valid_history
+from tellback.errors import ConversationClosedError, ProviderOverloadedError, TurnConflictError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
 from tellback.types import ChatReply
+from tellback.types.conversations import TurnOutcome
 from tellback.user import User
 
 
@@ -610,7 +610,7 @@ async def test_what_is_wrong_with_a_turn_is_found_before_anything_is_stored(
 
 
 async def test_the_named_provider_serves_whatever_model_is_named(maya: User) -> None:
-    from tellback import ProviderRegistration, with_providers
+    from tellback.chat import ProviderRegistration, with_providers
 
     async def chat(model: str, messages: Any, system: Any, tools: Any) -> str:
         return f"{model} here"
@@ -650,7 +650,7 @@ async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
         finished.append("second")
         return "second"
 
-    from tellback import StoreUnavailableError
+    from tellback.errors import StoreUnavailableError
 
     store = rc.store.conversations
     append = store.append

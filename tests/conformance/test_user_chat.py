@@ -10,10 +10,8 @@ import pytest
 
 from tellback import (
     ChatOptions,
-    ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
-    StoreUnavailableError,
     Tellback,
     TextDelta,
     ToolCall,
@@ -22,6 +20,7 @@ from tellback import (
     tool,
 )
 from tellback.chat.history import is_valid_history
+from tellback.errors import ConversationClosedError, StoreUnavailableError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, says
 from tellback.turn import TurnConfig, TurnInput, TurnResult
 from tellback.turns.attachments import Attachment

@@ -10,6 +10,7 @@ import pytest
 from tellback import ChatReply, RemoteUnavailableError, Tellback, ToolCall, TurnResult, image_part, text_part, tool
 from tellback.client import TellbackClient
 from tellback.conversations import Conversations
+from tellback.errors import RemoteUnavailableError
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tests.integration.client.server_apps import DroppedResponses, running_client
 

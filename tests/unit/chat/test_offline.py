@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tellback import OfflineModel, Tellback, TextDelta, request
+from tellback import Tellback, TextDelta, request
+from tellback.chat import OfflineModel
 from tellback.chat.offline import NOT_STORED, NOTHING_REMEMBERED, SETUP_HINT, STORED_FOR_MEMORY
 from tellback.errors import ConfigurationError
 from tellback.request import Request

@@ -12,9 +12,10 @@ import httpx2
 import pytest
 from hypothesis import given, strategies
 
-from tellback import InvalidArgumentError, NotFoundError, RemoteError, TellbackClient
+from tellback import InvalidArgumentError, NotFoundError, TellbackClient
 from tellback.client import transport
 from tellback.client.transport import ServerEvent, encode_metadata, encode_value, is_server_id, parse_events
+from tellback.errors import RemoteError
 from tellback.types.ids import new_id
 
 LINES = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=12)

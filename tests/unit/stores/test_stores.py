@@ -31,6 +31,7 @@ from tellback.stores import open_store
 from tellback.stores.catalogue import migrations, statements
 from tellback.stores.postgres.schema import quote_identifier, quote_literal
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.types.conversations import TurnOutcome
 from tellback.types.jsontext import dump_stored_json
 
 pytestmark = pytest.mark.slow
@@ -247,7 +248,7 @@ def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
-    from tellback import StoreUnavailableError
+    from tellback.errors import StoreUnavailableError
 
     before = threading.active_count()
     with pytest.raises(StoreUnavailableError, match="folder"), Tellback(tmp_path / "missing" / "r.db"):

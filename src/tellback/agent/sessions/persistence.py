@@ -154,7 +154,7 @@ class Persistence:
     not there for it. The adapter is initialized at the first use; `async with` disconnects it at the end.
 
     >>> import asyncio
-    >>> from tellback import InMemoryAdapter
+    >>> from tellback.sessions import InMemoryAdapter
     >>> async def main():
     ...     async with Persistence(InMemoryAdapter(), user_id="maya") as persistence:
     ...         session = await persistence.create_session(agent_name="Wanda", initial_data={"channel": "web"})
