@@ -44,7 +44,14 @@ class StubWriter:
     def write(self, *roots: type[Handle]) -> str:
         """The stub of these classes and of all handles that are reached from them."""
         self._reached = list(roots)
-        bodies = [self._class(kind, is_root=kind in roots) for kind in self._reached]  # which grows meanwhile
+        members = {kind.__name__: self._members(kind, is_root=kind in roots) for kind in self._reached}  # which grows
+        pairs = {name: members[f"Remote{name}"] for name in members if f"Remote{name}" in members}
+        shared = {name: common for name, remote in pairs.items() if (common := _shared(members[name], remote))}
+        bodies = [_class(f"_{name}", "", "", common) for name, common in shared.items()]
+        for kind in self._reached:
+            base = kind.__name__.removeprefix("Remote")
+            own = {name: text for name, text in members[kind.__name__].items() if name not in shared.get(base, {})}
+            bodies.append(_class(f"Sync{kind.__name__}", f"_{base}" if base in shared else "", _docstring(kind), own))
         imports = sorted(set(self._imports.values()))
         names = [f"Sync{kind.__name__}" for kind in self._reached]
         source = "\n".join([NOTE, *imports, f"__all__ = {sorted(names)}", *bodies])
@@ -54,14 +61,12 @@ class StubWriter:
             source = subprocess.run(run, input=source, capture_output=True, text=True, check=True).stdout
         return source
 
-    def _class(self, kind: type[Handle], *, is_root: bool) -> str:
-        lines = [_docstring(kind)]
-        if is_root:
-            self._imports[kind.__name__] = f"from {kind.__module__} import {kind.__name__}"
-            lines.append(f"def __init__(self, target: {kind.__name__}) -> None: ...")
-        for name, value in _public_members(kind):
-            lines.append(self._member(kind, name, value))
-        return f"class Sync{kind.__name__}:\n" + textwrap.indent("\n".join(lines), "    ")
+    def _members(self, kind: type[Handle], *, is_root: bool) -> dict[str, str]:
+        members = {name: self._member(kind, name, value) for name, value in _public_members(kind)}
+        if not is_root:
+            return members
+        self._imports[kind.__name__] = f"from {kind.__module__} import {kind.__name__}"
+        return {"__init__": f"def __init__(self, target: {kind.__name__}) -> None: ...", **members}
 
     def _member(self, kind: type[Handle], name: str, value: Any) -> str:
         if isinstance(value, str):
@@ -129,6 +134,17 @@ class StubWriter:
                 self._imports[alias] = f"{statement} as {alias}"
                 annotation = re.sub(rf"\b{name}\b", alias, annotation)
         return annotation
+
+
+def _class(name: str, base: str, docstring: str, members: dict[str, str]) -> str:
+    lines = [docstring, *members.values()]
+    return f"class {name}({base}):\n" + textwrap.indent("\n".join(lines if any(lines) else ["..."]), "    ")
+
+
+def _shared(local: dict[str, str], remote: dict[str, str]) -> dict[str, str]:
+    """What a handle and the one of a server take and give alike; the words for it may differ."""
+    signatures = {name: text.partition('"""')[0] for name, text in remote.items()}
+    return {name: text for name, text in local.items() if signatures.get(name) == text.partition('"""')[0]}
 
 
 class _Source(str):

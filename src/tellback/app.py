@@ -27,6 +27,7 @@ from tellback.memory.extraction.extractors import ExtractorLike, validate_extrac
 from tellback.memory.patterns import PatternMining, resolve_pattern_mining
 from tellback.memory.templates import Templates
 from tellback.memory.working_context import TokenCounter
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.specs.agents import SpecRegistry
 from tellback.stores import EXTRACTION_JOB, EventFeed, Store, open_store

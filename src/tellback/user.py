@@ -9,6 +9,7 @@ from tellback.admin import Admin
 from tellback.chat import Model
 from tellback.conversations import Conversations
 from tellback.memory.working_context import TokenCounter, WorkingContextBuilder
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.specs.agents import Agents, SpecRegistry
 from tellback.turns.chat import ChatArguments, UserChat
@@ -54,6 +55,8 @@ class User(Handle):
     """
 
     __slots__ = ("_host", "_memory", "conversations", "scope")
+    scope: Scope
+    conversations: Conversations
 
     def __init__(self, host: UserHost, scope: Scope) -> None:
         self._host = host

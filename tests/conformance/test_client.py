@@ -12,22 +12,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from tellback import (
-    AtomSupersededError,
-    ChatUsage,
-    ConversationClosedError,
-    InvalidArgumentError,
-    NotFoundError,
-    Tellback,
-    TellbackError,
-    TurnResult,
-)
+from tellback import ChatUsage, InvalidArgumentError, NotFoundError, Tellback, TellbackError, TurnResult
 from tellback.client import TellbackClient
 from tellback.errors import AtomSupersededError, ConversationClosedError
 from tellback.server import create_app
 from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import Tool
-from tellback.types.conversations import TurnOutcome
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)

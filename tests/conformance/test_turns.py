@@ -21,7 +21,6 @@ from tellback import (
     Tellback,
     TextDelta,
     ToolCall,
-    TurnConflictError,
     TurnResult,
     message_text,
     tool,
@@ -30,7 +29,6 @@ from tellback.chat.history import is_valid_history
 from tellback.errors import ConversationClosedError, ProviderOverloadedError, TurnConflictError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
 from tellback.types import ChatReply
-from tellback.types.conversations import TurnOutcome
 from tellback.user import User
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tellback import ChatReply, RemoteUnavailableError, Tellback, ToolCall, TurnResult, image_part, text_part, tool
+from tellback import ChatReply, Tellback, ToolCall, TurnResult, image_part, text_part, tool
 from tellback.client import TellbackClient
 from tellback.conversations import Conversations
 from tellback.errors import RemoteUnavailableError

@@ -15,7 +15,6 @@ from tellback.memory.tools import RecallByTopic
 from tellback.specs import Agents, SpecRegistry
 from tellback.specs.agents import build_invocation_metadata
 from tellback.testing import ScriptedModel, calls, says
-from tellback.types.conversations import TurnOutcome
 from tellback.user import User
 
 SUPPORT: dict[str, Any] = {

@@ -16,22 +16,13 @@ from typing import Any, cast
 
 import pytest
 
-from tellback import (
-    ConfigurationError,
-    InvalidArgumentError,
-    NotFoundError,
-    SchemaVersionError,
-    StoreClosedError,
-    Tellback,
-    TextDelta,
-    TurnResult,
-)
+from tellback import ConfigurationError, InvalidArgumentError, NotFoundError, Tellback, TextDelta, TurnResult
+from tellback.errors import SchemaVersionError, StoreClosedError
 from tellback.portal import SyncRoot
 from tellback.stores import open_store
 from tellback.stores.catalogue import migrations, statements
 from tellback.stores.postgres.schema import quote_identifier, quote_literal
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.types.conversations import TurnOutcome
 from tellback.types.jsontext import dump_stored_json
 
 pytestmark = pytest.mark.slow
