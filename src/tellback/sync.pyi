@@ -17,12 +17,11 @@ from tellback.memory.extraction.service import ReplayProgress, ReplayReport
 from tellback.memory.templates import Templates
 from tellback.memory.validation import CategoryLike, DatetimeLike
 from tellback.memory.working_context import TokenCounter
-from tellback.specs.agents import InvokeOptions
 from tellback.specs.model import AgentSpec
 from tellback.stores import Store
 from tellback.tools import Tool
 from tellback.turns.chat import ChatArguments
-from tellback.turns.request import TurnArguments
+from tellback.turns.request import InvokeOptions, TurnArguments
 from tellback.types import ChatUsage, Message, ReplyDelta, ToolCall
 from tellback.types.access import ApiKey, ApiKeyRole, NewApiKey, Scope
 from tellback.types.blocks import Content

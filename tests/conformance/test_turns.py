@@ -164,7 +164,8 @@ async def test_options_reach_the_model(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([says("a"), says("b"), answers({"city": "Rome"})]) as model:
-        await conversations.run_turn(conversation.id, model=model, user_text="1", options={"systemPrompt": "Be brief."})
+        by_alias: Any = {"systemPrompt": "Be brief."}
+        await conversations.run_turn(conversation.id, model=model, user_text="1", options=by_alias)
         await conversations.run_turn(
             conversation.id, user_text="2", options=ChatOptions(model=model, system="Be long.")
         )

@@ -19,7 +19,7 @@ def use_a_store() -> None:
     with Tellback(":memory:", model="offline") as tb:
         assert_type(tb, SyncTellback)
         maya = assert_type(tb.user("maya"), SyncUser)
-        assert_type(maya.chat("hi").text, str)
+        assert_type(maya.chat("hi", options={"max_iterations": 3}).text, str)
         assert_type(maya.chat_stream("hi"), Generator[ReplyDelta | TurnResult, None, None])
         assert_type(maya.conversations, SyncConversations)
         talk = assert_type(maya.conversations.create("chat", title="Trip"), Conversation)
@@ -53,6 +53,7 @@ def write_it_wrong() -> None:
         maya = tb.user("maya")
         maya.chat(txt="hi")  # type: ignore[call-arg]
         maya.chat("hi", conversation="conv_1")  # type: ignore[call-arg]
+        maya.chat("hi", options={"max_iteration": 3})  # type: ignore[arg-type]
         maya.conversations.create(7)  # type: ignore[arg-type]
         maya.conversations.creat("chat")  # type: ignore[attr-defined]
         maya.memory.add_atom("ms_1", text="Lives in Lisbon", importnace=1.0)  # type: ignore[call-arg]

@@ -505,7 +505,7 @@ class Agent:
         }
         return replace(session, extracted=extracted, paused_routes=paused_routes)
 
-    def _resolve_chat_options(self, source: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
+    def _resolve_chat_options(self, source: ChatOptionsLike | None) -> ChatOptions:
         options = resolve_options(source, default_model=UNSET_MODEL)
         for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
             if getattr(options, name) is not None:

@@ -27,8 +27,8 @@ from tellback.client.transport import (
 )
 from tellback.client.turn_loop import reject_local_arguments, require_model_name
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.specs.agents import InvokeOptions
 from tellback.specs.model import AgentSpec
+from tellback.turns.request import InvokeOptions
 from tellback.types import ReplyDelta
 from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnResult
 from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag
