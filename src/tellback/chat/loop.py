@@ -21,7 +21,7 @@ from tellback.chat.approval import (
     validate_runnable,
 )
 from tellback.chat.budget import check_budget
-from tellback.chat.dispatch import DeltaSink, OnDelta, call_settings, resolve_caller
+from tellback.chat.dispatch import CallRequest, DeltaSink, OnDelta, call_settings, resolve_caller
 from tellback.chat.history import INTERRUPTED, UNDECIDED, pending_calls, repair_history
 from tellback.chat.model import Messages, as_messages
 from tellback.chat.options import ChatOptions, ChatOptionsDict
@@ -459,11 +459,11 @@ async def _iterate_run(
             run.withdraw_tools()
 
         run.check_budget()
-        request = (tuple(run.messages), run.system, run.tools, run.settings)
+        call = CallRequest(tuple(run.messages), run.system, run.tools, run.settings)
         if sink is not None:
-            reply = await run.caller.stream_to(*request, sink)
+            reply = await run.caller.stream_to(call, sink)
         elif streaming:
-            items = run.caller.stream(*request)
+            items = run.caller.stream(call)
             try:
                 async for item in items:
                     if isinstance(item, ChatReply):
@@ -473,7 +473,7 @@ async def _iterate_run(
             finally:
                 await items.aclose()
         else:
-            reply = await run.caller.complete(*request)
+            reply = await run.caller.complete(call)
         if is_final_call and reply.tool_calls:
             reply = replace(reply, tool_calls=(), meta=None)
         elif reply.tool_calls and reply.stop_reason == "max_tokens":

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any, Protocol, TypeVar
 
 from tellback.chat import ChatOptions, Model
-from tellback.chat.dispatch import call_settings, resolve_caller
+from tellback.chat.dispatch import CallRequest, call_settings, resolve_caller
 from tellback.chat.output import InvalidOutput, OutputSpec
 from tellback.chat.usage import make_usage
 from tellback.errors import ConfigurationError, ExtractionError, InvalidArgumentError
@@ -89,7 +89,7 @@ async def ask_model(
     messages: list[Message] = [user_message(prompt)]
     usage: list[ChatUsage] = []
     while True:
-        reply = await caller.complete(messages, opts.system, (), settings)
+        reply = await caller.complete(CallRequest(messages, opts.system, (), settings))
         usage.append(_reply_usage(opts, reply))
         report_usage(usage[-1])  # also if the next call fails, or is never made
         try:
