@@ -30,6 +30,7 @@ from tellback.chat import (
 from tellback.chat.model import ModelOptions, OpenModelOptions
 from tellback.chat.options import ChatOptionsDict
 from tellback.chat.providers.base import ProviderModel
+from tellback.tools.mcp.server import McpOptionFields, McpOptions
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +70,7 @@ def test_wrapped_handles_are_of_the_classes_that_the_stub_names() -> None:
         (TermFields, Term),
         (GuidelineFields, Guideline),
         (CapabilityFields, Capability),
+        (McpOptionFields, McpOptions),
         (ModelOptions, ProviderModel.__init__),
         (RouteFields, Route.__init__),
     ],
