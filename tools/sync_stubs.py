@@ -1,7 +1,7 @@
 """Writes `src/tellback/sync.pyi`: the types of the synchronous API, from the annotations of the handles it wraps.
 
 `async def f(...) -> T` becomes `def f(...) -> T`, an asynchronous iterator a plain one, and a handle what wraps it. A
-method that a descriptor makes is read from its `__wrapped__` function.
+method that a descriptor makes is read from the function in its `method` or `__wrapped__`.
 
 `python tools/sync_stubs.py` writes the file; a test says when that is due.
 """
@@ -77,7 +77,7 @@ class StubWriter:
             if isinstance(value, property) and value.fset is not None:
                 return f"{name}: {annotation}"
             return f"@property\ndef {name}(self) -> {annotation}:\n    {_docstring(value)}"
-        function = inspect.unwrap(value)
+        function = inspect.unwrap(getattr(value, "method", value))
         docstring = _docstring(function)
         variants = get_overloads(function)
         if not variants:
