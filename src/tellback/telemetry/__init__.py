@@ -5,17 +5,35 @@ unless `configure(capture_content=True)` lets it in; users' ids are never in the
 package may import this.
 """
 
-from tellback.telemetry.config import configure as configure
-from tellback.telemetry.config import tracer as tracer
-from tellback.telemetry.spans import CurrentSpan as CurrentSpan
-from tellback.telemetry.spans import JobSpan as JobSpan
-from tellback.telemetry.spans import ModelSpan as ModelSpan
-from tellback.telemetry.spans import RecallSpan as RecallSpan
-from tellback.telemetry.spans import ToolSpan as ToolSpan
-from tellback.telemetry.spans import TurnSpan as TurnSpan
-from tellback.telemetry.spans import embedding_span as embedding_span
-from tellback.telemetry.spans import job_span as job_span
-from tellback.telemetry.spans import model_span as model_span
-from tellback.telemetry.spans import recall_span as recall_span
-from tellback.telemetry.spans import tool_span as tool_span
-from tellback.telemetry.spans import turn_span as turn_span
+from tellback.telemetry.config import configure, tracer
+from tellback.telemetry.spans import (
+    CurrentSpan,
+    JobSpan,
+    ModelSpan,
+    RecallSpan,
+    ToolSpan,
+    TurnSpan,
+    embedding_span,
+    job_span,
+    model_span,
+    recall_span,
+    tool_span,
+    turn_span,
+)
+
+__all__ = [
+    "CurrentSpan",
+    "JobSpan",
+    "ModelSpan",
+    "RecallSpan",
+    "ToolSpan",
+    "TurnSpan",
+    "configure",
+    "embedding_span",
+    "job_span",
+    "model_span",
+    "recall_span",
+    "tool_span",
+    "tracer",
+    "turn_span",
+]

@@ -6,11 +6,18 @@ another.
 
 from __future__ import annotations
 
-from tellback.chat.providers.anthropic import AnthropicModel as AnthropicModel
-from tellback.chat.providers.gemini import GeminiModel as GeminiModel
-from tellback.chat.providers.local import LocalModel as LocalModel
-from tellback.chat.providers.openai import CompatibleModel as CompatibleModel
-from tellback.chat.providers.openai import OllamaModel as OllamaModel
-from tellback.chat.providers.openai import OpenAIModel as OpenAIModel
-from tellback.chat.providers.openai import OpenRouterModel as OpenRouterModel
-from tellback.chat.providers.openai import XaiModel as XaiModel
+from tellback.chat.providers.anthropic import AnthropicModel
+from tellback.chat.providers.gemini import GeminiModel
+from tellback.chat.providers.local import LocalModel
+from tellback.chat.providers.openai import CompatibleModel, OllamaModel, OpenAIModel, OpenRouterModel, XaiModel
+
+__all__ = [
+    "AnthropicModel",
+    "CompatibleModel",
+    "GeminiModel",
+    "LocalModel",
+    "OllamaModel",
+    "OpenAIModel",
+    "OpenRouterModel",
+    "XaiModel",
+]
