@@ -8,9 +8,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from tellback.errors import InvalidArgumentError, SessionConflictError
+from tellback.errors import ConfigurationError, InvalidArgumentError, SessionConflictError
 from tellback.sessions import validation
 from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import as_utc
@@ -26,8 +27,12 @@ MESSAGE_FIELDS = (
 EXPIRES_AT = "expires_at"
 """When a record is past its time: a field of the database alone."""
 
-_TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
-_JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
+TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
+JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
+NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
+
+DEFAULT_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
+"""What tables, collections or indices are called unless other names are given."""
 
 
 class FieldNames:
@@ -55,6 +60,16 @@ class FieldNames:
         return {self._fields_by_name[name]: value for name, value in record.items() if name in self._fields_by_name}
 
 
+def validate_field_mappings(field_mappings: Any) -> Mapping[str, Any]:
+    """The names that fields of sessions and of messages have in a database; each is checked by `FieldNames`."""
+    if not isinstance(field_mappings, Mapping | None):
+        raise ConfigurationError(f"field_mappings is a mapping of mappings, not {field_mappings!r:.80}.")
+    unknown = (field_mappings or {}).keys() - {"sessions", "messages"}
+    if unknown:
+        raise ConfigurationError(f"field_mappings has sessions and messages, but not {', '.join(map(str, unknown))}.")
+    return field_mappings or {}
+
+
 def session_to_record(session: SessionData) -> dict[str, Any]:
     """A session by field: moments are aware datetimes, and the data that was gathered is a dict."""
     record = {name: getattr(session, name) for name in SESSION_FIELDS}
@@ -67,22 +82,6 @@ def message_to_record(message: MessageData) -> dict[str, Any]:
     record = {name: getattr(message, name) for name in MESSAGE_FIELDS}
     record["tool_calls"] = [dict(call) for call in message.tool_calls]
     return record
-
-
-def encode_json_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with its JSON parts as text. All of it is ASCII: no database may stumble over what it holds."""
-    return {
-        name: json.dumps(value, allow_nan=False) if name in _JSON_FIELDS and value is not None else value
-        for name, value in record.items()
-    }
-
-
-def encode_time_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with its moments as texts of one length, which sort as they follow each other."""
-    return {
-        name: format_time(value) if name in _TIME_FIELDS and isinstance(value, datetime) else value
-        for name, value in record.items()
-    }
 
 
 def format_time(moment: datetime) -> str:
@@ -118,33 +117,47 @@ def _decode_record(record: Mapping[str, Any], fields: tuple[str, ...]) -> dict[s
 def _decode_field(name: str, value: Any) -> Any:
     if value is None:
         return None
-    if name in _JSON_FIELDS and isinstance(value, str):
+    if name in JSON_FIELDS and isinstance(value, str):
         return json.loads(value)
-    if name in _TIME_FIELDS:
+    if name in TIME_FIELDS:
         return as_utc(value)
     return value
 
 
 def encode_session(session: SessionData) -> dict[str, Any]:
-    """A session to store, checked: moments are texts that sort, JSON parts are JSON texts."""
-    return _encode_record(f"session {validation.validate_session(session).id!r}", lambda: session_to_record(session))
+    """A session to store, validated: moments are texts that sort, JSON parts are JSON texts."""
+    return encode_valid_session(validation.validate_session(session))
 
 
-def encode_message(message: MessageData) -> dict[str, Any]:
-    """A message to store, which was checked, in the same form."""
-    return _encode_record(f"message {message.id!r}", lambda: message_to_record(message))
+def encode_valid_session(session: SessionData, *, times: bool = True) -> dict[str, Any]:
+    """A session to store, which was validated, in the same form; without `times`, moments stay as they are."""
+    return _encode_record(f"session {session.id!r}", partial(session_to_record, session), times=times)
 
 
-def encode_time(label: str, value: datetime) -> str:
-    """A moment as text that sorts."""
-    return format_time(validation.validate_time(label, value))
+def encode_message(message: MessageData, *, times: bool = True) -> dict[str, Any]:
+    """A message to store, which was validated, in the same form."""
+    return _encode_record(f"message {message.id!r}", partial(message_to_record, message), times=times)
 
 
-def _encode_record(label: str, build_record: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_position: int) -> list[MessageData]:
+    """Messages from their records, with the positions from that one on."""
+    messages = map(message_from_record, message_records)
+    return [replace(each, position=position) for position, each in enumerate(messages, start=first_position)]
+
+
+def _encode_record(label: str, build_record: Callable[[], dict[str, Any]], *, times: bool) -> dict[str, Any]:
     try:
-        return encode_json_fields(encode_time_fields(build_record()))
+        record = build_record()
+        for name in JSON_FIELDS & record.keys():
+            if record[name] is not None:
+                record[name] = json.dumps(record[name], allow_nan=False)  # in ASCII: no database stumbles over it
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{label} holds what is not JSON: {error}.") from error
+    if times:
+        for name in TIME_FIELDS & record.keys():
+            if record[name] is not None:
+                record[name] = format_time(record[name])
+    return record
 
 
 def merge_turn(stored: SessionData | None, session: SessionData, messages: Sequence[MessageData]) -> SessionData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -140,7 +140,14 @@ def has_unescaped_password(url: str) -> bool:
     return "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
 
 
-def resolve_names(option: str, overrides: Mapping[str, str] | None, defaults: Mapping[str, str]) -> dict[str, str]:
+def resolve_names(
+    option: str,
+    overrides: Mapping[str, str] | None,
+    defaults: Mapping[str, str],
+    *,
+    is_name: Callable[[str], object] = _NAME_PATTERN.fullmatch,
+    form: str = "letters, digits and underscores",
+) -> dict[str, str]:
     """Names of tables, collections, indices or fields: the known ones, with those that were given instead.
 
     >>> resolve_names("tables", {"sessions": "chats"}, {"sessions": "agent_sessions", "messages": "agent_messages"})
@@ -153,13 +160,17 @@ def resolve_names(option: str, overrides: Mapping[str, str] | None, defaults: Ma
         raise ConfigurationError(f"{option} has {', '.join(defaults)}, but not {', '.join(map(str, unknown))}.")
     resolved = {**defaults, **(overrides or {})}
     for name, value in resolved.items():
-        if not isinstance(value, str) or not _NAME_PATTERN.fullmatch(value):
-            raise ConfigurationError(
-                f"{option}[{name!r}] is a name of letters, digits and underscores, not {value!r:.80}."
-            )
+        if not isinstance(value, str) or not is_name(value):
+            raise ConfigurationError(f"{option}[{name!r}] is a name of {form}, not {value!r:.80}.")
     if len(set(resolved.values())) < len(resolved):
         raise ConfigurationError(f"{option} gives two things one name: {', '.join(resolved.values())}.")
     return resolved
+
+
+def validate_distinct(option: str, names: Sequence[str]) -> None:
+    """Refuse names that differ in no more than case: not every database tells those apart."""
+    if len({name.casefold() for name in names}) < len(names):
+        raise ConfigurationError(f"{option} gives two things one name: {', '.join(names)}.")
 
 
 def _validate_storable(label: str, value: str, limit: int) -> str:

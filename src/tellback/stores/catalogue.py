@@ -18,6 +18,7 @@ from tellback.errors import SchemaVersionError
 SQL_FOLDER = Path(__file__).parent / "sql"
 MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 Dialect = Literal["sqlite", "postgres"]
+_NAMED_PARAMETER = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
 _NUMBERED_PARAMETER = re.compile(r"\$(\d+)")
 _PART_REFERENCE = re.compile(r"\{(\w+)\}")
 _CREATE_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
@@ -52,6 +53,26 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
                     sql, parameters = _to_positional(sql, parameters)
                 loaded[name] = Statement(name, sql, parameters)
     return loaded
+
+
+class StatementCache(dict[str, Statement]):
+    """Statements by name, or by their own text, with `:name` for each value: that is compiled when first looked up.
+
+    >>> StatementCache("postgres")["SELECT :a::text, :b, :a"].sql
+    'SELECT $1::text, $2, $1'
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
+        self._dialect = dialect
+
+    def __missing__(self, text: str) -> Statement:
+        parameters = tuple(dict.fromkeys(_NAMED_PARAMETER.findall(text)))
+        sql = _NAMED_PARAMETER.sub(lambda found: f"${parameters.index(found[1]) + 1}", text)
+        if self._dialect == "sqlite":
+            sql, parameters = _to_positional(sql, parameters)
+        statement = self[text] = Statement(text, sql, parameters)
+        return statement
 
 
 def _load_part(reference: re.Match[str]) -> str:

@@ -156,8 +156,8 @@ class _Interrupted:
         self._connection = connection
         self._on_fetch = on_fetch
 
-    async def fetch(self, *args: Any) -> Any:
-        rows = await self._connection.fetch(*args)
+    async def fetch(self, *args: Any, **options: Any) -> Any:
+        rows = await self._connection.fetch(*args, **options)
         await self._on_fetch()
         return rows
 

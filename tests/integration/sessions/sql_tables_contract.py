@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, SchemaVersionError, TellbackError
 from tellback.sessions.adapter import PersistenceAdapter
 from tellback.sessions.in_memory import InMemoryAdapter
-from tellback.sessions.sql import adapter
+from tellback.sessions.sql import tables
 from tellback.testing.sessions.repositories import NOON, contents, eventually, later, make_message, make_session
 
 BAD_NAMES = ['x"; DROP TABLE agent_sessions --', "a b", "a.b", "", "1a", "é", "a" * 64, None, 5, "x'"]
@@ -248,7 +248,7 @@ class SqlTablesContract:
     async def test_what_expired_is_purged_in_batches_and_counted(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(adapter, "PURGE_BATCH", 3)
+        monkeypatch.setattr(tables, "PURGE_BATCH", 3)
         expiring, non_expiring = make(session_ttl=0.2, message_ttl=0.2), make()
         await expiring.initialize()
         await non_expiring.initialize()

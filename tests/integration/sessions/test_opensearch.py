@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -349,6 +351,8 @@ class TestConnecting(SharedServerFixtures):
         async def use() -> None:
             with pytest.raises(ConfigurationError, match="another event loop"):
                 await adapter.session_repository.get("web-42")
+            with pytest.raises(ConfigurationError, match="another event loop"):
+                await adapter.initialize()
 
         async def begin_again() -> None:
             await adapter.initialize()
@@ -360,6 +364,29 @@ class TestConnecting(SharedServerFixtures):
             second_runner.run(use())
             first_runner.run(adapter.disconnect())
             second_runner.run(begin_again())
+
+    def test_the_client_of_an_event_loop_that_ended_is_closed(
+        self, make: MakeOpenSearch, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        adapter, closed = make(), []
+        close = AsyncOpenSearch.close
+
+        async def record_close(client: AsyncOpenSearch) -> None:
+            closed.append(client)
+            await close(client)
+
+        async def begin_again() -> None:
+            await adapter.initialize()
+            assert await adapter.session_repository.get("web-42") is None
+            await adapter.disconnect()
+
+        monkeypatch.setattr(AsyncOpenSearch, "close", record_close)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # the sockets that the loop left open
+            asyncio.run(adapter.initialize())
+            asyncio.run(begin_again())
+            gc.collect()
+        assert len({id(client) for client in closed}) == len(closed) == 2
 
     async def test_initializing_at_once_and_disconnecting_leaks_nothing(self, make: MakeOpenSearch) -> None:
         adapter = make()

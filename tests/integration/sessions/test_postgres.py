@@ -22,7 +22,7 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.sessions.sql import postgres_runner as runners
+from tellback.sessions.sql import postgres
 from tellback.sessions.sql.postgres import PostgresAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
 from tellback.testing.sessions.repositories import NOON, contents, make_message, make_session
@@ -321,7 +321,7 @@ async def test_a_connection_lost_before_the_commit_is_replaced(url: str, schema:
 
 @POSTGRES
 async def test_a_server_that_says_nothing_is_named(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runners, "STATEMENT_SECONDS", 0.5)
+    monkeypatch.setattr(postgres, "STATEMENT_SECONDS", 0.5)
     async with FaultProxy(url) as proxy:
         adapter = PostgresAdapter(proxy.url, schema=schema)
         await adapter.initialize()
@@ -342,7 +342,7 @@ async def test_a_server_that_says_nothing_is_named(url: str, schema: str, monkey
 async def test_a_pool_that_is_too_small_for_too_long_is_named(
     url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runners, "ACQUIRE_SECONDS", 0.3)
+    monkeypatch.setattr(postgres, "ACQUIRE_SECONDS", 0.3)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         adapter = PostgresAdapter(pool, schema=schema)
         await adapter.initialize()

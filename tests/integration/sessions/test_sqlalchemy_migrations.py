@@ -135,6 +135,20 @@ async def test_columns_that_are_missing_are_added_and_filled(url: str) -> None:
 
 
 @on_both
+async def test_a_table_of_sessions_without_one_of_messages_is_completed(url: str) -> None:
+    await run(
+        url,
+        "CREATE TABLE agent_sessions (id VARCHAR(200) PRIMARY KEY)",
+        "INSERT INTO agent_sessions VALUES ('web-42')",
+    )
+    adapter = SqlAlchemyAdapter(url, auto_migrate=True)
+    await adapter.initialize()
+    saved = await adapter.save(make_session(version=1), [make_message("on")])
+    assert (saved.status, saved.message_count) == ("active", 1)
+    await adapter.disconnect()
+
+
+@on_both
 async def test_another_table_of_that_name_is_left_alone(url: str) -> None:
     await run(url, "CREATE TABLE agent_messages (name TEXT)")
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)

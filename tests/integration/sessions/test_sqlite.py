@@ -150,12 +150,10 @@ class TestSqliteTables(SqlTablesContract):
         statements = build_statements(tables, SqliteDialect(), types)
         with closing(sqlite3.connect(path)) as connection:
             connection.create_function("tellback_now", 0, lambda: 0)
-            for name in statements.__slots__:
+            for name, sql in statements.items():
                 values = {column.name: 0 for table in (tables.sessions, tables.messages) for column in table.columns}
                 parameters = dict.fromkeys(("ttl", "expected", "count", "limit", "before", "after"), 1)
-                plan = connection.execute(
-                    f"EXPLAIN QUERY PLAN {getattr(statements, name)}", {**values, **parameters}
-                ).fetchall()
+                plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", {**values, **parameters}).fetchall()
                 steps = [row[3] for row in plan]
                 scans = [each for each in steps if each.startswith("SCAN") and "CONSTANT" not in each]
                 assert not [each for each in scans if "by_expiry" not in each], (name, steps)

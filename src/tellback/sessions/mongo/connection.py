@@ -33,6 +33,7 @@ from tellback.errors import (
     TellbackError,
 )
 from tellback.sessions.mongo.documents import Document
+from tellback.sessions.storage import ClientConnection
 from tellback.sessions.validation import has_unescaped_password
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ def _error_message(error: BaseException) -> str:
     return str(message)[:_MAX_MESSAGE_LENGTH].rstrip(".")
 
 
-class MongoConnection:
+class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
     """A client to reach a database with: its owner's, or one of its own between `open` and `close`."""
 
     def __init__(self, client: Any, database_name: Any) -> None:
@@ -155,39 +156,18 @@ class MongoConnection:
             or database_name in _RESERVED_DATABASES
         ):
             raise ConfigurationError(f"database_name is the name of a database of your own, not {database_name!r:.80}.")
-        if isinstance(client, str):
-            self.place = _describe_url(client)
-        elif isinstance(client, AsyncMongoClient):
-            self.place = f"MongoDB, database {database_name!r},"
-        else:
+        if not isinstance(client, str | AsyncMongoClient):
             raise ConfigurationError(
                 f"The MongoDB adapter takes a pymongo.AsyncMongoClient or a URL, not {type(client).__name__}."
             )
-        self._client_or_url: str | AsyncMongoClient[Any] = client
-        self._database_name = database_name
-        self._client: AsyncMongoClient[Any] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def open(self) -> bool:
-        """Make the client, if need be, and say whether it was."""
-        loop = asyncio.get_running_loop()
-        if self._client is not None and self._loop is loop:
-            return False
-        self._client, self._loop = self._create_client(), loop
-        return True
-
-    async def close(self) -> None:
-        """Give up the client; one that was passed in stays open."""
-        client, self._client = self._client, None
-        # The connections of a loop that has ended ended with it.
-        if client is not None and client is not self._client_or_url and self._loop is asyncio.get_running_loop():
-            with pymongo.timeout(OPERATION_SECONDS):
-                await client.close()
+        place = _describe_url(client) if isinstance(client, str) else f"MongoDB, database {database_name!r},"
+        super().__init__(client, place)
+        self.database_name = database_name
 
     def database(self) -> AsyncDatabase[Document]:
         """The database. What is read was stored by most servers, and so was what is acknowledged."""
-        return self._require_open().get_database(
-            self._database_name,
+        return self.require_open().get_database(
+            self.database_name,
             codec_options=_CODEC,
             read_preference=ReadPreference.PRIMARY,
             write_concern=_MAJORITY,
@@ -209,7 +189,7 @@ class MongoConnection:
 
     async def transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], seconds: float | None = None) -> T:
         """What `work` gives, in a transaction, which is begun again where others were in its way."""
-        client, attempt = self._require_open(), 0
+        client, attempt = self.require_open(), 0
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout(seconds)
         while True:
@@ -229,27 +209,19 @@ class MongoConnection:
         client_timeout = None if self._client is None else self._client.options.timeout
         return min(limit, client_timeout or limit)
 
-    def _require_open(self) -> AsyncMongoClient[Any]:
-        if self._client is None:
-            raise StoreClosedError(f"The adapter of {self.place} is not open: await adapter.initialize() first.")
-        if self._loop is not asyncio.get_running_loop():
-            raise ConfigurationError(
-                f"The adapter of {self.place} was initialized in another event loop: await adapter.initialize() in this"
-                " one, or make an adapter for each."
-            )
-        return self._client
-
-    def _create_client(self) -> AsyncMongoClient[Any]:
-        if not isinstance(self._client_or_url, str):
-            return self._client_or_url
-        url_options = {name.lower() for name, _ in parse_qsl(urlsplit(self._client_or_url).query)}
+    def _create_client(self, url: str) -> AsyncMongoClient[Any]:
+        url_options = {name.lower() for name, _ in parse_qsl(urlsplit(url).query)}
         options: dict[str, Any] = {
             name: value for name, value in _DEFAULT_OPTIONS.items() if name.lower() not in url_options
         }
         try:
-            return AsyncMongoClient(self._client_or_url, **options)
+            return AsyncMongoClient(url, **options)
         except (PyMongoError, ValueError):
             raise _invalid_url_error() from None
+
+    async def _close_client(self, client: AsyncMongoClient[Any]) -> None:
+        async with self.operation():
+            await client.close()
 
 
 async def _run_transaction(client: AsyncMongoClient[Any], work: Callable[[AsyncClientSession], Awaitable[T]]) -> T:

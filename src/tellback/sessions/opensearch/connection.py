@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -15,13 +16,13 @@ from opensearchpy import ConnectionError as LostError
 from tellback.errors import (
     ConfigurationError,
     StoreBusyError,
-    StoreClosedError,
     StoreError,
     StoreFullError,
     StoreReadOnlyError,
     StoreUnavailableError,
     TellbackError,
 )
+from tellback.sessions.storage import ClientConnection
 from tellback.sessions.validation import has_unescaped_password
 
 IN_DOUBT_HINT = " The change may have been stored: look before you try again."
@@ -110,28 +111,31 @@ class _ChunkedHttpConnection(AIOHttpConnection):
         return await super().perform_request(method, url, params, body, timeout, ignore, headers)
 
 
-class OpenSearchConnection:
-    """A client, in the event loop that it belongs to. One that was made here is closed here."""
+class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
+    """Requests to a server by a client."""
 
-    def __init__(self, client: AsyncOpenSearch, place: str, *, owned: bool) -> None:
-        self.place = place
-        self.loop = asyncio.get_running_loop()
-        self._client = client
-        self._owned = owned
-        self._closed = False
+    def __init__(self, client: Any) -> None:
+        super().__init__(_validate_client(client), _describe_server(client))
 
-    @classmethod
-    def connect(cls, target: AsyncOpenSearch | str) -> OpenSearchConnection:
-        """A link by a client, or by one that is made for a URL."""
-        if isinstance(target, str):
-            return cls(_create_client(target), describe_server(target), owned=True)
-        return cls(target, describe_server(target), owned=False)
+    def open(self) -> bool:
+        if self._client is not None and self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(f"The adapter of {self.place} is in use in another event loop: make one for each.")
+        return super().open()
 
     async def close(self) -> None:
-        """Give up what was opened here."""
-        self._closed = True
-        if self._owned:
-            await self._client.close()
+        client, self._client = self._client, None
+        if client is not None and client is not self._client_or_url:
+            # Connections of a loop that has ended went with it, but the client has to be closed all the same.
+            with contextlib.suppress(RuntimeError) if self._is_loop_closed() else contextlib.nullcontext():
+                await client.close()
+
+    async def leave_closed_loop(self) -> None:
+        """Give up the client of an event loop that has ended."""
+        if self._is_loop_closed():
+            await self.close()
+
+    def _is_loop_closed(self) -> bool:
+        return self._loop is not None and self._loop.is_closed()
 
     async def request(
         self,
@@ -209,9 +213,9 @@ class OpenSearchConnection:
         seconds: float,
         accept: Collection[int],
     ) -> Any:
-        self._require_open()
+        client = self.require_open()
         text = body if body is None or isinstance(body, str) else dump_json(body)
-        perform = self._client.transport.perform_request
+        perform = client.transport.perform_request
         try:
             answer = await perform(method, path, params=dict(params or {}), body=text, timeout=seconds, ignore=accept)
         except TransportError:
@@ -222,13 +226,23 @@ class OpenSearchConnection:
             raise StoreError(f"{self.place} answered {answer!r:.80}. Is it an OpenSearch server?")
         return answer
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError("The adapter was disconnected: call initialize() to use it again.")
-        if asyncio.get_running_loop() is not self.loop:
-            raise ConfigurationError(
-                "The adapter was initialized in another event loop: make one for each loop, and initialize it there."
-            )
+    def _create_client(self, url: str) -> AsyncOpenSearch:
+        parts = urlsplit(url)
+        secure = parts.scheme == "https"
+        host: dict[str, Any] = {"host": parts.hostname, "port": parts.port or (443 if secure else 9200)}
+        if secure:
+            host["use_ssl"] = True
+        if parts.path.strip("/"):
+            host["url_prefix"] = parts.path
+        if parts.username is not None:
+            host["http_auth"] = (unquote(parts.username), unquote(parts.password or ""))
+        return AsyncOpenSearch(
+            [host],
+            connection_class=_ChunkedHttpConnection,
+            max_retries=0,
+            timeout=WORK_SECONDS,
+            pool_maxsize=_POOL_SIZE,
+        )
 
 
 def dump_json(value: Any) -> str:
@@ -236,10 +250,10 @@ def dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def describe_server(target: AsyncOpenSearch | str) -> str:
+def _describe_server(target: AsyncOpenSearch | str) -> str:
     """How errors call the server: without its user and password.
 
-    >>> describe_server("https://app:secret@search.example:9200/")
+    >>> _describe_server("https://app:secret@search.example:9200/")
     'https://search.example:9200'
     """
     if not isinstance(target, str):
@@ -248,7 +262,7 @@ def describe_server(target: AsyncOpenSearch | str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def validate_target(target: Any) -> AsyncOpenSearch | str:
+def _validate_client(target: Any) -> AsyncOpenSearch | str:
     """An asynchronous client, or a URL that one can be made for."""
     if isinstance(target, AsyncOpenSearch):
         return target
@@ -266,21 +280,6 @@ def validate_target(target: Any) -> AsyncOpenSearch | str:
             " in a password percent-encoded."
         )
     return target
-
-
-def _create_client(url: str) -> AsyncOpenSearch:
-    parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    host: dict[str, Any] = {"host": parts.hostname, "port": parts.port or (443 if secure else 9200)}
-    if secure:
-        host["use_ssl"] = True
-    if parts.path.strip("/"):
-        host["url_prefix"] = parts.path
-    if parts.username is not None:
-        host["http_auth"] = (unquote(parts.username), unquote(parts.password or ""))
-    return AsyncOpenSearch(
-        [host], connection_class=_ChunkedHttpConnection, max_retries=0, timeout=WORK_SECONDS, pool_maxsize=_POOL_SIZE
-    )
 
 
 def _bulk_batches(

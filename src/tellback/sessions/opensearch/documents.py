@@ -16,7 +16,7 @@ from typing import Any
 from opensearchpy import TransportError
 
 from tellback.errors import ConfigurationError, StoreBusyError, StoreError, StoreUnavailableError, TellbackError
-from tellback.sessions import records
+from tellback.sessions import records, validation
 from tellback.sessions.opensearch.connection import (
     IN_DOUBT_HINT,
     WORK_SECONDS,
@@ -26,9 +26,13 @@ from tellback.sessions.opensearch.connection import (
     response_error,
 )
 from tellback.sessions.records import (
+    DEFAULT_NAMES,
     EXPIRES_AT,
+    JSON_FIELDS,
     MESSAGE_FIELDS,
+    NUMBER_FIELDS,
     SESSION_FIELDS,
+    TIME_FIELDS,
     FieldNames,
     message_from_record,
     session_from_record,
@@ -44,8 +48,6 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 
 Document = Mapping[str, Any]
 
-DEFAULT_INDEX_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
-
 _INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
 _KEYWORD = {"type": "keyword"}
 _NUMBER = {"type": "long", "ignore_malformed": True}
@@ -56,9 +58,9 @@ _STORED_ONLY = {"type": "object", "enabled": False}
 """Stored as it is, and not searched."""
 
 _FIELD_TYPES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("collected_data", "tool_calls", "event"), _STORED_ONLY),
-    **dict.fromkeys(("last_message_at", "completed_at", "created_at", "updated_at"), _TIME),
-    **dict.fromkeys(("message_count", "version", "position"), _NUMBER),
+    **dict.fromkeys(JSON_FIELDS, _STORED_ONLY),
+    **dict.fromkeys(TIME_FIELDS, _TIME),
+    **dict.fromkeys(NUMBER_FIELDS, _NUMBER),
     "content": {"type": "text"},
     EXPIRES_AT: _MILLIS,
 }
@@ -136,6 +138,13 @@ class DocumentLayout:
     session_ttl: int | None
     message_ttl: int | None
 
+    def index_definitions(self) -> dict[str, dict[str, Any]]:
+        """What each index is created with, by its name."""
+        return {
+            self.sessions_index: _build_definition(self.sessions, SESSION_FIELDS, _INTERNAL_SESSION_FIELDS),
+            self.messages_index: _build_definition(self.messages, MESSAGE_FIELDS, {"owner": _KEYWORD}),
+        }
+
     def store_turn(
         self, entry: SessionEntry | None, id: str, session: SessionData, messages: Sequence[MessageData], now: int
     ) -> SessionEntry:
@@ -159,7 +168,7 @@ class DocumentLayout:
         names = self.sessions
         fields: dict[str, Any] = {names["id"]: entry.id}
         if entry.session is not None:
-            fields = names.to_database(records.encode_session(entry.session))
+            fields = names.to_database(records.encode_valid_session(entry.session))
         if entry.expires is not None:
             fields[names[EXPIRES_AT]] = entry.expires
         internal: dict[str, Any] = {
@@ -219,58 +228,27 @@ class DocumentLayout:
         return expires_at is None or expires_at > now
 
 
-def resolve_index_names(overrides: Any) -> dict[str, str]:
+def resolve_index_names(overrides: Mapping[str, str] | None) -> dict[str, str]:
     """The names of the indices, with those that were given instead of the known ones.
 
     >>> resolve_index_names({"sessions": "shop-sessions"})["sessions"]
     'shop-sessions'
     """
-    if not isinstance(overrides, Mapping | None):
-        raise ConfigurationError(f"indices is a mapping of names, not {overrides!r:.80}.")
-    unknown = (overrides or {}).keys() - DEFAULT_INDEX_NAMES.keys()
-    if unknown:
-        raise ConfigurationError(
-            f"indices has {', '.join(DEFAULT_INDEX_NAMES)}, but not {', '.join(map(str, unknown))}."
-        )
-    resolved = {**DEFAULT_INDEX_NAMES, **(overrides or {})}
-    for name, value in resolved.items():
-        if not isinstance(value, str) or not _INDEX_NAME.fullmatch(value):
-            raise ConfigurationError(
-                f"indices[{name!r}] is a name of small letters, digits, '_', '-' and '.', not {value!r:.80}."
-            )
-    if resolved["sessions"] == resolved["messages"]:
-        raise ConfigurationError(f"indices gives two things one name: {resolved['sessions']}.")
-    return resolved
+    form = "small letters, digits, '_', '-' and '.'"
+    return validation.resolve_names("indices", overrides, DEFAULT_NAMES, is_name=_INDEX_NAME.fullmatch, form=form)
 
 
 def resolve_field_names(field_mappings: Any) -> tuple[FieldNames, FieldNames]:
     """The names of fields, of sessions and of messages."""
-    if not isinstance(field_mappings, Mapping | None):
-        raise ConfigurationError(f"field_mappings is a mapping of names, not {field_mappings!r:.80}.")
-    unknown = (field_mappings or {}).keys() - DEFAULT_INDEX_NAMES.keys()
-    if unknown:
-        raise ConfigurationError(
-            f"field_mappings has {', '.join(DEFAULT_INDEX_NAMES)}, but not {', '.join(map(str, unknown))}."
-        )
-    for role, mapping in (field_mappings or {}).items():
+    mappings = records.validate_field_mappings(field_mappings)
+    for role, mapping in mappings.items():
         for name in mapping.values() if isinstance(mapping, Mapping) else ():
             if name == INTERNAL or str(name).startswith("_"):
                 raise ConfigurationError(f"field_mappings[{role!r}]: {name!r} is taken; choose another name.")
-    field_names = {"sessions": SESSION_FIELDS, "messages": MESSAGE_FIELDS}
-    sessions, messages = (
-        FieldNames(role, field_names[role], (field_mappings or {}).get(role)) for role in DEFAULT_INDEX_NAMES
+    return (
+        FieldNames("sessions", SESSION_FIELDS, mappings.get("sessions")),
+        FieldNames("messages", MESSAGE_FIELDS, mappings.get("messages")),
     )
-    return sessions, messages
-
-
-def session_definition(fields: FieldNames) -> dict[str, Any]:
-    """What an index of sessions is created with."""
-    return _build_definition(fields, SESSION_FIELDS, _INTERNAL_SESSION_FIELDS)
-
-
-def message_definition(fields: FieldNames) -> dict[str, Any]:
-    """What an index of messages is created with."""
-    return _build_definition(fields, MESSAGE_FIELDS, {"owner": _KEYWORD})
 
 
 async def prepare_index(

@@ -14,11 +14,12 @@ from urllib.parse import unquote
 from redis.asyncio import Redis, RedisCluster
 
 from tellback.errors import ConfigurationError, NotFoundError, SessionConflictError
-from tellback.sessions import records, validation
+from tellback.sessions import records
 from tellback.sessions.records import format_time, message_from_record, session_from_record
 from tellback.sessions.redis import scripts
 from tellback.sessions.redis.connection import RedisConnection
 from tellback.sessions.redis.scripts import FIELDS, SAVED_FIELDS, Script
+from tellback.sessions.storage import StorageAdapter, Ttl, resolve_ttls
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import is_storable
 
@@ -101,7 +102,121 @@ class _RedisStorage:
         self.keys = keys
         self._ttls_ms = (_format_ttl(session_ttl), _format_ttl(message_ttl))
 
-    async def change(self, script: Script, id: str, expected_user: str | None, *values: Any) -> list[Any]:
+    async def initialize(self) -> None:
+        """See whether scripts and keys can be used. There is nothing to make."""
+        keys = self.keys
+        async with self.connection.initialization():
+            probed = [keys.session("a"), keys.messages("b"), keys.user("c"), keys.new_reply()]
+            await self.connection.run(scripts.PROBE, probed, ())
+
+    async def disconnect(self) -> None:
+        await self.connection.close()
+
+    async def create(self, session: SessionData) -> SessionData:
+        record = records.encode_valid_session(session)
+        outcome, *rest = await self._change(scripts.CREATE, session.id, session.user_id, *_session_values(record))
+        if outcome == "conflict":
+            raise SessionConflictError(session.id, 0, int(rest[0]))
+        return session_from_record(record)
+
+    async def get(self, session_id: str) -> SessionData | None:
+        row = await self.connection.read("HMGET", self.keys.session(session_id), *FIELDS)
+        return _decode_session(session_id, row)
+
+    async def find_active(self, user_id: str, agent_name: str | None) -> SessionData | None:
+        key, before = self.keys.active(user_id), "+"
+        while True:
+            members, found = await self._session_page(user_id, key, before, 10)
+            for each in found:
+                if each.status == "active" and agent_name in (None, each.agent_name):
+                    return each
+            if not members:
+                return None
+            before = f"({members[-1]}"
+
+    async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
+        key, end = self.keys.user(user_id), "+" if before is None else f"({_list_member(before)}"
+        found: list[SessionData] = []
+        while len(found) < limit:
+            members, page = await self._session_page(user_id, key, end, min(PAGE_SIZE, limit - len(found)))
+            found.extend(page)
+            if not members:
+                break
+            end = f"({members[-1]}"
+        return found
+
+    async def update_status(
+        self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
+    ) -> SessionData | None:
+        completed = "" if completed_at is None else format_time(completed_at)
+        outcome, *rest = await self._change(scripts.UPDATE_STATUS, session_id, None, status, format_time(at), completed)
+        if outcome == "missing":
+            return None
+        # A change that was sent twice tells only that it was made.
+        return _decode_session(session_id, rest[0]) if rest else await self.get(session_id)
+
+    async def delete(self, session_id: str) -> bool:
+        _, was_there = await self._change(scripts.DELETE, session_id, None)
+        return bool(was_there)
+
+    async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
+        record = records.encode_valid_session(session)
+        message_records = [records.encode_message(each) for each in messages]
+        outcome, *rest = await self._change(
+            scripts.SAVE,
+            session.id,
+            session.user_id,
+            session.version - 1,
+            message_records[-1]["created_at"] if message_records else "",
+            *_session_values(record),
+            *map(_dump_message, message_records),
+        )
+        if outcome == "conflict":
+            raise SessionConflictError(session.id, session.version - 1, int(rest[0]))
+        return session_from_record({**record, **_decode_row(SAVED_FIELDS, rest[0])})
+
+    async def add(self, messages: Sequence[MessageData], at: datetime) -> list[MessageData]:
+        message_records = [records.encode_message(each) for each in messages]
+        session_id, newest = messages[0].session_id, message_records[-1]["created_at"]
+        outcome, *rest = await self._change(
+            scripts.ADD_MESSAGES,
+            session_id,
+            messages[0].user_id,
+            format_time(at),
+            newest,
+            *map(_dump_message, message_records),
+        )
+        if outcome == "missing":
+            raise NotFoundError("session", session_id)
+        return records.positioned_messages(message_records, int(rest[0]))
+
+    async def list_by_session(
+        self, session_id: str, limit: int, before: int | None, after: int | None
+    ) -> list[MessageData]:
+        low, high, forward = (after or 0) + 1, None if before is None else before - 1, after is not None
+        found: list[MessageData] = []
+        while len(found) < limit and (high is None or low <= high):
+            size = min(PAGE_SIZE, limit - len(found))
+            scanned, last, page = await self._message_page(session_id, low, high, size, forward=forward)
+            found.extend(page)
+            if scanned < size:
+                break
+            low, high = (last + 1, high) if forward else (low, last - 1)
+        return found if forward else found[::-1]
+
+    async def purge_expired(self) -> int:
+        """Delete messages that are past their time; Redis deletes sessions by itself, and here they leave the lists."""
+        keys, purged = self.keys, 0
+        for pattern, purge in (
+            (keys.messages_pattern(), self._purge_messages),
+            (keys.users_pattern(), self._remove_stale_members),
+        ):
+            async for key in self.connection.scan(pattern):
+                if b":" not in key[len(pattern) - 1 :]:  # otherwise it is of a longer prefix
+                    purged += await purge(key)
+        return purged
+
+    async def _change(self, script: Script, id: str, expected_user: str | None, *values: Any) -> list[Any]:
         """Run a script that changes a session, and return its reply; again if the session is another user's."""
         user, reply_key = expected_user or "", self.keys.new_reply()
         while True:
@@ -121,148 +236,60 @@ class _RedisStorage:
                 continue
             return [outcome, *reply[1:]]
 
-
-class _RedisSessions:
-    def __init__(self, storage: _RedisStorage) -> None:
-        self._storage = storage
-
-    async def create(self, session: SessionData) -> SessionData:
-        record = records.encode_session(session)
-        outcome, *rest = await self._storage.change(
-            scripts.CREATE, session.id, session.user_id, *_session_values(record)
-        )
-        if outcome == "conflict":
-            raise SessionConflictError(session.id, 0, int(rest[0]))
-        return session_from_record(record)
-
-    async def get(self, session_id: str) -> SessionData | None:
-        validation.validate_id("session_id", session_id)
-        row = await self._storage.connection.read("HMGET", self._storage.keys.session(session_id), *FIELDS)
-        return _decode_session(session_id, row)
-
-    async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        validation.validate_id("user_id", user_id)
-        validation.validate_optional_id("agent_name", agent_name)
-        key, before = self._storage.keys.active(user_id), "+"
-        while True:
-            members, found = await self._page(user_id, key, before, 10)
-            for each in found:
-                if each.status == "active" and agent_name in (None, each.agent_name):
-                    return each
-            if not members:
-                return None
-            before = f"({members[-1]}"
-
-    async def list_by_user(
-        self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
-    ) -> list[SessionData]:
-        validation.validate_id("user_id", user_id)
-        max_count = validation.validate_limit(limit)
-        key, end = self._storage.keys.user(user_id), "+"
-        if before is not None:
-            end = f"({_list_member(validation.validate_session(before))}"
-        found: list[SessionData] = []
-        while len(found) < max_count:
-            members, page = await self._page(user_id, key, end, min(PAGE_SIZE, max_count - len(found)))
-            found.extend(page)
-            if not members:
-                break
-            end = f"({members[-1]}"
-        return found
-
-    async def update_status(
-        self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
-    ) -> SessionData | None:
-        validation.validate_id("session_id", session_id)
-        validation.validate_status(status)
-        completed = "" if completed_at is None else records.encode_time("completed_at", completed_at)
-        outcome, *rest = await self._storage.change(
-            scripts.UPDATE_STATUS, session_id, None, status, records.encode_time("at", at), completed
-        )
-        if outcome == "missing":
-            return None
-        # A change that was sent twice tells only that it was made.
-        return _decode_session(session_id, rest[0]) if rest else await self.get(session_id)
-
-    async def delete(self, session_id: str) -> bool:
-        validation.validate_id("session_id", session_id)
-        _, was_there = await self._storage.change(scripts.DELETE, session_id, None)
-        return bool(was_there)
-
-    async def _page(self, user_id: str, key: bytes, before: str, size: int) -> tuple[list[str], list[SessionData]]:
+    async def _session_page(
+        self, user_id: str, key: bytes, before: str, size: int
+    ) -> tuple[list[str], list[SessionData]]:
         """Members of a user's list, and those of them that are there."""
-        found = await self._storage.connection.read("ZREVRANGEBYLEX", key, before, "-", "LIMIT", 0, size)
+        found = await self.connection.read("ZREVRANGEBYLEX", key, before, "-", "LIMIT", 0, size)
         members = [member.decode() for member in found]
-        rows = await _read_listed_sessions(self._storage, user_id, members, wants_fields=True)
+        rows = await self._read_listed_sessions(user_id, members, wants_fields=True)
         sessions = (
             _decode_session(_session_id_of(member), row) for member, row in zip(members, rows, strict=True) if row
         )
         return members, [each for each in sessions if each is not None]
 
-
-class _RedisMessages:
-    def __init__(self, storage: _RedisStorage) -> None:
-        self._storage = storage
-
-    async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
-        validated = validation.validate_messages(messages)
-        if not validated:
+    async def _read_listed_sessions(self, user_id: str, members: list[str], *, wants_fields: bool) -> list[Any]:
+        """The rows of members of a user's list; those that are gone are taken off it."""
+        if not members:
             return []
-        message_records = [records.encode_message(each) for each in validated]
-        session_id, newest = validated[0].session_id, message_records[-1]["created_at"]
-        outcome, *rest = await self._storage.change(
-            scripts.ADD_MESSAGES,
-            session_id,
-            validated[0].user_id,
-            records.encode_time("at", at),
-            newest,
-            *map(_dump_message, message_records),
-        )
-        if outcome == "missing":
-            raise NotFoundError("session", session_id)
-        first_position = int(rest[0])
-        return [
-            replace(message_from_record(record), position=first_position + n)
-            for n, record in enumerate(message_records)
-        ]
+        keys = [self.keys.user(user_id), self.keys.active(user_id)]
+        keys += [self.keys.session(_session_id_of(member)) for member in members]
+        values = [user_id, int(wants_fields), *members]
+        rows: list[Any] = await self.connection.run(scripts.READ_SESSIONS, keys, values)
+        return rows
 
-    async def list_by_session(
-        self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
-    ) -> list[MessageData]:
-        validation.validate_id("session_id", session_id)
-        max_count = validation.validate_limit(limit)
-        before_position, after_position = (
-            validation.validate_position("before", before),
-            validation.validate_position("after", after),
-        )
-        low, high = (after_position or 0) + 1, None if before_position is None else before_position - 1
-        forward = after_position is not None
-        found: list[MessageData] = []
-        while len(found) < max_count and (high is None or low <= high):
-            size = min(PAGE_SIZE, max_count - len(found))
-            scanned, last, page = await self._page(session_id, low, high, size, forward=forward)
-            found.extend(page)
-            if scanned < size:
-                break
-            low, high = (last + 1, high) if forward else (low, last - 1)
-        return found if forward else found[::-1]
-
-    async def _page(
+    async def _message_page(
         self, session_id: str, low: int, high: int | None, size: int, *, forward: bool
     ) -> tuple[int, int, list[MessageData]]:
         """How many were looked at, the last one's position, and those that have time left."""
         ends = [str(low), "+" if high is None else str(high)]
         command = "XRANGE" if forward else "XREVRANGE"
-        scanned, last, *rest = await self._storage.connection.run(
+        scanned, last, *rest = await self.connection.run(
             scripts.READ_MESSAGES,
-            [self._storage.keys.messages(session_id)],
+            [self.keys.messages(session_id)],
             [command, *ends[:: 1 if forward else -1], size],
         )
         pairs = zip(rest[::2], rest[1::2], strict=True)
         return scanned, _parse_position(last), [_decode_message(id, text) for id, text in pairs]
 
+    async def _purge_messages(self, key: bytes) -> int:
+        purged, start = 0, b"-"
+        while True:
+            deleted, start = await self.connection.run(scripts.PURGE_MESSAGES, [key], [start, PAGE_SIZE])
+            purged += int(deleted)
+            if not start:
+                return purged
 
-class RedisAdapter:
+    async def _remove_stale_members(self, key: bytes) -> int:
+        user_id, after = self.keys.parse_user_id(key), "-"
+        while found := await self.connection.read("ZRANGEBYLEX", key, after, "+", "LIMIT", 0, PAGE_SIZE):
+            members = [member.decode() for member in found]
+            await self._read_listed_sessions(user_id, members, wants_fields=False)
+            after = f"({members[-1]}"
+        return 0
+
+
+class RedisAdapter(StorageAdapter):
     """Sessions in Redis, for many conversations at once.
 
     `redis` is a client of `redis.asyncio`, which stays its owner's to close, or a URL. Keys begin with `key_prefix`. A
@@ -285,90 +312,16 @@ class RedisAdapter:
         redis: Redis | RedisCluster | str,
         *,
         key_prefix: str = "agent:",
-        session_ttl: timedelta | float | None = timedelta(days=7),
-        message_ttl: timedelta | float | None = timedelta(days=30),
+        session_ttl: Ttl = timedelta(days=7),
+        message_ttl: Ttl = timedelta(days=30),
     ) -> None:
-        self._connection = RedisConnection(redis)
-        self._storage = _RedisStorage(
-            self._connection,
-            RedisKeys(validate_key_prefix(key_prefix)),
-            validation.to_ttl_seconds("session_ttl", session_ttl),
-            validation.to_ttl_seconds("message_ttl", message_ttl),
-        )
-        self.session_repository = _RedisSessions(self._storage)
-        self.message_repository = _RedisMessages(self._storage)
+        keys = RedisKeys(validate_key_prefix(key_prefix))
+        storage = _RedisStorage(RedisConnection(redis), keys, *resolve_ttls(session_ttl, message_ttl))
+        self._description = f"{storage.connection.place}, key_prefix={key_prefix!r}"
+        super().__init__(storage)
 
     def __repr__(self) -> str:
-        return f"RedisAdapter({self._connection.place}, key_prefix={self._storage.keys.prefix!r})"
-
-    async def initialize(self) -> None:
-        """Connect, and see whether scripts and keys can be used. There is nothing to make."""
-        keys = self._storage.keys
-        await self._connection.open(
-            scripts.PROBE, [keys.session("a"), keys.messages("b"), keys.user("c"), keys.new_reply()]
-        )
-
-    async def disconnect(self) -> None:
-        """Give up the connections; a client that was passed in stays open."""
-        await self._connection.close()
-
-    async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
-        """Store a session after a turn, and the messages of that turn."""
-        record = records.encode_session(session)
-        message_records = [records.encode_message(each) for each in validation.validate_messages(messages, session.id)]
-        newest = message_records[-1]["created_at"] if message_records else ""
-        outcome, *rest = await self._storage.change(
-            scripts.SAVE,
-            session.id,
-            session.user_id,
-            session.version - 1,
-            newest,
-            *_session_values(record),
-            *map(_dump_message, message_records),
-        )
-        if outcome == "conflict":
-            raise SessionConflictError(session.id, session.version - 1, int(rest[0]))
-        return session_from_record({**record, **_decode_row(SAVED_FIELDS, rest[0])})
-
-    async def purge_expired(self) -> int:
-        """Delete messages that are past their time; Redis deletes sessions by itself, and here they leave the lists."""
-        keys, purged = self._storage.keys, 0
-        for pattern, purge in (
-            (keys.messages_pattern(), self._purge_messages),
-            (keys.users_pattern(), self._remove_stale_members),
-        ):
-            async for key in self._connection.scan(pattern):
-                if b":" not in key[len(pattern) - 1 :]:  # otherwise it is of a longer prefix
-                    purged += await purge(key)
-        return purged
-
-    async def _purge_messages(self, key: bytes) -> int:
-        purged, start = 0, b"-"
-        while True:
-            deleted, start = await self._connection.run(scripts.PURGE_MESSAGES, [key], [start, PAGE_SIZE])
-            purged += int(deleted)
-            if not start:
-                return purged
-
-    async def _remove_stale_members(self, key: bytes) -> int:
-        user_id, after = self._storage.keys.parse_user_id(key), "-"
-        while found := await self._connection.read("ZRANGEBYLEX", key, after, "+", "LIMIT", 0, PAGE_SIZE):
-            members = [member.decode() for member in found]
-            await _read_listed_sessions(self._storage, user_id, members, wants_fields=False)
-            after = f"({members[-1]}"
-        return 0
-
-
-async def _read_listed_sessions(
-    storage: _RedisStorage, user_id: str, members: list[str], *, wants_fields: bool
-) -> list[Any]:
-    """The rows of members of a user's list; those that are gone are taken off it."""
-    if not members:
-        return []
-    keys = [storage.keys.user(user_id), storage.keys.active(user_id)]
-    keys += [storage.keys.session(_session_id_of(member)) for member in members]
-    rows: list[Any] = await storage.connection.run(scripts.READ_SESSIONS, keys, [user_id, int(wants_fields), *members])
-    return rows
+        return f"RedisAdapter({self._description})"
 
 
 def _format_ttl(seconds: float | None) -> str:

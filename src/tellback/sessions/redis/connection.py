@@ -27,6 +27,7 @@ from tellback.errors import (
     TellbackError,
 )
 from tellback.sessions.redis.scripts import Script
+from tellback.sessions.storage import ClientConnection
 from tellback.sessions.validation import has_unescaped_password
 
 DRIVER_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException, OSError, RuntimeError)
@@ -98,49 +99,25 @@ def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, exceptions.TimeoutError | TimeoutError)
 
 
-class RedisConnection:
+class RedisConnection(ClientConnection[RedisClient]):
     """A client to run scripts with: its owner's, or one of its own between `open` and `close`.
 
     Every change may be sent twice, by the driver too, because its script knows what it did before.
     """
 
     def __init__(self, client: Any) -> None:
-        if isinstance(client, str):
-            self.place = _describe_url(client)
-        elif isinstance(client, RedisClient):
-            self.place = _describe_client(client)
-        else:
+        if not isinstance(client, str | RedisClient):
             raise ConfigurationError(
                 f"The Redis adapter takes a client of redis.asyncio or a URL, not {type(client).__name__}."
             )
-        self._client_or_url: str | RedisClient = client
-        self._client: RedisClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(client, _describe_url(client) if isinstance(client, str) else _describe_client(client))
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENCY)
 
-    async def open(self, probe: Script, keys: Sequence[bytes]) -> None:
-        """Make the client, if need be, and see whether it works."""
-        loop = asyncio.get_running_loop()
-        is_new = self._client is None or self._loop is not loop
+    def open(self) -> bool:
+        is_new = super().open()
         if is_new:
-            self._client, self._loop = self._create_client(), loop
             self._semaphore = asyncio.Semaphore(MAX_CONCURRENCY)
-        try:
-            await self.run(probe, keys, ())
-        except BaseException:
-            if is_new:
-                await self.close()
-            raise
-
-    async def close(self) -> None:
-        """Give up the client; one that was passed in stays open."""
-        client, self._client = self._client, None
-        # The connections of a loop that has ended ended with it.
-        if client is not None and client is not self._client_or_url and self._loop is asyncio.get_running_loop():
-            try:
-                await client.aclose()
-            except DRIVER_ERRORS as error:
-                raise translate_error(error, self.place) from error
+        return is_new
 
     async def run(self, script: Script, keys: Sequence[bytes], values: Sequence[Any], *, changes: bool = False) -> Any:
         """What a script gives. `changes`: it may have been made even if the answer is lost."""
@@ -162,7 +139,7 @@ class RedisConnection:
 
     async def _send_with_retry(self, send: Callable[[RedisClient], Awaitable[Any]], *, changes: bool) -> Any:
         """What is sent, and sent again if the connection is lost."""
-        client, is_sent = self._require_open(), False
+        client, is_sent = self.require_open(), False
         try:
             async with asyncio.timeout(OPERATION_SECONDS), self._semaphore:
                 try:
@@ -181,7 +158,7 @@ class RedisConnection:
 
     async def scan(self, pattern: bytes) -> AsyncIterator[bytes]:
         """The keys of a pattern, some of them twice perhaps."""
-        client = self._require_open()
+        client = self.require_open()
         encoder = client.get_encoder()
         try:
             async for key in client.scan_iter(match=pattern, count=SCAN_COUNT):
@@ -189,21 +166,9 @@ class RedisConnection:
         except DRIVER_ERRORS as error:
             raise translate_error(error, self.place) from error
 
-    def _require_open(self) -> RedisClient:
-        if self._client is None:
-            raise StoreClosedError(f"The adapter of {self.place} is not open: await adapter.initialize() first.")
-        if self._loop is not asyncio.get_running_loop():
-            raise ConfigurationError(
-                f"The adapter of {self.place} was initialized in another event loop: await adapter.initialize() in this"
-                " one, or make an adapter for each."
-            )
-        return self._client
-
-    def _create_client(self) -> RedisClient:
-        if not isinstance(self._client_or_url, str):
-            return self._client_or_url
+    def _create_client(self, url: str) -> RedisClient:
         pool: ConnectionPool = ConnectionPool.from_url(
-            self._client_or_url,
+            url,
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=CONNECT_SECONDS,
             max_connections=2 * MAX_CONCURRENCY,
@@ -211,6 +176,12 @@ class RedisConnection:
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
         return Redis.from_pool(pool)
+
+    async def _close_client(self, client: RedisClient) -> None:
+        try:
+            await client.aclose()
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self.place) from error
 
 
 async def _check_reachable(client: RedisClient) -> None:

@@ -1,3 +1,3 @@
-"""Session adapters for SQLite and PostgreSQL, without an ORM.
+"""Session adapters for SQLite and PostgreSQL, without an ORM: on two tables of their own, or in a Tellback's store.
 
-`adapter` chooses the backend: the tables of a Tellback store, or two tables of the adapter's own (`backend`)."""
+`tables` has the operations on two tables, which `sessions.sqlalchemy` uses too; `adapter` has the store's."""

@@ -5,22 +5,22 @@ times to live. Existing tables are completed as they are."""
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 from tellback.errors import ConfigurationError
 from tellback.sessions.records import EXPIRES_AT
 from tellback.sessions.sql.schema import (
     LATEST_VERSION,
     UNIQUE_KEYS,
-    BoundStatement,
     ColumnSpec,
     SqlDialect,
-    SqlOperation,
     TableSpec,
     TableSpecs,
 )
 from tellback.sessions.sql.statements import ColumnTypes
 from tellback.stores.catalogue import newer_schema_error
+from tellback.stores.engine import Operation
+from tellback.types.ids import now_micros
 
 VERSION_NAMES = {1: "sessions and messages", 2: "versions, positions and times to live"}
 
@@ -28,7 +28,7 @@ _ColumnTypes = dict[str, str]
 """A table's columns and their types, under its own names; empty if there is no table."""
 
 
-def migrate(tables: TableSpecs, dialect: SqlDialect, place: str) -> SqlOperation[ColumnTypes]:
+def migrate(tables: TableSpecs, dialect: SqlDialect, place: str) -> Operation[ColumnTypes]:
     """Bring the tables to the latest version, in one transaction; gives the types of their columns."""
     types = yield from _read_types(tables, dialect, place)
     if types is not None:
@@ -44,7 +44,7 @@ def migrate(tables: TableSpecs, dialect: SqlDialect, place: str) -> SqlOperation
     return types
 
 
-def _read_types(tables: TableSpecs, dialect: SqlDialect, place: str) -> SqlOperation[ColumnTypes | None]:
+def _read_types(tables: TableSpecs, dialect: SqlDialect, place: str) -> Operation[ColumnTypes | None]:
     """The types of all columns, if the tables have the latest version."""
     version = yield from _read_version(tables, dialect)
     if version > LATEST_VERSION:
@@ -70,24 +70,22 @@ def _resolve_types(table: TableSpec, existing: _ColumnTypes, dialect: SqlDialect
     return {name: existing[column] for name, column in columns.items()}
 
 
-def _read_version(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[int]:
+def _read_version(tables: TableSpecs, dialect: SqlDialect) -> Operation[int]:
     found = yield from _read_columns(tables.migrations, dialect)
     if not found:
         return 0
-    rows = yield BoundStatement(
-        f"SELECT COALESCE(MAX(version), 0) FROM {dialect.qualified_name(tables.migrations)}", {}
-    )
+    rows = yield (f"SELECT COALESCE(MAX(version), 0) FROM {dialect.qualified_name(tables.migrations)}", {})
     return int(rows[0][0])
 
 
-def _read_columns(table: str, dialect: SqlDialect) -> SqlOperation[_ColumnTypes]:
-    rows = yield BoundStatement(dialect.select_columns, {"table": table})
+def _read_columns(table: str, dialect: SqlDialect) -> Operation[_ColumnTypes]:
+    rows = yield (dialect.select_columns, {"table": table})
     return {dialect.fold_name(name): str(type).lower() for name, type in rows}
 
 
-def _apply(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[None]:
+def _apply(tables: TableSpecs, dialect: SqlDialect) -> Operation[None]:
     versions = dialect.qualified_name(tables.migrations)
-    yield BoundStatement(
+    yield (
         f"CREATE TABLE IF NOT EXISTS {versions}"
         " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)",
         {},
@@ -97,21 +95,19 @@ def _apply(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[None]:
         yield from _fill_defaults(table, dialect)
         yield from dialect.normalize_times(table)
     yield from _create_indexes(tables, dialect)
-    applied = [
-        {"version": number, "name": name, "at": time.time_ns() // 1_000} for number, name in VERSION_NAMES.items()
-    ]
     insert = f"INSERT INTO {versions} (version, name, applied_at) VALUES (:version, :name, :at) ON CONFLICT DO NOTHING"
-    yield BoundStatement(insert, {}, applied)
+    for number, name in VERSION_NAMES.items():
+        yield insert, {"version": number, "name": name, "at": now_micros()}
 
 
-def _create_or_extend_table(table: TableSpec, dialect: SqlDialect) -> SqlOperation[None]:
+def _create_or_extend_table(table: TableSpec, dialect: SqlDialect) -> Operation[None]:
     """Make the table, or add the columns that it lacks."""
     found = yield from _read_columns(table.name, dialect)
     place = dialect.qualified_name(table.name)
     if not found:
         columns = ", ".join(_declare_column(table, column, dialect) for column in table.columns)
         key = ", ".join(dialect.quote(table.column_names[name]) for name in UNIQUE_KEYS[table.role])
-        yield BoundStatement(f"CREATE TABLE {place} ({columns}, PRIMARY KEY ({key}))", {})
+        yield (f"CREATE TABLE {place} ({columns}, PRIMARY KEY ({key}))", {})
         return
     for column in table.columns:
         name = table.column_names[column.name]
@@ -123,9 +119,7 @@ def _create_or_extend_table(table: TableSpec, dialect: SqlDialect) -> SqlOperati
                 f" say with field_mappings[{table.role!r}] what it is called, or name another table."
             )
         default = f" DEFAULT {column.default}" if column.default else ""
-        yield BoundStatement(
-            f"ALTER TABLE {place} ADD COLUMN {dialect.quote(name)} {dialect.types[column.kind]}{default}", {}
-        )
+        yield (f"ALTER TABLE {place} ADD COLUMN {dialect.quote(name)} {dialect.types[column.kind]}{default}", {})
 
 
 def _declare_column(table: TableSpec, column: ColumnSpec, dialect: SqlDialect) -> str:
@@ -137,19 +131,17 @@ def _declare_column(table: TableSpec, column: ColumnSpec, dialect: SqlDialect) -
     return " ".join(parts)
 
 
-def _fill_defaults(table: TableSpec, dialect: SqlDialect) -> SqlOperation[None]:
+def _fill_defaults(table: TableSpec, dialect: SqlDialect) -> Operation[None]:
     """Rows of another tool get what they lack."""
     defaults = {column.name: column.default for column in table.columns if column.default}
     time_fields = [column.name for column in table.columns if column.name in ("created_at", "updated_at")]
     defaults |= dict.fromkeys(time_fields, dialect.now_as_time)
     for name, value in defaults.items():
         column = dialect.quote(table.column_names[name])
-        yield BoundStatement(
-            f"UPDATE {dialect.qualified_name(table.name)} SET {column} = {value} WHERE {column} IS NULL", {}
-        )
+        yield (f"UPDATE {dialect.qualified_name(table.name)} SET {column} = {value} WHERE {column} IS NULL", {})
 
 
-def _create_indexes(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[None]:
+def _create_indexes(tables: TableSpecs, dialect: SqlDialect) -> Operation[None]:
     sessions, messages = tables.sessions, tables.messages
     yield from _number_messages(messages, dialect)
     yield from _ensure_unique_index(sessions, "by_id", dialect)
@@ -161,34 +153,32 @@ def _create_indexes(tables: TableSpecs, dialect: SqlDialect) -> SqlOperation[Non
         yield _create_index("INDEX", table, "by_expiry", expires, dialect, f" WHERE {expires} IS NOT NULL")
 
 
-def _number_messages(messages: TableSpec, dialect: SqlDialect) -> SqlOperation[None]:
+def _number_messages(messages: TableSpec, dialect: SqlDialect) -> Operation[None]:
     """Messages of an earlier version get their positions: by time, then by id."""
     place = dialect.qualified_name(messages.name)
     session_id, created, id, position = (
         dialect.quote(messages.column_names[name]) for name in ("session_id", "created_at", "id", "position")
     )
-    if not (yield BoundStatement(f"SELECT 1 FROM {place} WHERE {position} IS NULL LIMIT 1", {})):
+    if not (yield (f"SELECT 1 FROM {place} WHERE {position} IS NULL LIMIT 1", {})):
         return
     order = f"PARTITION BY {session_id} ORDER BY {created}, {id} {dialect.byte_collation}"
     numbered = f"SELECT {dialect.row_id} AS which, ROW_NUMBER() OVER ({order}) AS number FROM {place}"
-    yield BoundStatement(
+    yield (
         f"UPDATE {place} AS held SET {position} = numbered.number FROM ({numbered}) AS numbered"
         f" WHERE held.{dialect.row_id} = numbered.which",
         {},
     )
 
 
-def _ensure_unique_index(table: TableSpec, name: str, dialect: SqlDialect) -> SqlOperation[None]:
+def _ensure_unique_index(table: TableSpec, name: str, dialect: SqlDialect) -> Operation[None]:
     columns = [table.column_names[column] for column in UNIQUE_KEYS[table.role]]
     folded = ",".join(map(dialect.fold_name, columns))
-    if not (yield BoundStatement(dialect.select_unique_index, {"table": table.name, "columns": folded})):
+    if not (yield (dialect.select_unique_index, {"table": table.name, "columns": folded})):
         yield _create_index("UNIQUE INDEX", table, name, ", ".join(map(dialect.quote, columns)), dialect)
 
 
 def _create_index(
     kind: str, table: TableSpec, name: str, columns: str, dialect: SqlDialect, where: str = ""
-) -> BoundStatement:
+) -> tuple[str, dict[str, Any]]:
     index = dialect.quote(f"{table.name}_{name}")
-    return BoundStatement(
-        f"CREATE {kind} IF NOT EXISTS {index} ON {dialect.qualified_name(table.name)} ({columns}){where}", {}
-    )
+    return (f"CREATE {kind} IF NOT EXISTS {index} ON {dialect.qualified_name(table.name)} ({columns}){where}", {})

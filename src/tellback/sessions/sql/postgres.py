@@ -2,22 +2,215 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime
+from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
-from tellback.errors import ConfigurationError, MissingExtraError
+from tellback.errors import ConfigurationError, MissingExtraError, StoreClosedError, TellbackError
 from tellback.sessions import validation
-from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, TableBackend, resolve_store_backend
-from tellback.sessions.sql.schema import resolve_tables
+from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
+from tellback.sessions.sql.migrations import migrate
+from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, TableSpec, TableSpecs, resolve_tables
+from tellback.sessions.sql.statements import SqlStatements
+from tellback.sessions.sql.tables import TableStorage
+from tellback.sessions.storage import Ttl
+from tellback.stores.catalogue import StatementCache
+from tellback.stores.engine import Operation, OperationFactory, T
 
 try:
     import asyncpg
 except ModuleNotFoundError as error:
     raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL adapter") from error
 
-from tellback.sessions.sql.postgres_runner import PostgresRunner
+from tellback.stores.postgres.connection import skip_reset, to_store_error
+from tellback.stores.postgres.engine import PostgresRunner
+from tellback.stores.postgres.schema import quote_identifier, quote_literal
+
+CONNECT_SECONDS = 5.0
+ACQUIRE_SECONDS = 10.0
+STATEMENT_SECONDS = 30.0
+MIGRATION_SECONDS = 600.0
+"""How long one statement of a migration may take: large tables are rewritten, and others may be at it."""
+
+
+class PostgresDialect:
+    """PostgreSQL's words, for the tables of one schema. JSON goes in and out as text, whatever codecs a pool has."""
+
+    types: Mapping[ColumnKind, str] = {
+        "text": "TEXT",
+        "count": "BIGINT",
+        "moment": "TIMESTAMPTZ",
+        "json": "JSON",
+        "expiry": "TIMESTAMPTZ",
+    }
+    now = "statement_timestamp()"
+    now_as_time = "statement_timestamp()"
+    expires_at = "statement_timestamp() + make_interval(secs => :ttl)"
+    byte_collation = 'COLLATE "C"'
+    row_lock = " FOR UPDATE"
+    row_id = "ctid"
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        # Asked of the catalogue's rows: `to_regclass` may answer from a cache that is older than a lock waited for.
+        table = (
+            f"c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = {quote_literal(schema)})"
+            " AND c.relname = :table AND c.relkind IN ('r', 'p', 'f', 'v')"
+        )
+        self.select_columns = (
+            "SELECT a.attname, format_type(a.atttypid, NULL) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+            f" WHERE {table} AND a.attnum > 0 AND NOT a.attisdropped"
+        )
+        self.select_unique_index = (
+            "SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid"
+            f" WHERE {table} AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL"
+            " AND i.indexprs IS NULL AND :columns = (SELECT string_agg(a.attname::text, ',' ORDER BY k.place)"
+            " FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)"
+            " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number)"
+        )
+
+    def quote(self, name: str) -> str:
+        return quote_identifier(name)
+
+    def qualified_name(self, table: str) -> str:
+        return f"{quote_identifier(self._schema)}.{quote_identifier(table)}"
+
+    def fold_name(self, name: str) -> str:
+        return name
+
+    def value_sql(self, column: ColumnSpec, type: str) -> str:
+        if column.kind == "json":
+            return f":{column.name}::text::json"
+        if column.kind == "moment":
+            expression = f":{column.name}::timestamptz"
+            return f"({expression} AT TIME ZONE 'UTC')" if _is_naive_timestamp(type) else expression
+        return f":{column.name}"
+
+    def column_sql(self, column: ColumnSpec, type: str, name: str) -> str:
+        if column.kind == "json":
+            return f"{name}::text"
+        return f"{name} AT TIME ZONE 'UTC'" if column.kind == "moment" and _is_naive_timestamp(type) else name
+
+    def time_value(self, value: datetime) -> datetime:
+        return value
+
+    def prepare_migration(self) -> Operation[None]:
+        """One process at a time, in a schema that is there."""
+        lock = "SELECT pg_advisory_xact_lock(hashtext('tellback.sessions'), hashtext(:schema))"
+        yield lock, {"schema": self._schema}
+        if not (yield "SELECT 1 FROM pg_namespace WHERE nspname = :schema", {"schema": self._schema}):
+            yield f"CREATE SCHEMA {quote_identifier(self._schema)}", {}
+
+    def normalize_times(self, table: TableSpec) -> Operation[None]:
+        """Moments are moments by their type."""
+        yield from ()
+
+
+def _is_naive_timestamp(type: str) -> bool:
+    return type.startswith("timestamp") and "without" in type
+
+
+class PostgresTables(PostgresRunner):
+    """Runs operations on two tables in PostgreSQL, on a pool of its own or on one that was passed in."""
+
+    def __init__(
+        self, database: str | asyncpg.Pool, place: str, schema: str | None, pool_size: int, tables: TableSpecs
+    ) -> None:
+        super().__init__()
+        self.place = place
+        self._database = database
+        self._schema = schema
+        self._pool_size = pool_size
+        self._tables = tables
+        self._cache = StatementCache("postgres")
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._pool is not None and self._loop is not loop:
+            self._abandon_pool()
+        if self._pool is None:
+            self._pool, self._loop = await self._open_pool(loop), loop
+            self._cache = self._statements = StatementCache("postgres")
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None and pool is not self._database and self._loop is asyncio.get_running_loop():
+            await self._close_pool(pool, ACQUIRE_SECONDS)
+
+    async def prepare_tables(self) -> SqlStatements:
+        schema = self._schema or await self._read_current_schema()
+        dialect = PostgresDialect(schema)
+        types = await self._write(partial(migrate, self._tables, dialect, self.place), MIGRATION_SECONDS)
+        return SqlStatements(self._tables, dialect, types, self._cache)
+
+    async def read(self, scope: None, make: OperationFactory[T], *, brief: bool = False) -> T:
+        # One statement needs no transaction.
+        result, _ = await self._run_with_retries(make, {}, None, writes=False, seconds=STATEMENT_SECONDS)
+        return result
+
+    async def write(self, scope: None, make: OperationFactory[T]) -> T:
+        return await self._write(make, STATEMENT_SECONDS)
+
+    async def _write(self, make: OperationFactory[T], seconds: float) -> T:
+        # Positions are read after a row was locked, and must be those of whoever held it before.
+        begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+        result, _ = await self._run_with_retries(make, {}, begin, writes=True, seconds=seconds)
+        return result
+
+    async def _read_current_schema(self) -> str:
+        [[schema]] = await self.read(None, _select_current_schema)
+        if schema is None:
+            raise ConfigurationError(f"{self.place} has no schema to make tables in: name one with schema=... .")
+        return str(schema)
+
+    async def _open_pool(self, loop: asyncio.AbstractEventLoop) -> Any:
+        """The pool that was passed in, or one of our own, which connects when it is first used."""
+        database = self._database
+        if isinstance(database, str):
+            return await asyncpg.create_pool(
+                database,
+                min_size=0,
+                max_size=self._pool_size,
+                timeout=CONNECT_SECONDS,
+                command_timeout=STATEMENT_SECONDS,
+                reset=skip_reset,
+                server_settings={"application_name": "tellback"},
+            )
+        # Pools do not tell by any public name which loop they are of, or that nobody has opened them.
+        if getattr(database, "_loop", loop) is not loop:
+            raise ConfigurationError("The pool belongs to another event loop: make it in the one that uses it.")
+        if database.is_closing() or not getattr(database, "_initialized", True):
+            raise ConfigurationError("The pool is not open: pass what `await asyncpg.create_pool(...)` gives.")
+        return database
+
+    def _abandon_pool(self) -> None:
+        """Let go of a pool whose event loop has ended."""
+        if self._loop is not None and not self._loop.is_closed():
+            raise ConfigurationError(
+                f"The session adapter of {self.place} is in use in another event loop: make another one for this."
+            )
+        super().__init__()
+
+    @property
+    def _acquire_seconds(self) -> float:
+        return ACQUIRE_SECONDS
+
+    def _translate_error(self, error: BaseException, *, in_doubt: bool) -> TellbackError:
+        if isinstance(error, asyncpg.ClientConfigurationError):
+            return ConfigurationError(f"The settings in the URL of {self.place} cannot be used: check them.")
+        if self._pool is None and not in_doubt:
+            return self._closed_error()
+        return to_store_error(error, self.place, in_doubt=in_doubt, advice="load the session again to see")
+
+    def _closed_error(self) -> StoreClosedError:
+        return StoreClosedError(f"The session adapter of {self.place} is not open: call `initialize()` first.")
+
+
+def _select_current_schema() -> Operation[list[Any]]:
+    return (yield "SELECT current_schema()::text", {})
 
 
 class PostgresAdapter(SqlAdapter):
@@ -37,6 +230,7 @@ class PostgresAdapter(SqlAdapter):
 
     What was acknowledged outlives a crash of the server, unless the server was set up with `synchronous_commit = off`.
 
+    >>> from datetime import timedelta
     >>> adapter = PostgresAdapter("postgresql://app:secret@db/prod", session_ttl=timedelta(days=30))
     >>> adapter.session_repository is not None
     True
@@ -49,8 +243,8 @@ class PostgresAdapter(SqlAdapter):
         schema: str | None = None,
         tables: Mapping[str, str] | None = None,
         field_mappings: Mapping[str, Mapping[str, str]] | None = None,
-        session_ttl: timedelta | float | None = None,
-        message_ttl: timedelta | float | None = None,
+        session_ttl: Ttl = None,
+        message_ttl: Ttl = None,
         pool_size: int = 10,
         **store_options: Unpack[StoreBackendOptions],
     ) -> None:
@@ -64,8 +258,9 @@ class PostgresAdapter(SqlAdapter):
             validation.resolve_names("schema", {"schema": schema}, {"schema": "public"})
         if type(pool_size) is not int or pool_size < 1:
             raise ConfigurationError(f"pool_size is a whole number from 1, not {pool_size!r:.80}.")
-        runner = PostgresRunner(database, _describe_database(database), schema, pool_size)
-        super().__init__(TableBackend(runner, resolve_tables(tables, field_mappings), session_ttl, message_ttl))
+        place, specs = _describe_database(database), resolve_tables(tables, field_mappings)
+        runner = PostgresTables(database, place, schema, pool_size, specs)
+        super().__init__(TableStorage(runner, session_ttl, message_ttl))
 
 
 def _describe_database(database: Any) -> str:

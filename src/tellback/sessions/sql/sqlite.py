@@ -1,37 +1,28 @@
-"""`SqliteAdapter`: sessions in a SQLite file, with one writer thread and one reader thread."""
+"""`SqliteAdapter`: sessions in a SQLite file."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import sqlite3
-import threading
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, Unpack
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Unpack
 from urllib.parse import unquote
 
-from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError
+from tellback.errors import ConfigurationError, StoreClosedError, StoreError
 from tellback.sessions.records import format_time
-from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, TableBackend, resolve_store_backend
-from tellback.sessions.sql.schema import (
-    BoundStatement,
-    ColumnKind,
-    ColumnSpec,
-    OperationFactory,
-    SqlOperation,
-    TableSpec,
-    resolve_tables,
-)
-from tellback.stores.sqlite.connection import SqliteOptions, connect, to_store_error
-from tellback.types.ids import from_micros
-
-T = TypeVar("T")
-
-MIN_SQLITE_VERSION = (3, 35)
+from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
+from tellback.sessions.sql.migrations import migrate
+from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, TableSpec, TableSpecs, resolve_tables
+from tellback.sessions.sql.statements import SqlStatements
+from tellback.sessions.sql.tables import TableStorage
+from tellback.sessions.storage import Ttl
+from tellback.stores.catalogue import StatementCache
+from tellback.stores.engine import Operation
+from tellback.stores.sqlite.connection import SqliteOptions
+from tellback.stores.sqlite.engine import SqliteRunner
+from tellback.types.ids import from_micros, now_micros
 
 
 class SqliteDialect:
@@ -71,14 +62,14 @@ class SqliteDialect:
     def column_sql(self, column: ColumnSpec, type: str, name: str) -> str:
         return name
 
-    def encode_time(self, value: datetime) -> str:
+    def time_value(self, value: datetime) -> str:
         return format_time(value)
 
-    def prepare_migration(self) -> SqlOperation[None]:
+    def prepare_migration(self) -> Operation[None]:
         """The transaction alone keeps others away."""
         yield from ()
 
-    def normalize_times(self, table: TableSpec) -> SqlOperation[None]:
+    def normalize_times(self, table: TableSpec) -> Operation[None]:
         """Dates that another tool wrote become texts like ours."""
         for name in (column.name for column in table.columns if column.kind == "moment"):
             column = f'"{table.column_names[name]}"'
@@ -86,164 +77,44 @@ class SqliteDialect:
             needs_conversion = f"{column} IS NOT NULL AND ({is_foreign_format})"
             is_unreadable = f"{needs_conversion} AND tellback_normalize_time({column}) IS NULL"
             select_unreadable = f'SELECT {column} FROM "{table.name}" WHERE {is_unreadable} LIMIT 1'
-            rows = yield BoundStatement(select_unreadable, {})
+            rows = yield select_unreadable, {}
             if rows:
                 raise StoreError(
                     f"{table.name} holds {rows[0][0]!r:.80} in {column}, which is no moment that can be read:"
                     " correct it, or name another column with field_mappings."
                 )
-            yield BoundStatement(
-                f'UPDATE "{table.name}" SET {column} = tellback_normalize_time({column}) WHERE {needs_conversion}', {}
+            yield (
+                f'UPDATE "{table.name}" SET {column} = tellback_normalize_time({column}) WHERE {needs_conversion}',
+                {},
             )
 
 
-class _SqliteConnections:
-    """The connections, each with its thread."""
+class SqliteTables(SqliteRunner):
+    """Runs operations on two tables in a SQLite file, or in memory."""
 
-    def __init__(self, path: str, busy_timeout: float) -> None:
-        options = SqliteOptions(path, busy_timeout=busy_timeout)
-        self.pid = os.getpid()
-        self.write_connection = _connect(options)
-        try:
-            self.read_connection = self.write_connection if options.in_memory else _connect(options)
-        except BaseException:
-            self.write_connection.close()
-            raise
-        self.write_executor = ThreadPoolExecutor(1, thread_name_prefix="tellback-sessions-writer")
-        self.read_executor = self.write_executor
-        if not options.in_memory:
-            self.read_executor = ThreadPoolExecutor(1, thread_name_prefix="tellback-sessions-reader")
-
-    def close(self) -> None:
-        """Finish what has been asked for, then end."""
-        for executor in (self.read_executor, self.write_executor):
-            executor.shutdown()
-        for connection in (self.read_connection, self.write_connection):
-            connection.close()
-
-
-class SqliteRunner:
-    """Runs operations on a SQLite file, or in memory."""
-
-    dialect = SqliteDialect()
-
-    def __init__(self, path: str, busy_timeout: float) -> None:
+    def __init__(self, path: str, busy_timeout: float, tables: TableSpecs) -> None:
+        super().__init__(SqliteOptions(path, busy_timeout=busy_timeout, readers=1))
         self.place = path
-        self._busy_timeout = busy_timeout
-        self._connections: _SqliteConnections | None = None
-        self._lifecycle_lock = threading.Lock()
+        self._tables = tables
+        self._cache = StatementCache("sqlite")
 
-    async def open(self) -> None:
-        if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
-            raise ConfigurationError(f"SqliteAdapter needs SQLite 3.35 or later; this is {sqlite3.sqlite_version}.")
-        await asyncio.to_thread(self._open)
+    async def prepare_tables(self) -> SqlStatements:
+        dialect = SqliteDialect()
+        types = await self.write(None, partial(migrate, self._tables, dialect, self.place))
+        return SqlStatements(self._tables, dialect, types, self._cache)
 
-    async def close(self) -> None:
-        # Not to be left half done: whoever is cancelled here leaves threads that end by themselves.
-        await asyncio.shield(asyncio.to_thread(self._close))
+    def _begin(self) -> StatementCache:
+        self._cache = StatementCache("sqlite")
+        return self._cache
 
-    async def migrate(self, make_operation: OperationFactory[T]) -> T:
-        return await self.write(make_operation)
-
-    async def read(self, make_operation: OperationFactory[T]) -> T:
-        connections = self._require_open()
-        return await self._submit(
-            connections.read_executor, lambda: _run_operation(connections.read_connection, make_operation())
-        )
-
-    async def write(self, make_operation: OperationFactory[T]) -> T:
-        connections = self._require_open()
-        deadline = time.monotonic() + self._busy_timeout
-        return await self._submit(
-            connections.write_executor,
-            lambda: _run_in_transaction(connections.write_connection, make_operation, deadline),
-        )
-
-    async def _submit(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        try:
-            done = asyncio.get_running_loop().run_in_executor(executor, work)
-        except RuntimeError:  # disconnected by another thread meanwhile
-            raise self._closed_error() from None
-        try:
-            return await done
-        except sqlite3.Error as error:
-            raise self._translate_error(error) from error
-
-    def _open(self) -> None:
-        with self._lifecycle_lock:
-            if self._connections is not None:
-                return
-            try:
-                self._connections = _SqliteConnections(self.place, self._busy_timeout)
-            except sqlite3.Error as error:
-                raise self._translate_error(error) from error
-
-    def _close(self) -> None:
-        with self._lifecycle_lock:
-            connections, self._connections = self._connections, None
-            if connections is not None:
-                connections.close()
-
-    def _require_open(self) -> _SqliteConnections:
-        """The connections, if this process may use them: threads do not come along when a process is forked."""
-        connections = self._connections
-        if connections is None:
-            raise self._closed_error()
-        if connections.pid != os.getpid():
-            raise StoreError(f"{self.place} was opened before this process was forked: make another adapter here.")
-        return connections
+    def _connect(self, options: SqliteOptions) -> sqlite3.Connection:
+        connection = super()._connect(options)
+        connection.create_function("tellback_now", 0, now_micros)
+        connection.create_function("tellback_normalize_time", 1, _normalize_time, deterministic=True)
+        return connection
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"The session adapter of {self.place} has been closed: call `initialize()` again.")
-
-    def _translate_error(self, error: sqlite3.Error) -> StoreError:
-        found = to_store_error(error, self.place)
-        if isinstance(found, StoreBusyError):
-            return StoreBusyError(
-                f"{self.place} is locked by another connection: {error}. Try again, end what holds it, or wait longer"
-                " with SqliteAdapter(..., busy_timeout=SECONDS)."
-            )
-        return found
-
-
-def _connect(options: SqliteOptions) -> sqlite3.Connection:
-    connection = connect(options)
-    connection.create_function("tellback_now", 0, lambda: time.time_ns() // 1_000)
-    connection.create_function("tellback_normalize_time", 1, _normalize_time, deterministic=True)
-    return connection
-
-
-def _run_in_transaction(connection: sqlite3.Connection, make_operation: OperationFactory[T], deadline: float) -> T:
-    """Run an operation in a transaction. It waits for others no longer than until the deadline, queue included."""
-    busy_timeout_ms = max(0, int((deadline - time.monotonic()) * 1_000))
-    connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}").fetchall()
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        result = _run_operation(connection, make_operation())
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):  # what went wrong before is what the caller should hear of
-                connection.execute("ROLLBACK")
-        raise
-    return result
-
-
-def _run_operation(connection: sqlite3.Connection, operation: SqlOperation[T]) -> T:
-    try:
-        statement = next(operation)
-        while True:
-            statement = operation.send(_execute(connection, statement))
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
-def _execute(connection: sqlite3.Connection, statement: BoundStatement) -> list[Any]:
-    if statement.batch is not None:
-        connection.executemany(statement.sql, statement.batch)
-        return []
-    return connection.execute(statement.sql, statement.values).fetchall()
 
 
 def _normalize_time(value: Any) -> str | None:
@@ -275,6 +146,7 @@ class SqliteAdapter(SqlAdapter):
     conversation there, in one step with where the session stands, to be remembered, exported and erased with all that
     is the user's. It takes `tenant_id`, `app_id`, `namespace` and `close_after` instead of what names tables.
 
+    >>> from datetime import timedelta
     >>> adapter = SqliteAdapter("sessions.db", session_ttl=timedelta(days=30))
     >>> adapter.session_repository is not None
     True
@@ -286,8 +158,8 @@ class SqliteAdapter(SqlAdapter):
         *,
         tables: Mapping[str, str] | None = None,
         field_mappings: Mapping[str, Mapping[str, str]] | None = None,
-        session_ttl: timedelta | float | None = None,
-        message_ttl: timedelta | float | None = None,
+        session_ttl: Ttl = None,
+        message_ttl: Ttl = None,
         busy_timeout: float = 10.0,
         **store_options: Unpack[StoreBackendOptions],
     ) -> None:
@@ -297,8 +169,10 @@ class SqliteAdapter(SqlAdapter):
         if store_backend is not None:
             super().__init__(store_backend)
             return
-        runner = SqliteRunner(_resolve_path(database), _validate_busy_timeout(busy_timeout))
-        super().__init__(TableBackend(runner, resolve_tables(tables, field_mappings), session_ttl, message_ttl))
+        runner = SqliteTables(
+            _resolve_path(database), _validate_busy_timeout(busy_timeout), resolve_tables(tables, field_mappings)
+        )
+        super().__init__(TableStorage(runner, session_ttl, message_ttl))
 
 
 def _resolve_path(database: Any) -> str:

@@ -4,140 +4,74 @@ Names of tables and columns are validated and quoted before they get here; every
 
 from __future__ import annotations
 
-import json
+import functools
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from tellback.errors import InvalidArgumentError
 from tellback.sessions.records import (
     EXPIRES_AT,
     MESSAGE_FIELDS,
     SESSION_FIELDS,
+    encode_message,
+    encode_valid_session,
     message_from_record,
-    message_to_record,
     session_from_record,
-    session_to_record,
 )
-from tellback.sessions.sql.schema import COLUMNS, ColumnKind, ColumnSpec, SqlDialect, TableRole, TableSpec, TableSpecs
+from tellback.sessions.sql.schema import SqlDialect, TableRole, TableSpec, TableSpecs
+from tellback.stores.catalogue import StatementCache
+from tellback.stores.engine import Operation
 from tellback.types.conversations import MessageData, SessionData
-from tellback.types.ids import as_utc
 
-MAX_POSITION = 2**62
+INSERT_ROWS = 100
+"""How many messages one statement inserts at the most."""
 
-_KINDS: Mapping[TableRole, Mapping[str, ColumnKind]] = {
-    role: {column.name: column.kind for column in columns} for role, columns in COLUMNS.items()
-}
+_NAMED_VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 ColumnTypes = Mapping[TableRole, Mapping[str, str]]
 """The types that columns have in the database, by our names for them."""
 
 
-def session_values(session: SessionData, dialect: SqlDialect) -> dict[str, Any]:
-    """A session's values by name, ready to be bound."""
-    try:
-        record = session_to_record(session)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(f"collected_data is a mapping, not {session.collected_data!r:.80}.") from None
-    return _bind_record("sessions", record, dialect)
+class SqlStatements:
+    """The statements of one adapter, and the form of their values and rows."""
+
+    def __init__(self, tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes, cache: StatementCache) -> None:
+        self.time_value = dialect.time_value
+        self._encodes_times = dialect.types["moment"] == "TEXT"
+        self._insert_message = _TableSql(tables.messages, dialect, types["messages"]).insert()
+        for name, sql in build_statements(tables, dialect, types).items():
+            cache[name] = cache[sql]
+
+    def session_values(self, session: SessionData) -> dict[str, Any]:
+        return encode_valid_session(session, times=self._encodes_times)
+
+    def message_values(self, message: MessageData) -> dict[str, Any]:
+        return encode_message(message, times=self._encodes_times)
+
+    def session_from_row(self, row: Sequence[Any]) -> SessionData:
+        return session_from_record(dict(zip(SESSION_FIELDS, row, strict=True)))
+
+    def message_from_row(self, row: Sequence[Any]) -> MessageData:
+        return message_from_record(dict(zip(MESSAGE_FIELDS, row, strict=True)))
+
+    def insert_messages(self, rows: Sequence[Mapping[str, Any]]) -> Operation[None]:
+        """Insert many rows at once."""
+        for start in range(0, len(rows), INSERT_ROWS):
+            batch = rows[start : start + INSERT_ROWS]
+            values = {f"{name}_{n}": value for n, row in enumerate(batch) for name, value in row.items()}
+            yield _repeat_values(self._insert_message, len(batch)), values
 
 
-def message_values(message: MessageData, dialect: SqlDialect) -> dict[str, Any]:
-    """A message's values by name; its position is given when it is stored."""
-    try:
-        record = message_to_record(message)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(f"tool_calls are mappings, not {message.tool_calls!r:.80}.") from None
-    return _bind_record("messages", {**record, "position": 0}, dialect)
+@functools.lru_cache(512)
+def _repeat_values(insert: str, count: int) -> str:
+    """An INSERT of one row for so many, with the number of the row behind the name of each value.
 
-
-def optional_time_value(label: str, time: Any, dialect: SqlDialect) -> Any:
-    """A moment as the database has it."""
-    if time is None:
-        return None
-    if not isinstance(time, datetime):
-        raise InvalidArgumentError(f"{label} is a datetime, not {time!r:.80}.")
-    try:
-        return dialect.encode_time(as_utc(time))
-    except (ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{label} cannot be stored: {error}.") from None
-
-
-def time_value(label: str, time: Any, dialect: SqlDialect) -> Any:
-    """The same, but never None."""
-    if time is None:
-        raise InvalidArgumentError(f"{label} is a datetime, not None.")
-    return optional_time_value(label, time, dialect)
-
-
-def session_from_row(row: Sequence[Any]) -> SessionData:
-    """A session from a row of its fields."""
-    return session_from_record(dict(zip(SESSION_FIELDS, row, strict=True)))
-
-
-def message_from_row(row: Sequence[Any]) -> MessageData:
-    """A message from a row of its fields."""
-    return message_from_record(dict(zip(MESSAGE_FIELDS, row, strict=True)))
-
-
-def stored_columns(role: TableRole) -> list[ColumnSpec]:
-    """The columns that rows are read from, in the order of the fields."""
-    names = SESSION_FIELDS if role == "sessions" else MESSAGE_FIELDS
-    known = {column.name: column for column in COLUMNS[role]}
-    return [known[name] for name in names]
-
-
-def _bind_record(role: TableRole, record: Mapping[str, Any], dialect: SqlDialect) -> dict[str, Any]:
-    kinds = _KINDS[role]
-    return {name: _bind_value(name, kinds[name], value, dialect) for name, value in record.items()}
-
-
-def _bind_value(name: str, kind: ColumnKind, value: Any, dialect: SqlDialect) -> Any:
-    if kind == "moment":
-        convert = time_value if name in ("created_at", "updated_at") else optional_time_value
-        return convert(name, value, dialect)
-    if kind == "json":
-        return _dump_json(name, value)
-    if kind == "count" and (type(value) is not int or not 0 <= value <= MAX_POSITION):
-        raise InvalidArgumentError(f"{name} is a whole number from 0, not {value!r:.80}.")
-    return value
-
-
-def _dump_json(name: str, value: Any) -> str | None:
-    """All of it is ASCII: no database may stumble over what it holds."""
-    if value is None:
-        return None
-    try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{name} is not JSON: {error}.") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Statements:
-    """Every statement, by what it does."""
-
-    insert_session: str
-    update_turn: str
-    update_message_count: str
-    update_status: str
-    select_version: str
-    select_session: str
-    list_sessions: str
-    list_sessions_before: str
-    select_active: str
-    select_active_of_agent: str
-    lock_session: str
-    delete_session: str
-    delete_messages: str
-    delete_orphaned_messages: str
-    select_last_position: str
-    insert_message: str
-    list_latest_messages: str
-    list_earliest_messages: str
-    delete_expired_sessions: str
-    delete_expired_messages: str
+    >>> _repeat_values("INSERT INTO t (a) VALUES (:a)", 2)
+    'INSERT INTO t (a) VALUES (:a_0), (:a_1)'
+    """
+    columns, _, values = insert.partition(" VALUES ")
+    rows = (_NAMED_VALUE.sub(rf":\1_{n}", values) for n in range(count))
+    return f"{columns} VALUES {', '.join(rows)}"
 
 
 class _TableSql:
@@ -148,9 +82,10 @@ class _TableSql:
         self.dialect = dialect
         self.types = types
         self.name = dialect.qualified_name(table.name)
-        stored = stored_columns(table.role)
-        self.stored_columns = [column.name for column in stored]
-        self.columns = ", ".join(dialect.column_sql(each, types[each.name], self[each.name]) for each in stored)
+        self.specs = {column.name: column for column in table.columns}
+        self.columns = ", ".join(
+            dialect.column_sql(each, types[name], self[name]) for name, each in self.specs.items() if name != EXPIRES_AT
+        )
         self.is_live = f"({self[EXPIRES_AT]} IS NULL OR {self[EXPIRES_AT]} > {dialect.now})"
         self.is_expired = f"{self[EXPIRES_AT]} <= {dialect.now}"
 
@@ -160,22 +95,18 @@ class _TableSql:
     def value(self, name: str) -> str:
         if name == EXPIRES_AT:
             return self.dialect.expires_at
-        return self.dialect.value_sql(self._column(name), self.types[name])
+        return self.dialect.value_sql(self.specs[name], self.types[name])
 
     def assignments(self, *names: str) -> str:
         return ", ".join(f"{self[name]} = {self.value(name)}" for name in names)
 
     def insert(self) -> str:
-        names = [*self.stored_columns, EXPIRES_AT]
-        column_list, values = ", ".join(self[name] for name in names), ", ".join(self.value(name) for name in names)
+        column_list, values = ", ".join(map(self.__getitem__, self.specs)), ", ".join(map(self.value, self.specs))
         return f"INSERT INTO {self.name} AS held ({column_list}) VALUES ({values})"
 
-    def _column(self, name: str) -> ColumnSpec:
-        return next(column for column in self.table.columns if column.name == name)
 
-
-def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes) -> Statements:
-    """The statements for these tables."""
+def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes) -> dict[str, str]:
+    """The statements for these tables, by what they do."""
     s = _TableSql(tables.sessions, dialect, types["sessions"])
     m = _TableSql(tables.messages, dialect, types["messages"])
     set_last_message_at = f"{s['last_message_at']} = COALESCE({s.value('last_message_at')}, {s['last_message_at']})"
@@ -187,53 +118,52 @@ def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes
         f"SELECT {m.columns} FROM {m.name} WHERE {m['session_id']} = :session_id AND {m['position']} < :before"
         f" AND {m['position']} > :after AND {m.is_live} ORDER BY {m['position']}"
     )
-    return Statements(
-        insert_session=_insert_or_replace_expired(s),
-        update_turn=(
+    return {
+        "insert_session": _insert_or_replace_expired(s),
+        "update_turn": (
             f"UPDATE {s.name} SET {s['user_id']} = COALESCE({s['user_id']}, :user_id),"
             f" {s['agent_name']} = COALESCE({s['agent_name']}, :agent_name), {set_message_count},"
             f" {s.assignments('current_route', 'current_state', 'collected_data', 'updated_at', 'version', EXPIRES_AT)}"
             f" WHERE {s['id']} = :id AND {s['version']} = :expected AND {s.is_live} RETURNING {s.columns}"
         ),
-        update_message_count=(
+        "update_message_count": (
             f"UPDATE {s.name} SET {set_message_count}, {s.assignments('updated_at', EXPIRES_AT)}"
             f" WHERE {s['id']} = :id AND {s.is_live} RETURNING {s['message_count']}"
         ),
-        update_status=(
+        "update_status": (
             f"UPDATE {s.name} SET {s.assignments('status', 'completed_at', 'updated_at', EXPIRES_AT)}"
             f" WHERE {s['id']} = :id AND {s.is_live} RETURNING {s.columns}"
         ),
-        select_version=f"SELECT {s['version']} FROM {s.name} WHERE {s['id']} = :id AND {s.is_live}",
-        select_session=f"SELECT {s.columns} FROM {s.name} WHERE {s['id']} = :id AND {s.is_live}",
-        list_sessions=f"{user_sessions} {newest_first}",
-        list_sessions_before=(
+        "select_version": f"SELECT {s['version']} FROM {s.name} WHERE {s['id']} = :id AND {s.is_live}",
+        "select_session": f"SELECT {s.columns} FROM {s.name} WHERE {s['id']} = :id AND {s.is_live}",
+        "list_sessions": f"{user_sessions} {newest_first}",
+        "list_sessions_before": (
             f"{user_sessions} AND ({s['created_at']}, {s['id']} {dialect.byte_collation})"
             f" < ({s.value('created_at')}, :id) {newest_first}"
         ),
-        select_active=f"{active_sessions} {newest_first}",
-        select_active_of_agent=f"{active_sessions} AND {s['agent_name']} = :agent_name {newest_first}",
-        lock_session=f"SELECT {s.is_live} FROM {s.name} WHERE {s['id']} = :id{dialect.row_lock}",
-        delete_session=f"DELETE FROM {s.name} WHERE {s['id']} = :id",
-        delete_messages=f"DELETE FROM {m.name} WHERE {m['session_id']} = :id",
-        delete_orphaned_messages=(
+        "select_active": f"{active_sessions} {newest_first}",
+        "select_active_of_agent": f"{active_sessions} AND {s['agent_name']} = :agent_name {newest_first}",
+        "lock_session": f"SELECT {s.is_live} FROM {s.name} WHERE {s['id']} = :id{dialect.row_lock}",
+        "delete_session": f"DELETE FROM {s.name} WHERE {s['id']} = :id",
+        "delete_messages": f"DELETE FROM {m.name} WHERE {m['session_id']} = :id",
+        "delete_orphaned_messages": (
             f"DELETE FROM {m.name} WHERE {m['session_id']} = :id"
             f" AND NOT EXISTS (SELECT 1 FROM {s.name} WHERE {s['id']} = :id)"
         ),
-        select_last_position=(
+        "select_last_position": (
             f"SELECT {m['position']} FROM {m.name} WHERE {m['session_id']} = :id AND {m['position']} IS NOT NULL"
             f" ORDER BY {m['position']} DESC LIMIT 1"
         ),
-        insert_message=m.insert(),
-        list_latest_messages=f"{message_page} DESC LIMIT :limit",
-        list_earliest_messages=f"{message_page} LIMIT :limit",
-        delete_expired_sessions=_delete_expired(s, "id"),
-        delete_expired_messages=_delete_expired(m, "session_id", "position"),
-    )
+        "list_latest_messages": f"{message_page} DESC LIMIT :limit",
+        "list_earliest_messages": f"{message_page} LIMIT :limit",
+        "delete_expired_sessions": _delete_expired(s, "id"),
+        "delete_expired_messages": _delete_expired(m, "session_id", "position"),
+    }
 
 
 def _insert_or_replace_expired(s: _TableSql) -> str:
     """A session that is past its time gives its row to the one that begins anew."""
-    others = [name for name in (*s.stored_columns, EXPIRES_AT) if name != "id"]
+    others = [name for name in s.specs if name != "id"]
     assignments = ", ".join(f"{s[name]} = excluded.{s[name]}" for name in others)
     is_expired = f"held.{s[EXPIRES_AT]} <= {s.dialect.now}"
     return f"{s.insert()} ON CONFLICT ({s['id']}) DO UPDATE SET {assignments} WHERE {is_expired} RETURNING {s.columns}"

@@ -31,11 +31,9 @@ from sqlalchemy.types import NullType, TypeEngine
 from tellback.errors import SchemaVersionError
 from tellback.sessions.sqlalchemy.tables import (
     MAX_TABLE_NAME,
-    VERSION_2_FIELDS,
     MappedTable,
     TableLayout,
     adapt_to_reflected,
-    create_column,
 )
 from tellback.types.ids import utc_now
 
@@ -96,14 +94,15 @@ def migrate(connection: Connection, layout: TableLayout) -> None:
     try:
         inspection = inspect_schema(connection, layout)
         layout.migrations.create(connection, checkfirst=True)
-        for number in range(1, LATEST_VERSION + 1):
-            for table in layout.tables():
-                _complete_table(connection, table, inspection.tables[table.role], number, layout)
-            if number == LATEST_VERSION:
-                _number_messages(connection, layout)
-                _create_indexes(connection, layout)
-            if number > inspection.version:
-                connection.execute(insert(layout.migrations).values(version=number, applied_at=utc_now()))
+        added = {
+            table.role: _complete_table(connection, table, inspection.tables[table.role]) for table in layout.tables()
+        }
+        for table in layout.tables():
+            _fill_defaults(connection, table, added[table.role], layout)
+        _number_messages(connection, layout)
+        _create_indexes(connection, layout)
+        for number in range(inspection.version + 1, LATEST_VERSION + 1):
+            connection.execute(insert(layout.migrations).values(version=number, applied_at=utc_now()))
     finally:
         if lock_name:
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": lock_name})
@@ -186,21 +185,13 @@ def _find_missing(mapped: MappedTable, reflected: ReflectedTable) -> list[str]:
 
 
 def _complete_table(
-    connection: Connection, mapped: MappedTable, reflected: ReflectedTable, number: int, layout: TableLayout
-) -> None:
-    """Make the table, or the columns of this version that it lacks."""
-    wanted = {
-        field: column
-        for field, column in mapped.columns.items()
-        if (field in VERSION_2_FIELDS) == (number == LATEST_VERSION)
-    }
+    connection: Connection, mapped: MappedTable, reflected: ReflectedTable
+) -> Mapping[str, Column[Any]]:
+    """Make the table, or the columns that it lacks; gives those that were added to rows that may be there."""
     if reflected.types is None:
-        if number == 1:
-            _create_table(connection, mapped, wanted, layout)
-            return
-        if not layout.is_generated:
-            return  # it was made whole
-    missing = {field: column for field, column in wanted.items() if field not in (reflected.types or {})}
+        mapped.table.create(connection)
+        return {}
+    missing = {field: column for field, column in mapped.columns.items() if field not in reflected.types}
     if keys := missing.keys() & _KEY_FIELDS:
         raise SchemaVersionError(
             f"Table {mapped.table.name!r} is there, but has no column {', '.join(sorted(keys))}: it is another table."
@@ -208,18 +199,7 @@ def _complete_table(
         )
     for column in missing.values():
         _add_column(connection, mapped.table, column)
-    if reflected.types is not None:
-        _fill_defaults(connection, mapped, missing, layout)
-
-
-def _create_table(
-    connection: Connection, mapped: MappedTable, wanted: Mapping[str, Column[Any]], layout: TableLayout
-) -> None:
-    if layout.is_generated:
-        columns = [create_column(field, column.name) for field, column in wanted.items()]
-        Table(mapped.table.name, MetaData(), *columns).create(connection)
-    else:
-        mapped.table.create(connection)
+    return missing
 
 
 def _add_column(connection: Connection, table: Table, column: Column[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -30,21 +30,25 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 from tellback.errors import ConfigurationError, InvalidArgumentError
-from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, format_time
+from tellback.sessions import validation
+from tellback.sessions.records import (
+    DEFAULT_NAMES,
+    EXPIRES_AT,
+    JSON_FIELDS,
+    MESSAGE_FIELDS,
+    NUMBER_FIELDS,
+    SESSION_FIELDS,
+    TIME_FIELDS,
+    format_time,
+    validate_field_mappings,
+)
 from tellback.types.ids import as_utc
 from tellback.types.jsontext import is_storable
-
-TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at", EXPIRES_AT})
-JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
-NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
 
 TableOptions: TypeAlias = Mapping[str, str] | Mapping[str, Table]
 FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
 
-DEFAULT_TABLE_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
 TABLE_FIELDS = {"sessions": (*SESSION_FIELDS, EXPIRES_AT), "messages": (*MESSAGE_FIELDS, EXPIRES_AT)}
-VERSION_2_FIELDS = frozenset({"version", "position", EXPIRES_AT})
-"""The fields that the second migration adds."""
 MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
 
 # Not content: to Oracle an empty text is NULL.
@@ -100,7 +104,7 @@ def text_type() -> TypeEngine[Any]:
 
 def column_type(field: str) -> TypeEngine[Any]:
     """The type of a field's column in tables that we make."""
-    if field in TIME_FIELDS:
+    if field in TIME_FIELDS or field == EXPIRES_AT:
         return UtcDateTime()
     if field in NUMBER_FIELDS:
         return BigInteger()
@@ -117,7 +121,7 @@ class FieldCodec:
 
 def find_codec(field: str, type_: TypeEngine[Any]) -> FieldCodec | None:
     """The codec for a field in a column of that type; None if such a column cannot hold it."""
-    if field in TIME_FIELDS:
+    if field in TIME_FIELDS or field == EXPIRES_AT:
         return _time_codec(type_)
     if field in JSON_FIELDS:
         return _json_codec(type_)
@@ -254,17 +258,19 @@ class TableLayout:
 
 def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, *, migrates: bool) -> TableLayout:
     """The layout that the arguments of an adapter describe."""
-    table_options = _validate_mapping("tables", tables, DEFAULT_TABLE_NAMES)
-    fields = _validate_mapping("field_mappings", mappings, DEFAULT_TABLE_NAMES)
+    overrides = validate_field_mappings(mappings)
     names = {
-        role: _resolve_column_names(role, field_names, fields.get(role)) for role, field_names in TABLE_FIELDS.items()
+        role: _resolve_names(
+            f"field_mappings[{role!r}]", overrides.get(role), {field: field for field in fields}, MAX_COLUMN_NAME
+        )
+        for role, fields in TABLE_FIELDS.items()
     }
-    user_tables = [each for each in table_options.values() if isinstance(each, Table)]
-    if not user_tables:
-        return _create_layout({**DEFAULT_TABLE_NAMES, **table_options}, names, migrates=migrates)
-    if len(user_tables) < len(DEFAULT_TABLE_NAMES):
+    table_options: Mapping[str, Any] = tables if isinstance(tables, Mapping) else {}
+    if not any(isinstance(each, Table) for each in table_options.values()):
+        return _create_layout(_resolve_names("tables", tables, DEFAULT_NAMES, MAX_TABLE_NAME), names, migrates=migrates)
+    if not all(isinstance(table_options.get(role), Table) for role in DEFAULT_NAMES) or len(table_options) > 2:
         raise ConfigurationError("tables gives names, or a Table for both 'sessions' and 'messages'.")
-    mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in DEFAULT_TABLE_NAMES}
+    mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in DEFAULT_NAMES}
     name = f"{table_options['sessions'].name[:MAX_TABLE_NAME]}_migrations"
     migrations = _migrations_table(MetaData(), name, table_options["sessions"].schema)
     return TableLayout(
@@ -283,12 +289,10 @@ def adapt_to_reflected(mapped: MappedTable, reflected: Mapping[str, TypeEngine[A
         for column in columns
         if find_codec(column.key, column.type) is None
     ]
-    return (
-        mapped if problems else _map_table(mapped.role, Table(mapped.table.name, MetaData(), *columns), _columns_by_key)
-    ), problems
+    return (mapped if problems else _map_table(mapped.role, Table(mapped.table.name, MetaData(), *columns))), problems
 
 
-def create_column(field: str, name: str) -> Column[Any]:
+def _create_column(field: str, name: str) -> Column[Any]:
     """A column as we make it."""
     if field == "id":
         return Column(name, column_type(field), key=field, primary_key=True)
@@ -298,14 +302,12 @@ def create_column(field: str, name: str) -> Column[Any]:
 
 
 def _create_layout(names: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]], *, migrates: bool) -> TableLayout:
-    for role, name in names.items():
-        _validate_name(f"tables[{role!r}]", name, MAX_TABLE_NAME)
-    _validate_distinct("tables", [*names.values(), f"{names['sessions']}_migrations"])
+    validation.validate_distinct("tables", [*names.values(), f"{names['sessions']}_migrations"])
     metadata = MetaData()
     mapped = {}
     for role, name in names.items():
-        columns = [create_column(field, column) for field, column in fields[role].items()]
-        mapped[role] = _map_table(role, Table(name, metadata, *columns), _columns_by_key)
+        columns = [_create_column(field, column) for field, column in fields[role].items()]
+        mapped[role] = _map_table(role, Table(name, metadata, *columns))
     sessions, messages = mapped["sessions"], mapped["messages"]
     Index(f"ix_{names['sessions']}_user", sessions["user_id"], sessions["created_at"], sessions["id"])
     Index(f"ix_{names['messages']}_place", messages["session_id"], messages["position"], unique=True)
@@ -331,8 +333,9 @@ def _migrations_table(metadata: MetaData, name: str, schema: str | None) -> Tabl
     )
 
 
-def _map_table(role: str, table: Table, select_columns: Any) -> MappedTable:
-    by_field: dict[str, Column[Any]] = select_columns(table)
+def _map_table(role: str, table: Table, by_field: Mapping[str, Column[Any]] | None = None) -> MappedTable:
+    """A table whose columns are those of the fields, or have their names as keys."""
+    by_field = by_field or {column.key: column for column in table.columns}
     codecs = {field: find_codec(field, column.type) for field, column in by_field.items()}
     problems = [
         f"column {column.name!r} of table {table.name!r} is {column.type!r}, which cannot hold {field}"
@@ -342,10 +345,6 @@ def _map_table(role: str, table: Table, select_columns: Any) -> MappedTable:
     if problems:
         raise ConfigurationError(f"{'; '.join(problems)}.")
     return MappedTable(role, table, by_field, {field: codec for field, codec in codecs.items() if codec is not None})
-
-
-def _columns_by_key(table: Table) -> dict[str, Column[Any]]:
-    return {column.key: column for column in table.columns}
 
 
 def _map_user_table(role: str, table: Table, names: Mapping[str, str]) -> MappedTable:
@@ -361,40 +360,18 @@ def _map_user_table(role: str, table: Table, names: Mapping[str, str]) -> Mapped
             f"Table {table.name!r} has no column {', '.join(map(repr, missing))}: add it, or say by"
             f" field_mappings[{role!r}] which column it is."
         )
-    return _map_table(role, table, lambda _: columns)
+    return _map_table(role, table, columns)
 
 
 def _find_column(table: Table, name: str) -> Column[Any] | None:
     return next((column for column in table.columns if column.name == name), None)
 
 
-def _validate_mapping(option: str, value: Any, allowed: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(value, Mapping | None):
-        raise ConfigurationError(f"{option} is a mapping with {' and '.join(allowed)}, not {value!r:.80}.")
-    unknown = (value or {}).keys() - allowed.keys()
-    if unknown:
-        raise ConfigurationError(f"{option} has {', '.join(allowed)}, but not {', '.join(map(str, unknown))}.")
-    return dict(value or {})
+def _resolve_names(option: str, overrides: Any, defaults: Mapping[str, str], max_bytes: int) -> dict[str, str]:
+    def is_name(name: str) -> bool:
+        return bool(name.strip()) and name.isprintable() and is_storable(name) and len(name.encode()) <= max_bytes
 
-
-def _resolve_column_names(role: str, fields: tuple[str, ...], overrides: Any) -> dict[str, str]:
-    option = f"field_mappings[{role!r}]"
-    names = {**{field: field for field in fields}, **_validate_mapping(option, overrides, dict.fromkeys(fields))}
-    for field, name in names.items():
-        _validate_name(f"{option}[{field!r}]", name, MAX_COLUMN_NAME)
-    _validate_distinct(option, names.values())
+    form = f"printable characters, of at most {max_bytes} bytes"
+    names = validation.resolve_names(option, overrides, defaults, is_name=is_name, form=form)
+    validation.validate_distinct(option, list(names.values()))
     return names
-
-
-def _validate_name(option: str, name: Any, max_bytes: int) -> None:
-    if not isinstance(name, str) or not name.strip() or not is_storable(name) or not name.isprintable():
-        raise ConfigurationError(f"{option} is a name that a database can have, not {name!r:.80}.")
-    if len(name.encode()) > max_bytes:
-        raise ConfigurationError(f"{option} is longer than {max_bytes} bytes: {name!r:.80}.")
-
-
-def _validate_distinct(option: str, names: Iterable[str]) -> None:
-    """Names must differ in more than case: not every database tells those apart."""
-    found = list(names)
-    if len({name.casefold() for name in found}) < len(found):
-        raise ConfigurationError(f"{option} gives two things one name: {', '.join(found)}.")

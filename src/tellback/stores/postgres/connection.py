@@ -49,13 +49,21 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the transaction was undone for others' sake, and may be run again."""
+    """Whether the transaction was undone, for others' sake or for tables that changed, and may be run again."""
+    if isinstance(error, asyncpg.InvalidCachedStatementError):
+        return True
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _RETRYABLE_STATES
 
 
-def to_store_error(error: BaseException, display_url: str, *, in_doubt: bool = False) -> TellbackError:
-    """What went wrong, and what to do about it."""
-    doubt_note = " The change may have been stored: retry with the same idempotency key." if in_doubt else ""
+def to_store_error(
+    error: BaseException,
+    display_url: str,
+    *,
+    in_doubt: bool = False,
+    advice: str = "retry with the same idempotency key",
+) -> TellbackError:
+    """What went wrong, and what to do about it. `advice` is for a change that is `in_doubt`."""
+    doubt_note = f" The change may have been stored: {advice}." if in_doubt else ""
     if isinstance(error, TimeoutError):
         return StoreUnavailableError(f"{display_url} did not answer in time.{doubt_note}", in_doubt=in_doubt)
     if is_connection_lost(error):

@@ -1,4 +1,6 @@
-"""The PostgreSQL engine: a pool of connections, each transaction under the role and scope it is for."""
+"""The PostgreSQL engine: a pool of connections, each transaction under the role and scope it is for.
+
+`PostgresRunner` is what sessions in tables of their own (`sessions.sql`) run on as well."""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from typing import Any, Literal
 import asyncpg
 
 from tellback.concurrency import cancel_and_wait
-from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError
+from tellback.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreUnavailableError,
+    TellbackError,
+)
 from tellback.stores.catalogue import Statement, statements
 from tellback.stores.engine import EVENT_STATEMENT, ChangeNotifier, Operation, OperationFactory, T, scope_values
 from tellback.stores.postgres.connection import (
@@ -52,28 +60,149 @@ class PostgresOptions:
     statement_cache_size: int = 100
 
 
-class PostgresEngine:
-    """Runs operations on PostgreSQL."""
+class PostgresRunner:
+    """Runs operations, each in a transaction of its own. Who opens the pool, and how, is up to the subclass.
+
+    `place` names the database in errors.
+    """
+
+    place: str
+
+    def __init__(self) -> None:
+        self._statements: Mapping[str, Statement] = {}
+        self._pool: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._active_count = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    @property
+    def _acquire_seconds(self) -> float:
+        """How long to wait for a free connection."""
+        raise NotImplementedError
+
+    def _closed_error(self) -> StoreClosedError:
+        raise NotImplementedError
+
+    def _translate_error(self, error: BaseException, *, in_doubt: bool) -> TellbackError:
+        return to_store_error(error, self.place, in_doubt=in_doubt)
+
+    async def _close_pool(self, pool: Any, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._is_idle.wait()  # the pool would cut short what has not quite got its connection yet
+                await pool.close()
+        except DRIVER_ERRORS:
+            pool.terminate()
+        except asyncio.CancelledError:
+            pool.terminate()  # nobody else can end it any more
+            raise
+
+    async def _run_with_retries(
+        self,
+        make: OperationFactory[T],
+        values: dict[str, Any],
+        begin: str | None,
+        *,
+        writes: bool,
+        seconds: float | None = None,
+    ) -> tuple[T, bool]:
+        """Run an operation, again on another connection when the first broke before anything could be kept.
+
+        Without `begin` it has no transaction. A statement may take so many `seconds`, by default the connection's own
+        limit. Gives the operation's result, and whether it wrote events.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            committing = False
+            self._active_count += 1
+            self._is_idle.clear()
+            try:
+                async with self._connection() as connection:
+                    try:
+                        if begin is None:
+                            return await self._run(connection, values, make(), seconds)
+                        await connection.execute(begin, timeout=seconds)
+                        result = await self._run(connection, values, make(), seconds)
+                        committing = writes
+                        await connection.execute("COMMIT", timeout=seconds)
+                        return result
+                    except BaseException:
+                        await roll_back(connection, "SELECT 1" if begin is None else "ROLLBACK")
+                        raise
+            except DRIVER_ERRORS as error:
+                should_retry = is_retryable(error) or (is_connection_lost(error) and not committing)
+                if should_retry and attempt < MAX_ATTEMPTS:
+                    await asyncio.sleep(0.01 * attempt * attempt)
+                    continue
+                in_doubt = committing and (is_connection_lost(error) or isinstance(error, TimeoutError))
+                raise self._translate_error(error, in_doubt=in_doubt) from error
+            finally:
+                self._active_count -= 1
+                if not self._active_count:
+                    self._is_idle.set()
+
+    async def _run(
+        self, connection: Any, values: dict[str, Any], operation: Operation[T], seconds: float | None
+    ) -> tuple[T, bool]:
+        statements = self._statements
+        wrote_events = False
+        try:
+            name, parameters = next(operation)
+            while True:
+                wrote_events = wrote_events or name == EVENT_STATEMENT
+                statement = statements[name]
+                bound = {**values, **parameters}
+                rows = await connection.fetch(
+                    statement.sql, *[bound[key] for key in statement.parameters], timeout=seconds
+                )
+                name, parameters = operation.send(rows)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result, wrote_events
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        pool = self._pool
+        if pool is None:
+            raise self._closed_error()
+        if self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(f"{self.place} was opened in another event loop: open it in this one.")
+        try:
+            connection = await pool.acquire(timeout=self._acquire_seconds)
+        except TimeoutError as error:
+            if pool.get_size() < pool.get_max_size():
+                raise  # it was the server that did not answer
+            raise StoreBusyError(
+                f"No connection to {self.place} became free within {self._acquire_seconds:g} seconds: raise the size of"
+                " the pool (pool_size), or do less at once."
+            ) from error
+        try:
+            yield connection
+        finally:
+            with contextlib.suppress(*DRIVER_ERRORS):  # it broke just now; what was done with it is done all the same
+                await pool.release(connection)
+
+
+class PostgresEngine(PostgresRunner):
+    """Runs operations on the store's tables, each under the role and the scope it is for."""
 
     keeps_deleted_bytes = False
 
     def __init__(self, options: PostgresOptions) -> None:
+        super().__init__()
+        self.place = options.display_url
         self._options = options
         self.instance_id = ""
         self.search: Literal["none", "words", "meaning"] = "words"
         self._search_path = quote_identifier(options.schema)
-        self._statements: Mapping[str, Statement] = {}
-        self._pool: asyncpg.Pool | None = None
         self._notifier = ChangeNotifier()
         self._listener: ListenerConnection | None = None
         self._notify_task: asyncio.Task[None] | None = None
         self._notify_pending = False
         self._poll_task: asyncio.Task[None] | None = None
         self._missing_since: dict[str, tuple[float, float]] = {}
-        self._active_count = 0
-        self._is_idle = asyncio.Event()
-        self._is_idle.set()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._lifecycle_lock = asyncio.Lock()
 
     async def open(self) -> None:
@@ -123,19 +252,16 @@ class PostgresEngine:
         await cancel_and_wait(*(task for task in (self._notify_task, self._poll_task) if task is not None))
         if self._listener is not None:
             await self._listener.close()
-        try:
-            async with asyncio.timeout(self._options.connect_timeout):
-                await self._is_idle.wait()  # the pool would cut short what has not quite got its connection yet
-                await pool.close()
-        except DRIVER_ERRORS:
-            pool.terminate()
+        await self._close_pool(pool, self._options.connect_timeout)
 
     async def read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T:
-        result, _ = await self._run_with_retries(scope, make, writes=False)
+        begin = _begin_statement(scope, writes=False)
+        result, _ = await self._run_with_retries(make, scope_values(scope), begin, writes=False)
         return result
 
     async def write(self, scope: Scope | None, make: OperationFactory[T]) -> T:
-        result, wrote_events = await self._run_with_retries(scope, make, writes=True)
+        begin = _begin_statement(scope, writes=True)
+        result, wrote_events = await self._run_with_retries(make, scope_values(scope), begin, writes=True)
         if wrote_events:
             self._announce()
         return result
@@ -189,83 +315,6 @@ class PostgresEngine:
     async def wipe(self) -> None:
         """The server's own vacuum does."""
 
-    async def _run_with_retries(
-        self, scope: Scope | None, make: OperationFactory[T], *, writes: bool
-    ) -> tuple[T, bool]:
-        """Run an operation, again on another connection when the first broke before anything could be kept.
-
-        Gives its result, and whether it wrote events.
-        """
-        begin = _begin_statement(scope, writes=writes)
-        values = scope_values(scope)
-        attempt = 0
-        while True:
-            attempt += 1
-            committing = False
-            self._active_count += 1
-            self._is_idle.clear()
-            try:
-                async with self._connection() as connection:
-                    try:
-                        await connection.execute(begin)
-                        result = await self._run(connection, values, make())
-                        committing = writes
-                        await connection.execute("COMMIT")
-                        return result
-                    except BaseException:
-                        await roll_back(connection)
-                        raise
-            except DRIVER_ERRORS as error:
-                should_retry = is_retryable(error) or (is_connection_lost(error) and not committing)
-                if should_retry and attempt < MAX_ATTEMPTS:
-                    await asyncio.sleep(0.01 * attempt * attempt)
-                    continue
-                in_doubt = committing and (is_connection_lost(error) or isinstance(error, TimeoutError))
-                raise to_store_error(error, self._options.display_url, in_doubt=in_doubt) from error
-            finally:
-                self._active_count -= 1
-                if not self._active_count:
-                    self._is_idle.set()
-
-    async def _run(self, connection: Any, values: dict[str, Any], operation: Operation[T]) -> tuple[T, bool]:
-        statements = self._statements
-        wrote_events = False
-        try:
-            name, parameters = next(operation)
-            while True:
-                wrote_events = wrote_events or name == EVENT_STATEMENT
-                statement = statements[name]
-                bound = {**values, **parameters}
-                rows = await connection.fetch(statement.sql, *[bound[key] for key in statement.parameters])
-                name, parameters = operation.send(rows)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result, wrote_events
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
-        pool = self._pool
-        if pool is None:
-            raise self._closed_error()
-        if self._loop is not asyncio.get_running_loop():
-            raise ConfigurationError(
-                f"{self._options.display_url} was opened in another event loop: open it in this one."
-            )
-        try:
-            connection = await pool.acquire(timeout=self._options.acquire_timeout)
-        except TimeoutError as error:
-            if pool.get_size() < self._options.pool_size:
-                raise  # it was the server that did not answer
-            raise StoreBusyError(
-                f"No connection to {self._options.display_url} became free within"
-                f" {self._options.acquire_timeout:g} seconds: raise pool_size, or do less at once."
-            ) from error
-        try:
-            yield connection
-        finally:
-            with contextlib.suppress(*DRIVER_ERRORS):  # it broke just now; what was done with it is done all the same
-                await pool.release(connection)
-
     async def _connect(self) -> asyncpg.Connection:
         connection: asyncpg.Connection = await asyncpg.connect(self._options.dsn, **self._connect_settings())
         return connection
@@ -313,6 +362,10 @@ class PostgresEngine:
         while self._notifier.has_listeners:
             await asyncio.sleep(POLL_SECONDS)
             self._notifier.notify()
+
+    @property
+    def _acquire_seconds(self) -> float:
+        return self._options.acquire_timeout
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(

@@ -52,8 +52,8 @@ def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
     match None if code is None else code & _PRIMARY_CODE_MASK:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusyError(
-                f"{path} is locked by another connection: {error}. Try again, end what holds it,"
-                " or wait longer with sqlite:///...?busy_timeout=SECONDS."
+                f"{path} is locked by another connection: {error}. Try again, end what holds it, or wait longer"
+                " with a greater busy_timeout (of a store: sqlite:///...?busy_timeout=SECONDS)."
             )
         case sqlite3.SQLITE_FULL:
             return StoreFullError(f"There is no room left for {path}: {error}. Free some space and try again.")

@@ -1,4 +1,6 @@
-"""The SQLite engine: which processes own what, watching the file, reader threads, and `SqliteStore`."""
+"""The SQLite engine: which processes own what, watching the file, writer and reader threads, and `SqliteStore`.
+
+`SqliteRunner` is what sessions in tables of their own (`sessions.sql`) run on as well."""
 
 from __future__ import annotations
 
@@ -127,29 +129,42 @@ class ChangeWatcher:
                 connection.close()
 
 
-class SqliteEngine:
-    """Runs operations on a SQLite file, or in memory."""
-
-    search: Literal["none", "words", "meaning"] = "none"
+class SqliteRunner:
+    """Runs operations; what is written together is committed together. A subclass says which statements there are."""
 
     def __init__(self, options: SqliteOptions) -> None:
-        self.instance_id = ""
         self._pid = 0
         self._options = options
         self._nowait_options = replace(options, busy_timeout=0.0)
         self._statements: Mapping[str, Statement] = {}
         self._lifecycle_lock = asyncio.Lock()
-        self._notifier = ChangeNotifier()
-        self._watcher = ChangeWatcher(options, self._notifier)
         self._writer: WriterThread | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
 
-    @property
-    def keeps_deleted_bytes(self) -> bool:
-        """What is only in memory is gone when it is freed."""
-        return not self._options.in_memory
+    def _begin(self) -> Mapping[str, Statement]:
+        """Prepare for an opening; gives the statements that operations name."""
+        raise NotImplementedError
+
+    def _closed_error(self) -> StoreClosedError:
+        raise NotImplementedError
+
+    def _connect(self, options: SqliteOptions) -> sqlite3.Connection:
+        return connect(options)
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Bring the tables up to date, before anything else is done."""
+
+    def _finish_previous_work(self, connection: sqlite3.Connection) -> bool:
+        """Do what the last writer could not; False if it has to wait again."""
+        return True
+
+    def _on_events(self) -> None:
+        """Events were written."""
+
+    def _end(self) -> None:
+        """End what a subclass has begun; called on a thread."""
 
     async def open(self) -> None:
         async with self._lifecycle_lock:
@@ -159,30 +174,23 @@ class SqliteEngine:
                 raise ConfigurationError(
                     f"Tellback needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}."
                 )
-            # Here, not when it was made: a process that was forked in between is another instance.
-            self.instance_id, self._pid = new_instance_id(), os.getpid()
-            self._statements = statements("sqlite")
+            self._pid, self._statements = os.getpid(), self._begin()
             connection = await asyncio.to_thread(self._prepare)
-            self._notifier = ChangeNotifier()
-            self._watcher = ChangeWatcher(self._options, self._notifier)
             self._readers = ThreadPoolExecutor(self._options.readers, thread_name_prefix="tellback-reader")
             if self._options.read_only:
                 connection.close()
             else:
-                startup_work = None if self._options.in_memory else try_wipe_deleted_rows
                 self._writer = WriterThread(
-                    connection, self._options, self._statements, self._notifier.notify, startup_work
+                    connection, self._options, self._statements, self._on_events, self._finish_previous_work
                 )
 
     async def close(self) -> None:
         async with self._lifecycle_lock:
             readers, self._readers = self._readers, None
             writer, self._writer = self._writer, None
-            if readers is None:
-                return
-            self._notifier.close()
-            # Not to be left half done: whoever is cancelled here leaves threads that end by themselves.
-            await asyncio.shield(asyncio.to_thread(self._close_threads, readers, writer, self._watcher))
+            if readers is not None:
+                # Not to be left half done: whoever is cancelled here leaves threads that end by themselves.
+                await asyncio.shield(asyncio.to_thread(self._close_threads, readers, writer))
 
     async def read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T:
         readers = self._require_readers()
@@ -200,6 +208,90 @@ class SqliteEngine:
 
     async def write(self, scope: Scope | None, make: OperationFactory[T]) -> T:
         return await self._require_writer().submit(make, scope_values(scope))
+
+    def _prepare(self) -> sqlite3.Connection:
+        try:
+            connection = self._connect(self._options)
+        except sqlite3.Error as error:
+            raise to_store_error(error, self._options.path) from error
+        try:
+            self._migrate(connection)
+        except sqlite3.Error as error:
+            connection.close()
+            raise to_store_error(error, self._options.path) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _read_inline(self, scope: Scope | None, make: OperationFactory[T]) -> T:
+        """Look up a row or two, each as it is now."""
+        try:
+            return run_operation(
+                self._thread_connection(self._nowait_options).cursor(), self._statements, scope_values(scope), make()
+            )[0]
+        except sqlite3.Error as error:
+            raise to_store_error(error, self._options.path) from error
+
+    def _thread_connection(self, options: SqliteOptions) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect(options)
+            self._connections.append(connection)
+        return connection
+
+    def _read(self, scope: Scope | None, make: OperationFactory[T]) -> T:
+        try:
+            connection = self._thread_connection(self._options)
+            connection.execute("BEGIN")
+            try:
+                result, _ = run_operation(connection.cursor(), self._statements, scope_values(scope), make())
+                return result
+            finally:
+                connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
+        except sqlite3.Error as error:
+            raise to_store_error(error, self._options.path) from error
+
+    def _close_threads(self, readers: ThreadPoolExecutor, writer: WriterThread | None) -> None:
+        if writer is not None:
+            writer.close()
+        self._end()
+        readers.shutdown()
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+        self._local = threading.local()
+
+    def _require_writer(self) -> WriterThread:
+        self._require_readers()
+        if self._writer is None:
+            raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
+        return self._writer
+
+    def _require_readers(self) -> ThreadPoolExecutor:
+        """The readers, if this process may use them: threads do not come along when a process is forked."""
+        if self._readers is None:
+            raise self._closed_error()
+        if self._pid != os.getpid():
+            raise StoreError(f"{self._options.path} was opened before this process was forked: open it again here.")
+        return self._readers
+
+
+class SqliteEngine(SqliteRunner):
+    """Runs operations on the store's tables, and tells who waits when the file has changed."""
+
+    search: Literal["none", "words", "meaning"] = "none"
+
+    def __init__(self, options: SqliteOptions) -> None:
+        super().__init__(options)
+        self.instance_id = ""
+        self._notifier = ChangeNotifier()
+        self._watcher = ChangeWatcher(options, self._notifier)
+
+    @property
+    def keeps_deleted_bytes(self) -> bool:
+        """What is only in memory is gone when it is freed."""
+        return not self._options.in_memory
 
     async def wipe(self) -> None:
         writer = self._require_writer()
@@ -236,73 +328,25 @@ class SqliteEngine:
     async def is_instance_alive(self, instance_id: str) -> bool | None:
         return is_instance_alive(instance_id)
 
-    def _prepare(self) -> sqlite3.Connection:
-        try:
-            connection = connect(self._options)
-        except sqlite3.Error as error:
-            raise to_store_error(error, self._options.path) from error
-        try:
-            migrate(connection, self._options)
-        except sqlite3.Error as error:
-            connection.close()
-            raise to_store_error(error, self._options.path) from error
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def _begin(self) -> Mapping[str, Statement]:
+        # Here, not when it was made: a process that was forked in between is another instance.
+        self.instance_id = new_instance_id()
+        self._notifier = ChangeNotifier()
+        self._watcher = ChangeWatcher(self._options, self._notifier)
+        return statements("sqlite")
 
-    def _read_inline(self, scope: Scope | None, make: OperationFactory[T]) -> T:
-        """Look up a row or two, each as it is now."""
-        try:
-            return run_operation(
-                self._connection(self._nowait_options).cursor(), self._statements, scope_values(scope), make()
-            )[0]
-        except sqlite3.Error as error:
-            raise to_store_error(error, self._options.path) from error
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        migrate(connection, self._options)
 
-    def _connection(self, options: SqliteOptions) -> sqlite3.Connection:
-        """This thread's own."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = connect(options)
-            self._connections.append(connection)
-        return connection
+    def _finish_previous_work(self, connection: sqlite3.Connection) -> bool:
+        return self._options.in_memory or try_wipe_deleted_rows(connection)
 
-    def _read(self, scope: Scope | None, make: OperationFactory[T]) -> T:
-        try:
-            connection = self._connection(self._options)
-            connection.execute("BEGIN")
-            try:
-                result, _ = run_operation(connection.cursor(), self._statements, scope_values(scope), make())
-                return result
-            finally:
-                connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
-        except sqlite3.Error as error:
-            raise to_store_error(error, self._options.path) from error
+    def _on_events(self) -> None:
+        self._notifier.notify()
 
-    def _close_threads(self, readers: ThreadPoolExecutor, writer: WriterThread | None, watcher: ChangeWatcher) -> None:
-        if writer is not None:
-            writer.close()
-        watcher.close()
-        readers.shutdown()
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
-        self._local = threading.local()
-
-    def _require_writer(self) -> WriterThread:
-        self._require_readers()
-        if self._writer is None:
-            raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
-        return self._writer
-
-    def _require_readers(self) -> ThreadPoolExecutor:
-        """The readers, if this process may use them: threads do not come along when a process is forked."""
-        if self._readers is None:
-            raise self._closed_error()
-        if self._pid != os.getpid():
-            raise StoreError(f"{self._options.path} was opened before this process was forked: open it again here.")
-        return self._readers
+    def _end(self) -> None:
+        self._notifier.close()
+        self._watcher.close()
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(
