@@ -65,7 +65,7 @@ def _read_events(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
     # The end is read first: what is committed in between lies after it, and is left for the next time.
     until = yield from _latest_position()
     found = yield "platform_events_read", {**values, "until": until}
-    events = rows.events_from_rows(found)
+    events = rows.EVENT.read_all(found)
     if len(events) == values["limit"] and events:
         return events, events[-1].position
     return events, max(until, values["after"])
@@ -73,7 +73,7 @@ def _read_events(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
 
 def _latest_position() -> Operation[int]:
     found = yield "platform_events_latest", {}
-    return int(found[0][0])
+    return int(found[0]["position"])
 
 
 def _assign_positions() -> Operation[bool]:

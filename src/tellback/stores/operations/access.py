@@ -35,7 +35,7 @@ class SqlApiKeys:
         self._engine = engine
 
     async def create(self, key: ApiKey, digest: str) -> ApiKey:
-        return await self._engine.write(None, partial(_create_key, key, rows.api_key_values(key, digest)))
+        return await self._engine.write(None, partial(_create_key, key, digest))
 
     async def get(self, id: str) -> StoredKey | None:
         return await self._engine.read(None, partial(_get_key, id), brief=True)
@@ -50,7 +50,9 @@ class SqlApiKeys:
         return await self._engine.write(None, partial(_revoke_key, values))
 
 
-def _create_key(key: ApiKey, values: dict[str, Any]) -> Operation[ApiKey]:
+def _create_key(key: ApiKey, digest: str) -> Operation[ApiKey]:
+    owner = {"tenant": key.tenant_id, "app": key.app_id, "user": key.user_id}
+    values = rows.row_values(key, digest=digest, **owner)
     yield "platform_api_key_create", values
     yield from _write_key_event("key.created", key, values["created_at"])
     return key
@@ -58,24 +60,24 @@ def _create_key(key: ApiKey, values: dict[str, Any]) -> Operation[ApiKey]:
 
 def _get_key(id: str) -> Operation[StoredKey | None]:
     found = yield "platform_api_key_get", {"id": id}
-    return StoredKey(rows.api_key_from_row(found[0]), found[0][rows.API_KEY_DIGEST]) if found else None
+    return StoredKey(rows.API_KEY.read(found[0]), found[0]["digest"]) if found else None
 
 
 def _list_keys(values: dict[str, Any]) -> Operation[list[ApiKey]]:
     found = yield "platform_api_keys", values
-    return [rows.api_key_from_row(row) for row in found]
+    return rows.API_KEY.read_all(found)
 
 
 def _revoke_key(values: dict[str, Any]) -> Operation[ApiKey]:
     found = yield "platform_api_key_revoke", values
     if found:
-        key = rows.api_key_from_row(found[0])
+        key = rows.API_KEY.read(found[0])
         yield from _write_key_event("key.revoked", key, values["now"])
         return key
     revoked_before = yield "platform_api_key_get_in_app", values
     if not revoked_before:
         raise NotFoundError("API key", values["id"])
-    return rows.api_key_from_row(revoked_before[0])
+    return rows.API_KEY.read(revoked_before[0])
 
 
 def _write_key_event(event_type: str, key: ApiKey, now: int) -> Operation[None]:
@@ -115,7 +117,7 @@ class SqlIdempotencyStore:
             "key": key,
             "claim_token": claim_token,
             "now": to_micros(now),
-            **rows.stored_response_values(response),
+            **rows.row_values(response),
         }
         return await self._engine.write(scope, partial(_store_response, values))
 
@@ -139,15 +141,15 @@ def _claim_key(values: dict[str, Any]) -> Operation[IdempotencyClaim | StoredRes
             return IdempotencyClaim(values["claim_token"])
         found = yield "idempotent_response_get", values
         if found:  # or it was given up between the two, and is free
-            return _existing_response(values, *found[0])
+            return _existing_response(values, found[0])
 
 
-def _existing_response(values: dict[str, Any], fingerprint: str, status: int | None, *columns: Any) -> StoredResponse:
-    if fingerprint != values["fingerprint"]:
+def _existing_response(values: dict[str, Any], row: rows.Row) -> StoredResponse:
+    if row["fingerprint"] != values["fingerprint"]:
         raise IdempotencyConflictError(values["key"])
-    if status is None:
+    if row["status"] is None:
         raise RequestInProgressError(values["key"])
-    return rows.stored_response_from_columns(status, *columns)
+    return rows.RESPONSE.read(row)
 
 
 def _store_response(values: dict[str, Any]) -> Operation[bool]:
@@ -182,7 +184,7 @@ def _take_from_window(name: str, window: int, requested: int, max_total: int) ->
         "most": max_total,
         "first": min(requested, max_total),
     }
-    [(granted, taken)] = yield "platform_rate_take", values
-    if granted == taken:  # it has just begun
+    [row] = yield "platform_rate_take", values
+    if row["granted"] == row["taken"]:  # it has just begun
         yield "platform_rates_delete_expired", {"before": window - STORED_WINDOWS, "limit": WINDOW_DELETE_BATCH}
-    return int(granted)
+    return int(row["granted"])

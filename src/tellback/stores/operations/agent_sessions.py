@@ -37,18 +37,18 @@ class SqlAgentSessions:
     async def find_scope(self, tenant_id: str, app_id: str, id: str) -> Scope | None:
         key = {"tenant": tenant_id, "app": app_id, "id": id}
         found = await self._engine.read(None, partial(_fetch, "platform_session_get", key), brief=True)
-        return Scope(tenant_id, app_id, rows.session_from_row(found[0]).user_id or "") if found else None
+        return Scope(tenant_id, app_id, rows.SESSION.read(found[0]).user_id or "") if found else None
 
     async def create(self, scope: Scope, session: SessionData) -> None:
         await self._engine.write(scope, partial(_create_session, session))
 
     async def get(self, scope: Scope, id: str) -> SessionData | None:
         found = await self._engine.read(scope, partial(_fetch, "session_get", {"id": id}), brief=True)
-        return rows.session_from_row(found[0]) if found else None
+        return rows.SESSION.read_first(found)
 
     async def find_active(self, scope: Scope, agent_name: str | None) -> SessionData | None:
         found = await self._engine.read(scope, partial(_fetch, "session_find_active", {"agent_name": agent_name}))
-        return rows.session_from_row(found[0]) if found else None
+        return rows.SESSION.read_first(found)
 
     async def list_sessions(self, scope: Scope, *, limit: int, before: SessionData | None) -> list[SessionData]:
         values = {
@@ -57,7 +57,7 @@ class SqlAgentSessions:
             "limit": limit,
         }
         found = await self._engine.read(scope, partial(_fetch, "sessions_of_user", values))
-        return [rows.session_from_row(row) for row in found]
+        return rows.SESSION.read_all(found)
 
     async def set_status(
         self, scope: Scope, id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
@@ -100,18 +100,16 @@ def _fetch(name: str, values: dict[str, Any]) -> Operation[list[Any]]:
 def _create_session(session: SessionData) -> Operation[None]:
     if not (yield from insert_session(rows.session_values(session))):
         stored = yield "session_get", {"id": session.id}
-        raise SessionConflictError(session.id, 0, rows.session_from_row(stored[0]).version if stored else 0)
+        raise SessionConflictError(session.id, 0, rows.SESSION.read(stored[0]).version if stored else 0)
 
 
 def _save_with_messages(
     session: SessionData, messages: Sequence[MessageData], conversation: Conversation
 ) -> Operation[SessionData]:
     row = yield from save_session(session, messages)
-    saved = rows.session_from_row(row)
+    saved = rows.SESSION.read(row)
     if messages:
-        yield from _append_to_log(
-            saved, row[rows.SESSION_AFTER_CONVERSATION], messages, conversation, to_micros(session.updated_at)
-        )
+        yield from _append_to_log(saved, row["since"], messages, conversation, to_micros(session.updated_at))
     return saved
 
 
@@ -124,10 +122,10 @@ def _add_messages(
     found = yield "session_add_message_count", counts
     if not found:
         raise NotFoundError("session", id)
-    since = found[0][rows.SESSION_AFTER_CONVERSATION]
-    appended = yield from _append_to_log(rows.session_from_row(found[0]), since, messages, conversation, at)
+    since = found[0]["since"]
+    appended = yield from _append_to_log(rows.SESSION.read(found[0]), since, messages, conversation, at)
     conversations = yield "conversations_of_session", {"session_id": id, "since": since}
-    conversation_number = 1 + [row[0] for row in conversations].index(appended.messages[0].conversation_id)
+    conversation_number = 1 + [row["id"] for row in conversations].index(appended.messages[0].conversation_id)
     positioned = [
         rows.session_message_from_stored(each, id, scope.user_id, conversation_number) for each in appended.messages
     ]
@@ -142,7 +140,7 @@ def _append_to_log(
     if id is None:
         conversations = yield "conversations_of_session", {"session_id": session.id, "since": ""}
         # Another machine's clock may be ahead: what comes later has the greater id all the same.
-        id = max(conversation.id, next_id(max([since, *(row[0] for row in conversations)])))
+        id = max(conversation.id, next_id(max([since, *(row["id"] for row in conversations)])))
         yield from create_conversation(conversation_values(replace(conversation, id=id)))
     drafts = [rows.draft_from_session_message(each, session.agent_name) for each in messages]
     starts = any(each.role == "user" for each in messages)
@@ -154,10 +152,10 @@ def _append_to_log(
 def _lock_open_conversation(session_id: str, since: str, namespace: str) -> Operation[str | None]:
     """The conversation that the session goes on in, locked: of its own namespace rather than of another."""
     conversations = yield "conversations_of_session", {"session_id": session_id, "since": since}
-    candidates = [(row[2] == namespace, row[0]) for row in conversations if row[1] == "open"]
+    candidates = [(row["namespace"] == namespace, row["id"]) for row in conversations if row["status"] == "open"]
     for _, id in sorted(candidates, reverse=True):
         head = yield "conversation_lock", {"id": id}
-        if head and head[0][0] == "open":
+        if head and head[0]["status"] == "open":
             return str(id)
     return None
 
@@ -167,22 +165,22 @@ def _set_session_status(values: dict[str, Any]) -> Operation[SessionData | None]
     if not found:
         return None
     if values["status"] != "active":
-        yield from _close_conversations(values["id"], found[0][rows.SESSION_AFTER_CONVERSATION], values["updated_at"])
-    return rows.session_from_row(found[0])
+        yield from _close_conversations(values["id"], found[0]["since"], values["updated_at"])
+    return rows.SESSION.read(found[0])
 
 
 def _delete_session(id: str, now: int) -> Operation[bool]:
     found = yield "session_delete", {"id": id}
     if found:
-        yield from _close_conversations(id, found[0][rows.SESSION_AFTER_CONVERSATION], now)
+        yield from _close_conversations(id, found[0]["since"], now)
     return bool(found)
 
 
 def _close_conversations(id: str, since: str, now: int) -> Operation[None]:
     conversations = yield "conversations_of_session", {"session_id": id, "since": since}
-    for conversation_id, status in [(row[0], row[1]) for row in conversations]:
-        if status == "open":
-            yield from close_conversation(conversation_id, now)
+    for row in conversations:
+        if row["status"] == "open":
+            yield from close_conversation(row["id"], now)
 
 
 def _list_messages(
@@ -193,9 +191,9 @@ def _list_messages(
         return []
     conversations = yield (
         "conversations_of_session",
-        {"session_id": id, "since": found[0][rows.SESSION_AFTER_CONVERSATION]},
+        {"session_id": id, "since": found[0]["since"]},
     )
-    numbered = [(number, row[0]) for number, row in enumerate(conversations, start=1)]
+    numbered = [(number, row["id"]) for number, row in enumerate(conversations, start=1)]
     first, last = (
         rows.split_position(after, (0, 0)),
         rows.split_position(before, (UNBOUNDED, UNBOUNDED)),
@@ -213,7 +211,7 @@ def _list_messages(
             values = {"conversation_id": conversation_id, "after": since, "before": until, "limit": PAGE_SIZE}
             name = "messages_before" if backwards else "messages_after"
             page = yield name, {**values, "internal": 1, "hidden": 1}
-            stored = [rows.message_from_row(row) for row in page]
+            stored = rows.MESSAGE.read_all(page)
             converted = (rows.session_message_from_stored(each, id, user_id, conversation_number) for each in stored)
             messages.extend(each for each in converted if each is not None)
             if len(stored) < PAGE_SIZE:

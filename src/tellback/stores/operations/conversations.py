@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -33,9 +33,9 @@ def insert_session(values: dict[str, Any]) -> Operation[bool]:
     conversations = yield "conversations_of_session", {"session_id": values["id"], "since": ""}
     since = ""
     for row in conversations:
-        if row[1] == "open":
+        if row["status"] == "open":
             break
-        since = row[0]
+        since = row["id"]
     return bool((yield "session_insert", {**values, "since": since}))
 
 
@@ -53,7 +53,7 @@ def save_session(session: SessionData, messages: Sequence[MessageData]) -> Opera
         stored = yield "session_get", {"id": session.id}
         if not stored and session.version == 1:  # it could not be inserted
             raise NotFoundError("session", session.id, "Users need ids of their own.")
-        version = rows.session_from_row(stored[0]).version if stored else 0
+        version = rows.SESSION.read(stored[0]).version if stored else 0
         raise SessionConflictError(session.id, session.version - 1, version)
     return saved[0]
 
@@ -73,28 +73,19 @@ class _TurnState:
     running_until: int | None
 
 
+_TURN_STATE = rows.RowReader(_TurnState)
+
+
 def _lock_turn_state(id: str) -> Operation[_TurnState]:
     """Lock the row until the transaction ends, and read the part of it that turns change."""
     found = yield "conversation_lock", {"id": id}
     if not found:
         raise NotFoundError("conversation", id)
-    return _TurnState(id, *found[0])
+    return _TURN_STATE.read(found[0])
 
 
 def _write_turn_state(state: _TurnState, now: int) -> Operation[None]:
-    yield (
-        "conversation_write",
-        {
-            "id": state.id,
-            "last_seq": state.last_seq,
-            "turns": state.turns,
-            "turn_id": state.turn_id,
-            "running_turn": state.running_turn,
-            "running_claim_id": state.running_claim_id,
-            "running_until": state.running_until,
-            "now": now,
-        },
-    )
+    yield "conversation_write", rows.row_values(state, now=now)
 
 
 def append_turns(
@@ -146,10 +137,11 @@ def _insert_messages(
                 stored.append(by_key[draft.idempotency_key])
                 continue
             seq = state.last_seq = state.last_seq + 1
-            yield "message_insert", {**row, "conversation_id": state.id, "seq": seq, "turn_id": turn_id}
+            place = {"conversation_id": state.id, "seq": seq, "turn_id": turn_id}
+            yield "message_insert", {**row, **place}
             data = APPENDED_DATA % (draft.id, seq, draft.role, turn_id, draft.visibility)
             yield EVENT_STATEMENT, {"type": "message.appended", "subject_id": state.id, "data": data, "now": now}
-            stored.append(rows.stored_message_from_draft(draft, state.id, seq, turn_id))
+            stored.append(rows.value_from_draft(StoredMessage, draft, **place))
             if draft.idempotency_key is not None:
                 by_key[draft.idempotency_key] = stored[-1]
     return stored
@@ -163,7 +155,7 @@ def _find_by_idempotency_key(id: str, turn: TurnDraft) -> Operation[dict[str | N
         if key is not None:
             found = yield "message_by_idempotency_key", {"conversation_id": id, "idempotency_key": key}
             if found:
-                by_key[key] = rows.message_from_row(found[0])
+                by_key[key] = rows.MESSAGE.read(found[0])
     return by_key
 
 
@@ -197,7 +189,7 @@ def claim_turn(
         resumed_range = {"conversation_id": id, "after": user_message.seq, "before": UNBOUNDED, "limit": RESUMED_LIMIT}
         later = yield "messages_after", {**resumed_range, "internal": 1, "hidden": 0}
     if user_message is None and history:
-        turn_id = history[0][3]
+        turn_id = history[0]["turn_id"]
     state.running_turn, state.running_claim_id, state.running_until = (
         turn_id,
         claim.claim_id,
@@ -320,7 +312,7 @@ class SqlConversationLog:
         if isinstance(started, TurnBusy):
             return started
         try:
-            later = tuple([rows.message_from_row(row) for row in started.later_rows])
+            later = tuple(rows.MESSAGE.read_all(started.later_rows))
             return TurnStarted(
                 started.turn_id, started.user_message, rows.history_from_rows(started.history_rows), later
             )
@@ -373,26 +365,17 @@ class SqlConversationLog:
 
 def _list_across_users(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
     found = yield "platform_conversations", values
-    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
+    return rows.scoped_ids(found)
 
 
 def conversation_values(conversation: Conversation) -> dict[str, Any]:
     """The values a conversation binds."""
-    after = conversation.close_after
-    return {
-        "id": conversation.id,
-        "namespace": conversation.namespace,
-        "title": conversation.title,
-        "session_id": conversation.session_id,
-        "metadata": dump_stored_json(dict(conversation.metadata)),
-        "close_after": None if after is None else after // timedelta(microseconds=1),
-        "now": to_micros(conversation.created_at),
-    }
+    return rows.row_values(conversation, now=to_micros(conversation.created_at))
 
 
 def _find_in_session(session: dict[str, str | None]) -> Operation[Conversation | None]:
     found = yield "conversation_in_session", session
-    return rows.conversation_from_row(found[0]) if found else None
+    return rows.CONVERSATION.read_first(found)
 
 
 def _find_or_create(
@@ -410,7 +393,7 @@ def _find_or_create(
 
 def _list_due(now: int) -> Operation[list[str]]:
     found = yield "conversations_due", {"now": now}
-    return [row[0] for row in found]
+    return [row["id"] for row in found]
 
 
 def create_conversation(values: dict[str, Any]) -> Operation[None]:
@@ -422,12 +405,12 @@ def create_conversation(values: dict[str, Any]) -> Operation[None]:
 
 def _get_conversation(id: str) -> Operation[Conversation | None]:
     found = yield "conversation_get", {"id": id}
-    return rows.conversation_from_row(found[0]) if found else None
+    return rows.CONVERSATION.read_first(found)
 
 
 def _list_conversations(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
     found = yield name, values
-    return [rows.conversation_from_row(row) for row in found]
+    return rows.CONVERSATION.read_all(found)
 
 
 def close_conversation(id: str, now: int) -> Operation[Conversation]:
@@ -445,7 +428,7 @@ def _close_if_idle(id: str, now: int, idle_since: int | None, claims_before: int
     found = yield "conversation_close", values
     if not found:
         return None
-    closed = rows.conversation_from_row(found[0])
+    closed = rows.CONVERSATION.read(found[0])
     data = {"namespace": closed.namespace, "last_seq": closed.last_seq, "turns": closed.turns}
     yield event_statement("conversation.closed", id, data, now)
     return closed
@@ -466,19 +449,19 @@ def _list_stale(
         found = yield "platform_due_conversations", {**values, "now": now}
     else:
         found = yield "platform_stale_conversations", {**values, "idle_since": idle_since}
-    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
+    return rows.scoped_ids(found)
 
 
 def _get_message(id: str) -> Operation[StoredMessage | None]:
     found = yield "message_get", {"id": id}
-    return rows.message_from_row(found[0]) if found else None
+    return rows.MESSAGE.read_first(found)
 
 
 def _list_messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[list[StoredMessage]]:
     found = yield "messages_after" if from_start else "messages_before", values
     if not found and not (yield "conversation_get", {"id": id}):
         raise NotFoundError("conversation", id)
-    messages = [rows.message_from_row(row) for row in found]
+    messages = rows.MESSAGE.read_all(found)
     return messages if from_start else messages[::-1]
 
 
@@ -488,7 +471,7 @@ def _save_summary(id: str, values: dict[str, Any], now: int) -> Operation[Conver
         return None
     data = {"rolling_summary_until_seq": values["until_seq"]}
     yield event_statement("conversation.summarized", id, data, now)
-    return rows.conversation_from_row(found[0])
+    return rows.CONVERSATION.read(found[0])
 
 
 def _run_statement(name: str, values: dict[str, Any]) -> Operation[None]:

@@ -209,7 +209,7 @@ def _end_run(end: JobEnd, changes: dict[str, Any], now: int) -> Operation[Job]:
     if not found:
         raise JobLostError(end.job_id)
     yield from _add_usage(end.usage)
-    return rows.job_from_row(found[0])
+    return rows.JOB.read(found[0])
 
 
 def _end_run_of_any_user(end: JobEnd, make: Any) -> Operation[Job | None]:
@@ -217,7 +217,7 @@ def _end_run_of_any_user(end: JobEnd, make: Any) -> Operation[Job | None]:
     found = yield "platform_job_get", {"id": end.job_id}
     if not found:
         return None  # erased
-    scope = rows.job_from_row(found[0]).scope
+    scope = rows.JOB.read(found[0]).scope
     try:
         job: Job = yield from run_in_scope(scope, make())
     except JobLostError:
@@ -235,22 +235,22 @@ def _failed_event(job: Job, now: int) -> tuple[str, dict[str, Any]]:
 
 def _get_job(scope: Scope | None, id: str) -> Operation[Job | None]:
     found = yield _statement_for(scope, "job_get"), {"id": id}
-    return rows.job_from_row(found[0]) if found else None
+    return rows.JOB.read_first(found)
 
 
 def _list_jobs(name: str, values: dict[str, Any]) -> Operation[list[Job]]:
     found = yield name, values
-    return [rows.job_from_row(row) for row in found]
+    return rows.JOB.read_all(found)
 
 
 def _claim_job(values: dict[str, Any], max_attempts: int) -> Operation[Job | None]:
     """The next job that is due. One that was begun too often has stopped its workers each time: it is not run again."""
     statement = "platform_job_next" if values["id"] is None else "platform_job_lock_by_id"
     while found := (yield statement, values):
-        job = rows.job_from_row(found[0])
+        job = rows.JOB.read(found[0])
         [row] = yield "platform_job_claim", {**values, "id": job.id}
         if job.attempts < max_attempts:
-            return rows.job_from_row(row)
+            return rows.JOB.read(row)
         reason = f"The worker stopped while it ran this job, {job.attempts} times."
         yield from run_in_scope(
             job.scope, _fail_job(JobEnd(job.id, job.runs + 1), reason, job.raw_output, None, values["now"])
@@ -264,7 +264,7 @@ def _extend_lease(values: dict[str, Any]) -> Operation[bool]:
 
 def _list_instances() -> Operation[list[str]]:
     found = yield "platform_running_instances", {}
-    return [row[0] for row in found]
+    return [row["instance_id"] for row in found]
 
 
 def _release_values(instance_id: str, now: datetime) -> dict[str, Any]:
@@ -284,35 +284,35 @@ def _apply_job_change(job: Job, statement: str, event_type: str, values: dict[st
     if not found:
         return job
     yield event_statement(event_type, job.id, {"conversation_id": job.conversation_id}, values["now"])
-    return rows.job_from_row(found[0])
+    return rows.JOB.read(found[0])
 
 
 def _load_backlog(at: int) -> Operation[tuple[int, float | None]]:
     [row] = yield "platform_jobs_waiting", {"at": at, "limit": MAX_COUNTED}
-    return int(row[0]), None if row[1] is None else row[1] / 1_000_000
+    return int(row["waiting"]), None if row["next_due_at"] is None else row["next_due_at"] / 1_000_000
 
 
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
     for record in records:
         id = record.conversation_id
         if id is None or (yield "conversation_lock_shared", {"id": id}):  # or it was erased meanwhile
-            yield "usage_insert", rows.usage_values(record)
+            yield "usage_insert", rows.row_values(record)
 
 
 def _list_usage(name: str, values: dict[str, Any]) -> Operation[list[UsageRecord]]:
     found = yield name, values
-    return [rows.usage_from_row(row) for row in found]
+    return rows.USAGE.read_all(found)
 
 
 def _list_usage_totals(name: str, values: dict[str, Any]) -> Operation[list[UsageTotal]]:
     found = yield name, values
-    return [rows.usage_total_from_row(row) for row in found]
+    return rows.USAGE_TOTAL.read_all(found)
 
 
 def _claim_schedule(name: str, at: int, every: int) -> Operation[bool]:
     yield "platform_named_lock", {"name": name}
     found = yield "platform_state_get", {"name": name}
-    if found and abs(at - int(found[0][0])) < every:
+    if found and abs(at - int(found[0]["value"])) < every:
         return False  # a mark of the next moments is of whoever was faster; one far ahead is of a clock that was wrong
     yield "platform_state_set", {"name": name, "value": at}
     return True

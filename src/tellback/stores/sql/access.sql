@@ -91,7 +91,7 @@ ORDER BY key
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: export_idempotent_response_lengths
-SELECT COALESCE(LENGTH(body), 0)
+SELECT COALESCE(LENGTH(body), 0) AS length
 FROM idempotent_responses
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key > :after
 ORDER BY key

@@ -46,7 +46,7 @@ DELETE FROM jobs
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 
 -- name: erase_usage_count^
-SELECT COUNT(*)
+SELECT COUNT(*) AS count
 FROM usage
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 
@@ -74,7 +74,7 @@ LIMIT 1;
 
 -- name: platform_binding_erase!
 UPDATE bindings
-SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids, single_user_id = :single_user_id
+SET created_by = :created_by, scopes = :conversation_scope, space_ids = :memory_space_ids, single_user_id = :single_user_id
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_events_of_erasure

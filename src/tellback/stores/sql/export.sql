@@ -16,7 +16,7 @@ ORDER BY seq
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: export_message_lengths
-SELECT LENGTH(content)
+SELECT LENGTH(content) AS length
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
     AND seq > :after
@@ -24,14 +24,14 @@ ORDER BY seq
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: export_spaces
-SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, status
+SELECT {space_columns}, status
 FROM spaces
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: export_atoms
-SELECT {atom_columns}, origin, slot, slot_value
+SELECT {atom_columns}, origin, slot, slot_value AS value
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq > :after
 ORDER BY seq

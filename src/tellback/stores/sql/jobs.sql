@@ -68,7 +68,7 @@ RETURNING {job_columns};
 
 -- name: message_lengths
 -- What windows are made of.
-SELECT seq, turn_id, role, stop_reason, LENGTH(content)
+SELECT seq, turn_id, role, stop_reason, LENGTH(content) AS length
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
     AND seq > :after
@@ -148,8 +148,8 @@ SELECT
         FROM jobs
         WHERE status IN ('queued', 'running') AND (status = 'running' OR (due_at <= :at AND {no_earlier_job_in_space}))
         LIMIT CAST(:limit AS BIGINT)
-    ) AS due),
-    (SELECT MIN(due_at) FROM jobs WHERE status IN ('queued', 'running') AND due_at > :at);
+    ) AS due) AS waiting,
+    (SELECT MIN(due_at) FROM jobs WHERE status IN ('queued', 'running') AND due_at > :at) AS next_due_at;
 
 -- name: platform_usage_list
 SELECT {usage_columns}

@@ -5,12 +5,12 @@ INSERT INTO spaces (tenant_id, app_id, user_id, id, name, metadata, status, crea
 VALUES (:tenant_id, :app_id, :user_id, :id, :name, :metadata, 'ACTIVE', :now, :now);
 
 -- name: space_get^
-SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, version, last_seq
+SELECT {space_columns}
 FROM spaces
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE';
 
 -- name: space_list
-SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, version, last_seq
+SELECT {space_columns}
 FROM spaces
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
     AND (CAST(:name AS TEXT) IS NULL OR name = :name)
@@ -46,7 +46,7 @@ INSERT INTO atoms
 VALUES
     (:tenant_id, :app_id, :user_id, :space_id, :seq, :id, :version, :text, :category, :kind, :importance, :confidence,
     'ACTIVE', :valid_from, :valid_to, :now, :now, :supersedes, :source_conversation_id, :source_message_ids,
-    :entity_ids, :other_sources, :origin, :slot, :slot_value);
+    :entity_ids, :other_sources, :origin, :slot, :value);
 
 -- name: atom_get^
 SELECT {atom_columns}

@@ -23,9 +23,7 @@ SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND conversation_id = :conversation_id AND seq > :after AND seq < :before
-    AND (visibility = 'user'
-        OR (visibility = 'internal' AND CAST(:internal AS BIGINT) = 1)
-        OR (visibility = 'hidden' AND CAST(:hidden AS BIGINT) = 1))
+    AND {shown_messages}
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -43,9 +41,7 @@ SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND conversation_id = :conversation_id AND seq > :after AND seq < :before
-    AND (visibility = 'user'
-        OR (visibility = 'internal' AND CAST(:internal AS BIGINT) = 1)
-        OR (visibility = 'hidden' AND CAST(:hidden AS BIGINT) = 1))
+    AND {shown_messages}
 ORDER BY seq
 LIMIT CAST(:limit AS BIGINT);
 

@@ -15,17 +15,17 @@ SELECT pg_advisory_xact_lock(
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 
 -- name: atoms_of_slot
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND slot = :slot;
 
 -- name: atoms_of_conversation
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND source_conversation_id = :conversation_id
 UNION ALL
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND other_sources IS NOT NULL AND other_sources LIKE :mention;

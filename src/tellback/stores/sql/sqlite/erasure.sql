@@ -21,7 +21,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id
 ORDER BY id;
 
 -- name: platform_queue_exists^
-SELECT 0;
+SELECT 0 AS found;
 
 -- name: erase_messages
 DELETE FROM messages
