@@ -18,6 +18,7 @@ from urllib.parse import quote
 import httpx2
 
 from tellback import __version__, validation
+from tellback.chat.usage import parse_usage
 from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -368,7 +369,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None
 
 def encode_usage(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
     """Usage numbers, in whatever names they come."""
-    counted = validation.parse_usage(usage, provider, model)
+    counted = parse_usage(usage, provider, model)
     return None if counted is None else encode_value(counted)
 
 
