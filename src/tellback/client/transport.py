@@ -60,7 +60,8 @@ class ServerEvent:
 async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent, None]:
     """The events in a stream of bytes; comments, which keep it alive, are left out.
 
-    Lines are split as the protocol says, and not where other characters look like the end of one.
+    Lines are split as the protocol says, and not where other characters look like the end of one. httpx-sse is not
+    used: it is made for httpx, not httpx2, and has no limit for the size of an event.
     """
     buffer, searched = bytearray(), 0
     carriage_return = b""
