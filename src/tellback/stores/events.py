@@ -19,7 +19,7 @@ from tellback.errors import (
 )
 from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine
-from tellback.stores.ports import EventLog
+from tellback.stores.ports.store import EventLog
 from tellback.types.conversations import Event
 
 log = logging.getLogger("tellback.stores")

@@ -11,7 +11,7 @@ from tellback.errors import AtomSupersededError, NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, event_statement
 from tellback.stores.operations.entities import adjust_atom_count, link_atom, resolve_entities
-from tellback.stores.ports import AtomDraft, AtomFilter, SpaceChanges
+from tellback.stores.ports.memory import AtomDraft, AtomFilter, SpaceChanges
 from tellback.types.access import Scope
 from tellback.types.ids import from_micros, to_micros
 from tellback.types.memory import Atom, AtomStatus, MemorySpace

@@ -11,7 +11,7 @@ from typing import Any
 from tellback.errors import ConversationClosedError, NotFoundError, SessionConflictError, TurnConflictError
 from tellback.stores import rows
 from tellback.stores.engine import EVENT_STATEMENT, UNBOUNDED, Operation, SqlEngine, event_statement
-from tellback.stores.ports import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from tellback.stores.ports.conversations import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, MessageDraft, SessionData, StoredMessage
 from tellback.types.ids import now_micros, to_micros

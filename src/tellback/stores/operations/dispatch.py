@@ -12,7 +12,7 @@ from tellback.errors import NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
 from tellback.stores.operations.atoms import create_space, get_space, list_spaces
-from tellback.stores.ports import EventLog
+from tellback.stores.ports.store import EventLog
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation
 from tellback.types.ids import from_micros, new_id, now_micros, to_micros

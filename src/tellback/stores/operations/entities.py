@@ -8,7 +8,7 @@ from dataclasses import replace
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, event_statement
-from tellback.stores.ports import EntityDraft
+from tellback.stores.ports.memory import EntityDraft
 from tellback.types.ids import fold_name, to_micros
 from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import AtomStatus, Entity, EntityStatus, EntityType

@@ -11,7 +11,8 @@ from tellback.errors import JobLostError, NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, event_statement, run_in_scope
 from tellback.stores.operations import dispatch
-from tellback.stores.ports import DispatchResult, EventLog, JobEnd
+from tellback.stores.ports.jobs import DispatchResult, JobEnd
+from tellback.stores.ports.store import EventLog
 from tellback.types.access import Scope
 from tellback.types.ids import now_micros, to_micros
 from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal

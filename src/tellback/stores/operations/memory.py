@@ -12,12 +12,12 @@ from tellback.errors import NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, event_statement
 from tellback.stores.operations import atoms, entities, jobs
-from tellback.stores.ports import (
+from tellback.stores.ports.jobs import JobEnd
+from tellback.stores.ports.memory import (
     AddedCitation,
     AtomDraft,
     AtomFilter,
     EntityDraft,
-    JobEnd,
     KnownAtom,
     Reconciliation,
     Replacement,

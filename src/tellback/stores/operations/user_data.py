@@ -17,8 +17,7 @@ from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
 from tellback.stores.operations.atoms import NEVER_VALID
 from tellback.stores.operations.dispatch import DISPATCH_CURSOR
-from tellback.stores.ports import EventLog
-from tellback.stores.ports.store import USER_ERASED, Collection, Erasure, erasure_subject
+from tellback.stores.ports.store import USER_ERASED, Collection, Erasure, EventLog, erasure_subject
 from tellback.types.access import Scope
 from tellback.types.conversations import Event
 from tellback.types.ids import from_micros, to_micros
