@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
-from typing import Any
 
 from tellback.errors import NotFoundError, SessionConflictError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine
+from tellback.stores.engine import UNBOUNDED, Operation, SqlPort, reads, reads_briefly, writes
 from tellback.stores.operations.conversations import (
     append_turns,
     close_conversation,
@@ -28,108 +26,95 @@ PAGE_SIZE = 200
 """So many messages of the log are read at a time: some of them are not for users."""
 
 
-class SqlAgentSessions:
+class SqlAgentSessions(SqlPort):
     """`AgentSessions` on an engine."""
 
-    def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
+    @reads_briefly
+    def find_scope(self, tenant_id: str, app_id: str, id: str) -> Operation[Scope | None]:
+        found = yield "platform_session_get", {"tenant": tenant_id, "app": app_id, "id": id}
+        return Scope(tenant_id, app_id, found[0]["user_id"] or "") if found else None
 
-    async def find_scope(self, tenant_id: str, app_id: str, id: str) -> Scope | None:
-        key = {"tenant": tenant_id, "app": app_id, "id": id}
-        found = await self._engine.read(None, partial(_fetch, "platform_session_get", key), brief=True)
-        return Scope(tenant_id, app_id, rows.SESSION.read(found[0]).user_id or "") if found else None
+    @writes
+    def create(self, scope: Scope, session: SessionData) -> Operation[None]:
+        if not (yield from insert_session(rows.session_values(session))):
+            stored = rows.SESSION.read_first((yield "session_get", {"id": session.id}))
+            raise SessionConflictError(session.id, 0, stored.version if stored else 0)
 
-    async def create(self, scope: Scope, session: SessionData) -> None:
-        await self._engine.write(scope, partial(_create_session, session))
+    @reads_briefly
+    def get(self, scope: Scope, id: str) -> Operation[SessionData | None]:
+        return rows.SESSION.read_first((yield "session_get", {"id": id}))
 
-    async def get(self, scope: Scope, id: str) -> SessionData | None:
-        found = await self._engine.read(scope, partial(_fetch, "session_get", {"id": id}), brief=True)
-        return rows.SESSION.read_first(found)
+    @reads
+    def find_active(self, scope: Scope, agent_name: str | None) -> Operation[SessionData | None]:
+        return rows.SESSION.read_first((yield "session_find_active", {"agent_name": agent_name}))
 
-    async def find_active(self, scope: Scope, agent_name: str | None) -> SessionData | None:
-        found = await self._engine.read(scope, partial(_fetch, "session_find_active", {"agent_name": agent_name}))
-        return rows.SESSION.read_first(found)
-
-    async def list_sessions(self, scope: Scope, *, limit: int, before: SessionData | None) -> list[SessionData]:
+    @reads
+    def list_sessions(self, scope: Scope, *, limit: int, before: SessionData | None) -> Operation[list[SessionData]]:
         values = {
             "created_at": UNBOUNDED if before is None else to_micros(before.created_at),
             "before": "" if before is None else before.id,
             "limit": limit,
         }
-        found = await self._engine.read(scope, partial(_fetch, "sessions_of_user", values))
-        return rows.SESSION.read_all(found)
+        return rows.SESSION.read_all((yield "sessions_of_user", values))
 
-    async def set_status(
+    @writes
+    def set_status(
         self, scope: Scope, id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
-    ) -> SessionData | None:
+    ) -> Operation[SessionData | None]:
         values = {
             "id": id,
             "status": status,
             "updated_at": to_micros(at),
             "completed_at": None if completed_at is None else to_micros(completed_at),
         }
-        return await self._engine.write(scope, partial(_set_session_status, values))
+        found = yield "session_set_status", values
+        if found and status != "active":
+            yield from _close_conversations(id, found[0]["since"], to_micros(at))
+        return rows.SESSION.read_first(found)
 
-    async def delete(self, scope: Scope, id: str, *, now: datetime) -> bool:
-        return await self._engine.write(scope, partial(_delete_session, id, to_micros(now)))
+    @writes
+    def delete(self, scope: Scope, id: str, *, now: datetime) -> Operation[bool]:
+        found = yield "session_delete", {"id": id}
+        if found:
+            yield from _close_conversations(id, found[0]["since"], to_micros(now))
+        return bool(found)
 
-    async def save(
+    @writes
+    def save(
         self,
         scope: Scope,
         session: SessionData,
         messages: Sequence[MessageData],
         conversation: Conversation,
-    ) -> SessionData:
-        return await self._engine.write(scope, partial(_save_with_messages, session, messages, conversation))
+    ) -> Operation[SessionData]:
+        row = yield from save_session(session, messages)
+        saved = rows.SESSION.read(row)
+        if messages:
+            yield from _append_to_log(saved, row["since"], messages, conversation, to_micros(session.updated_at))
+        return saved
 
-    async def add_messages(
+    @writes
+    def add_messages(
         self, scope: Scope, messages: Sequence[MessageData], conversation: Conversation, *, at: datetime
-    ) -> list[MessageData]:
-        return await self._engine.write(scope, partial(_add_messages, scope, messages, conversation, to_micros(at)))
+    ) -> Operation[list[MessageData]]:
+        id, now = messages[0].session_id, to_micros(at)
+        last = to_micros(messages[-1].created_at)
+        counts = {"id": id, "message_count": len(messages), "last_message_at": last, "updated_at": now}
+        found = yield "session_add_message_count", counts
+        if not found:
+            raise NotFoundError("session", id)
+        since = found[0]["since"]
+        appended = yield from _append_to_log(rows.SESSION.read(found[0]), since, messages, conversation, now)
+        conversations = yield "conversations_of_session", {"session_id": id, "since": since}
+        number = 1 + [row["id"] for row in conversations].index(appended.messages[0].conversation_id)
+        positioned = [rows.session_message_from_stored(each, id, scope.user_id, number) for each in appended.messages]
+        return [each for each in positioned if each is not None]
 
-    async def messages(
+    @reads
+    def messages(
         self, scope: Scope, id: str, *, limit: int, before: int | None, after: int | None
-    ) -> list[MessageData]:
-        return await self._engine.read(scope, partial(_list_messages, scope.user_id, id, limit, before, after))
-
-
-def _fetch(name: str, values: dict[str, Any]) -> Operation[list[Any]]:
-    return (yield name, values)
-
-
-def _create_session(session: SessionData) -> Operation[None]:
-    if not (yield from insert_session(rows.session_values(session))):
-        stored = yield "session_get", {"id": session.id}
-        raise SessionConflictError(session.id, 0, rows.SESSION.read(stored[0]).version if stored else 0)
-
-
-def _save_with_messages(
-    session: SessionData, messages: Sequence[MessageData], conversation: Conversation
-) -> Operation[SessionData]:
-    row = yield from save_session(session, messages)
-    saved = rows.SESSION.read(row)
-    if messages:
-        yield from _append_to_log(saved, row["since"], messages, conversation, to_micros(session.updated_at))
-    return saved
-
-
-def _add_messages(
-    scope: Scope, messages: Sequence[MessageData], conversation: Conversation, at: int
-) -> Operation[list[MessageData]]:
-    id = messages[0].session_id
-    last = to_micros(messages[-1].created_at)
-    counts = {"id": id, "message_count": len(messages), "last_message_at": last, "updated_at": at}
-    found = yield "session_add_message_count", counts
-    if not found:
-        raise NotFoundError("session", id)
-    since = found[0]["since"]
-    appended = yield from _append_to_log(rows.SESSION.read(found[0]), since, messages, conversation, at)
-    conversations = yield "conversations_of_session", {"session_id": id, "since": since}
-    conversation_number = 1 + [row["id"] for row in conversations].index(appended.messages[0].conversation_id)
-    positioned = [
-        rows.session_message_from_stored(each, id, scope.user_id, conversation_number) for each in appended.messages
-    ]
-    return [each for each in positioned if each is not None]
+    ) -> Operation[list[MessageData]]:
+        return (yield from _list_messages(scope.user_id, id, limit, before, after))
 
 
 def _append_to_log(
@@ -158,22 +143,6 @@ def _lock_open_conversation(session_id: str, since: str, namespace: str) -> Oper
         if head and head[0]["status"] == "open":
             return str(id)
     return None
-
-
-def _set_session_status(values: dict[str, Any]) -> Operation[SessionData | None]:
-    found = yield "session_set_status", values
-    if not found:
-        return None
-    if values["status"] != "active":
-        yield from _close_conversations(values["id"], found[0]["since"], values["updated_at"])
-    return rows.SESSION.read(found[0])
-
-
-def _delete_session(id: str, now: int) -> Operation[bool]:
-    found = yield "session_delete", {"id": id}
-    if found:
-        yield from _close_conversations(id, found[0]["since"], now)
-    return bool(found)
 
 
 def _close_conversations(id: str, since: str, now: int) -> Operation[None]:

@@ -10,7 +10,16 @@ from typing import Any
 
 from tellback.errors import ConversationClosedError, NotFoundError, SessionConflictError, TurnConflictError
 from tellback.stores import rows
-from tellback.stores.engine import EVENT_STATEMENT, UNBOUNDED, Operation, SqlEngine, event_statement
+from tellback.stores.engine import (
+    EVENT_STATEMENT,
+    UNBOUNDED,
+    Operation,
+    SqlPort,
+    event_statement,
+    reads,
+    reads_briefly,
+    writes,
+)
 from tellback.stores.ports.conversations import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, MessageDraft, SessionData, StoredMessage
@@ -199,11 +208,8 @@ def claim_turn(
     return StartedTurnRows(turn_id, user_message, history, later)
 
 
-class SqlConversationLog:
+class SqlConversationLog(SqlPort):
     """`ConversationLog` on an engine."""
-
-    def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
 
     async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
         await self._engine.write(scope, partial(create_conversation, conversation_values(conversation)))
@@ -221,23 +227,28 @@ class SqlConversationLog:
             found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
         return conversation if found is None else found
 
-    async def list_due(self, scope: Scope, *, now: datetime) -> list[str]:
-        return await self._engine.read(scope, partial(_list_due, to_micros(now)), brief=True)
+    @reads_briefly
+    def list_due(self, scope: Scope, *, now: datetime) -> Operation[list[str]]:
+        found = yield "conversations_due", {"now": to_micros(now)}
+        return [row["id"] for row in found]
 
-    async def get(self, scope: Scope, id: str) -> Conversation | None:
-        return await self._engine.read(scope, partial(_get_conversation, id), brief=True)
+    @reads_briefly
+    def get(self, scope: Scope, id: str) -> Operation[Conversation | None]:
+        return (yield from _get_conversation(id))
 
-    async def list_conversations(
+    @reads
+    def list_conversations(
         self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
-    ) -> list[Conversation]:
+    ) -> Operation[list[Conversation]]:
         values = {"status": status, "before": before, "limit": UNBOUNDED if limit is None else limit}
         name = "conversation_list"
         if namespace is not None:
             name, values["namespace"] = "conversation_list_in_namespace", namespace
-        return await self._engine.read(scope, partial(_list_conversations, name, values))
+        return rows.CONVERSATION.read_all((yield name, values))
 
-    async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
-        return await self._engine.write(scope, partial(close_conversation, id, to_micros(now)))
+    @writes
+    def close(self, scope: Scope, id: str, *, now: datetime) -> Operation[Conversation]:
+        return (yield from close_conversation(id, to_micros(now)))
 
     async def close_stale(
         self, scope: Scope | None, *, idle_since: datetime | None, now: datetime
@@ -276,10 +287,12 @@ class SqlConversationLog:
         )
         return await self._engine.write(scope, operation)
 
-    async def message(self, scope: Scope, id: str) -> StoredMessage | None:
-        return await self._engine.read(scope, partial(_get_message, id))
+    @reads
+    def message(self, scope: Scope, id: str) -> Operation[StoredMessage | None]:
+        return rows.MESSAGE.read_first((yield "message_get", {"id": id}))
 
-    async def messages(
+    @reads
+    def messages(
         self,
         scope: Scope,
         id: str,
@@ -290,7 +303,7 @@ class SqlConversationLog:
         include_internal: bool = False,
         include_hidden: bool = False,
         from_start: bool = False,
-    ) -> list[StoredMessage]:
+    ) -> Operation[list[StoredMessage]]:
         values = {
             "conversation_id": id,
             "after": after,
@@ -299,7 +312,11 @@ class SqlConversationLog:
             "internal": int(include_internal),
             "hidden": int(include_hidden),
         }
-        return await self._engine.read(scope, partial(_list_messages, id, values, from_start))
+        found = yield "messages_after" if from_start else "messages_before", values
+        if not found and not (yield "conversation_get", {"id": id}):
+            raise NotFoundError("conversation", id)
+        messages = rows.MESSAGE.read_all(found)
+        return messages if from_start else messages[::-1]
 
     async def begin_turn(
         self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
@@ -320,17 +337,18 @@ class SqlConversationLog:
             await self.end_turn(scope, id, claim.claim_id)
             raise
 
-    async def end_turn(self, scope: Scope, id: str, claim_id: str) -> None:
-        values = {"id": id, "claim_id": claim_id}
-        await self._engine.write(scope, partial(_run_statement, "turn_release", values))
+    @writes
+    def end_turn(self, scope: Scope, id: str, claim_id: str) -> Operation[None]:
+        yield "turn_release", {"id": id, "claim_id": claim_id}
 
-    async def extend_turn(self, scope: Scope, id: str, claim_id: str, until: float) -> None:
-        values = {"id": id, "claim_id": claim_id, "until": int(until * 1_000_000)}
-        await self._engine.write(scope, partial(_run_statement, "turn_extend", values))
+    @writes
+    def extend_turn(self, scope: Scope, id: str, claim_id: str, until: float) -> Operation[None]:
+        yield "turn_extend", {"id": id, "claim_id": claim_id, "until": int(until * 1_000_000)}
 
-    async def save_summary(
+    @writes
+    def save_summary(
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
-    ) -> Conversation | None:
+    ) -> Operation[Conversation | None]:
         values = {
             "id": id,
             "summary": summary,
@@ -338,9 +356,14 @@ class SqlConversationLog:
             "turns": turns,
             "expected_seq": expected_seq,
         }
-        return await self._engine.write(scope, partial(_save_summary, id, values, to_micros(now)))
+        found = yield "conversation_summarize", values
+        if found:
+            data = {"rolling_summary_until_seq": until_seq}
+            yield event_statement("conversation.summarized", id, data, to_micros(now))
+        return rows.CONVERSATION.read_first(found)
 
-    async def list_across_users(
+    @reads
+    def list_across_users(
         self,
         *,
         tenant_id: str | None,
@@ -350,7 +373,7 @@ class SqlConversationLog:
         after: str,
         limit: int,
         unsummarized: int | None = None,
-    ) -> list[tuple[Scope, str]]:
+    ) -> Operation[list[tuple[Scope, str]]]:
         values = {
             "tenant": tenant_id,
             "app": app_id,
@@ -360,12 +383,7 @@ class SqlConversationLog:
             "limit": limit,
             "unsummarized": unsummarized,
         }
-        return await self._engine.read(None, partial(_list_across_users, values))
-
-
-def _list_across_users(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
-    found = yield "platform_conversations", values
-    return rows.scoped_ids(found)
+        return rows.scoped_ids((yield "platform_conversations", values))
 
 
 def conversation_values(conversation: Conversation) -> dict[str, Any]:
@@ -391,11 +409,6 @@ def _find_or_create(
     return found
 
 
-def _list_due(now: int) -> Operation[list[str]]:
-    found = yield "conversations_due", {"now": now}
-    return [row["id"] for row in found]
-
-
 def create_conversation(values: dict[str, Any]) -> Operation[None]:
     """Insert a conversation, and tell of it."""
     yield "conversation_create", values
@@ -406,11 +419,6 @@ def create_conversation(values: dict[str, Any]) -> Operation[None]:
 def _get_conversation(id: str) -> Operation[Conversation | None]:
     found = yield "conversation_get", {"id": id}
     return rows.CONVERSATION.read_first(found)
-
-
-def _list_conversations(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
-    found = yield name, values
-    return rows.CONVERSATION.read_all(found)
 
 
 def close_conversation(id: str, now: int) -> Operation[Conversation]:
@@ -450,29 +458,3 @@ def _list_stale(
     else:
         found = yield "platform_stale_conversations", {**values, "idle_since": idle_since}
     return rows.scoped_ids(found)
-
-
-def _get_message(id: str) -> Operation[StoredMessage | None]:
-    found = yield "message_get", {"id": id}
-    return rows.MESSAGE.read_first(found)
-
-
-def _list_messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[list[StoredMessage]]:
-    found = yield "messages_after" if from_start else "messages_before", values
-    if not found and not (yield "conversation_get", {"id": id}):
-        raise NotFoundError("conversation", id)
-    messages = rows.MESSAGE.read_all(found)
-    return messages if from_start else messages[::-1]
-
-
-def _save_summary(id: str, values: dict[str, Any], now: int) -> Operation[Conversation | None]:
-    found = yield "conversation_summarize", values
-    if not found:
-        return None
-    data = {"rolling_summary_until_seq": values["until_seq"]}
-    yield event_statement("conversation.summarized", id, data, now)
-    return rows.CONVERSATION.read(found[0])
-
-
-def _run_statement(name: str, values: dict[str, Any]) -> Operation[None]:
-    yield name, values

@@ -10,7 +10,7 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
+from tellback.stores.engine import Operation, SqlEngine, SqlPort, event_statement, reads, run_in_scope, writes
 from tellback.stores.operations.atoms import create_space, get_space, list_spaces
 from tellback.stores.ports.store import EventLog
 from tellback.types.access import Scope
@@ -272,11 +272,11 @@ def _insert_jobs(
     return jobs
 
 
-class SqlBindings:
+class SqlBindings(SqlPort):
     """`Bindings` on an engine."""
 
     def __init__(self, engine: SqlEngine, events: EventLog) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._events = events
 
     async def create(self, scope: Scope, binding: Binding, *, reuse_existing: bool = False) -> Binding:
@@ -284,15 +284,18 @@ class SqlBindings:
         since = await self._events.latest()
         return await self._engine.write(scope, partial(_create_binding, scope, binding, since, reuse_existing))
 
-    async def get(self, scope: Scope | None, id: str) -> Binding | None:
-        return await self._engine.read(scope, partial(_get_visible, scope, id))
+    @reads
+    def get(self, scope: Scope | None, id: str) -> Operation[Binding | None]:
+        binding = yield from _get_binding(scope, id)
+        return binding if binding is None or scope is None else visible_to(binding, scope.user_id)
 
-    async def list_bindings(
+    @reads
+    def list_bindings(
         self, scope: Scope | None, *, tenant_id: str | None = None, app_id: str | None = None
-    ) -> list[Binding]:
+    ) -> Operation[list[Binding]]:
         if scope is None:
-            return await self._engine.read(None, partial(_list_all, {"tenant": tenant_id, "app": app_id}))
-        return await self._engine.read(scope, partial(_list_visible, scope))
+            return rows.BINDING.read_all((yield "platform_bindings_all", {"tenant": tenant_id, "app": app_id}))
+        return (yield from _list_visible(scope))
 
     async def update(
         self, scope: Scope | None, id: str, *, policy: ExtractionPolicy | None, enabled: bool | None, now: datetime
@@ -303,8 +306,10 @@ class SqlBindings:
             scope, partial(_update_binding, scope, id, policy, enabled, since, to_micros(now))
         )
 
-    async def delete(self, scope: Scope | None, id: str, *, now: datetime) -> None:
-        await self._engine.write(scope, partial(_delete_binding, scope, id, to_micros(now)))
+    @writes
+    def delete(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[None]:
+        _, binding_scope = yield from _get_changeable(scope, id)
+        yield from run_in_scope(binding_scope, _write_deletion(id, to_micros(now)))
 
 
 def visible_to(binding: Binding, user_id: str) -> Binding | None:
@@ -334,11 +339,6 @@ def _identity_of(binding: Binding) -> tuple[object, ...]:
     return binding.created_by, frozenset(binding.conversation_scope), frozenset(binding.memory_space_ids)
 
 
-def _get_visible(scope: Scope | None, id: str) -> Operation[Binding | None]:
-    binding = yield from _get_binding(scope, id)
-    return binding if binding is None or scope is None else visible_to(binding, scope.user_id)
-
-
 def _get_binding(scope: Scope | None, id: str) -> Operation[Binding | None]:
     found = yield "platform_binding_get_by_id" if scope is None else "platform_binding_get", {"id": id}
     return rows.BINDING.read_first(found)
@@ -348,11 +348,6 @@ def _list_visible(scope: Scope) -> Operation[list[Binding]]:
     found = yield "platform_bindings_visible_to_user", {}
     visible = [visible_to(binding, scope.user_id) for binding in rows.BINDING.read_all(found)]
     return [binding for binding in visible if binding is not None]
-
-
-def _list_all(values: dict[str, str | None]) -> Operation[list[Binding]]:
-    found = yield "platform_bindings_all", values
-    return rows.BINDING.read_all(found)
 
 
 def _get_changeable(scope: Scope | None, id: str) -> Operation[tuple[Binding, Scope]]:
@@ -380,11 +375,6 @@ def _write_update(binding: Binding, since: int | None, now: int) -> Operation[Bi
     yield "platform_binding_update", rows.binding_values(binding, since)
     yield event_statement("binding.updated", binding.id, {"enabled": binding.enabled}, now)
     return binding
-
-
-def _delete_binding(scope: Scope | None, id: str, now: int) -> Operation[None]:
-    _, binding_scope = yield from _get_changeable(scope, id)
-    yield from run_in_scope(binding_scope, _write_deletion(id, now))
 
 
 def _write_deletion(id: str, now: int) -> Operation[None]:

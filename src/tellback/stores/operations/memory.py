@@ -10,7 +10,7 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, event_statement
+from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, SqlPort, event_statement, reads
 from tellback.stores.operations import atoms, entities, jobs
 from tellback.stores.ports.jobs import JobEnd
 from tellback.stores.ports.memory import (
@@ -224,11 +224,11 @@ def _renumber(atoms: list[Any], validity_ends: list[Any], vectors: list[Any]) ->
     )
 
 
-class SqlMemoryStore:
+class SqlMemoryStore(SqlPort):
     """`MemoryStore` on an engine."""
 
     def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._is_searchable = engine.search != "none"
 
     @property
@@ -351,15 +351,9 @@ class SqlMemoryStore:
     async def delete_other_vectors(self, scope: Scope, space_id: str, *, embedder: str) -> None:
         await self._engine.write(scope, partial(atoms.delete_other_vectors, space_id, embedder))
 
-    async def all_spaces(
+    @reads
+    def all_spaces(
         self, *, after: str, limit: int, changed_since: datetime | None = None
-    ) -> list[tuple[Scope, str]]:
+    ) -> Operation[list[tuple[Scope, str]]]:
         since = -UNBOUNDED if changed_since is None else to_micros(changed_since)
-        return await self._engine.read(
-            None, partial(_list_all_spaces, {"after": after, "limit": limit, "since": since})
-        )
-
-
-def _list_all_spaces(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
-    found = yield "platform_spaces", values
-    return rows.scoped_ids(found)
+        return rows.scoped_ids((yield "platform_spaces", {"after": after, "limit": limit, "since": since}))
