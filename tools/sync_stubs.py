@@ -168,7 +168,7 @@ def _public_members(kind: type[Handle]) -> Iterator[tuple[str, Any]]:
 @cache
 def _imports_of(module: ModuleType) -> dict[str, tuple[str, str]]:
     """By name, which module it is imported from, and how; those for type checkers alone as well."""
-    imports = {}
+    imports: dict[str, tuple[str, str]] = {}
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Import):
             imports |= {each.asname or each.name: ("", ast.unparse(ast.Import([each]))) for each in node.names}

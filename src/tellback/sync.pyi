@@ -15,7 +15,6 @@ from tellback.client.client import ReplayResult, TellbackClient
 from tellback.memory.bindings import PolicyLike, ScopeLike
 from tellback.memory.extraction.service import ReplayProgress, ReplayReport
 from tellback.memory.templates import Templates
-from tellback.memory.validation import CategoryLike, DatetimeLike
 from tellback.memory.working_context import TokenCounter
 from tellback.specs.model import AgentSpec
 from tellback.stores import Store
@@ -39,6 +38,7 @@ from tellback.types.conversations import (
 )
 from tellback.types.jobs import Binding, ExtractionRun, Job, JobStatus, UsageRecord, UsageTotal
 from tellback.types.memory import Atom, Entity, MemorySpace, RecallResult, WorkingContext
+from tellback.validation import CategoryLike, DatetimeLike
 
 __all__ = [
     "SyncAdmin",

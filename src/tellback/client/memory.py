@@ -26,9 +26,9 @@ from tellback.client.transport import (
 from tellback.errors import NotFoundError, RemoteUnavailableError, StoreError
 from tellback.memory.bindings import PolicyLike, ScopeLike
 from tellback.memory.memory import DEFAULT_ENTITY_LIMIT
-from tellback.memory.validation import CategoryLike, DatetimeLike
 from tellback.types.jobs import Binding, ConversationScope, ExtractionRun, Job
 from tellback.types.memory import Atom, Category, Entity, MemorySpace, RecallResult, WorkingContext
+from tellback.validation import CategoryLike, DatetimeLike
 from tellback.wire.memory import AtomWire, EntityWire, RecallResultWire, SpaceWire, WorkingContextWire
 
 MEMORY_PATH = "ai-memory"

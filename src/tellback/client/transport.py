@@ -18,6 +18,7 @@ from urllib.parse import quote
 import httpx2
 
 from tellback import __version__, validation
+from tellback.chat.usage import parse_usage
 from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -60,7 +61,8 @@ class ServerEvent:
 async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent, None]:
     """The events in a stream of bytes; comments, which keep it alive, are left out.
 
-    Lines are split as the protocol says, and not where other characters look like the end of one.
+    Lines are split as the protocol says, and not where other characters look like the end of one. httpx-sse is not
+    used: it is made for httpx, not httpx2, and has no limit for the size of an event.
     """
     buffer, searched = bytearray(), 0
     carriage_return = b""
@@ -369,7 +371,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None
 
 def encode_usage(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
     """Usage numbers, in whatever names they come."""
-    counted = validation.parse_usage(usage, provider, model)
+    counted = parse_usage(usage, provider, model)
     return None if counted is None else encode_value(counted)
 
 

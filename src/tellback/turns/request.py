@@ -13,6 +13,7 @@ from tellback.chat import ChatOptions, Model, ProviderRegistration, builtin_prov
 from tellback.chat.approval import as_approvals
 from tellback.chat.offline import OFFLINE
 from tellback.chat.options import ChatOptionsLike
+from tellback.chat.usage import parse_usage
 from tellback.errors import ConfigurationError, InvalidArgumentError
 from tellback.stores import SessionTurn, TurnDraft
 from tellback.tools import Tool
@@ -109,7 +110,7 @@ def _draft(role: str, turn: AssistantTurn, now: datetime) -> MessageDraft:
         stop_reason=validation.validate_optional_text("stop_reason", turn.stop_reason, validation.KEY_LENGTH),
         model=validation.validate_optional_text("model", turn.model, validation.KEY_LENGTH),
         provider=validation.validate_optional_text("provider", turn.provider, validation.KEY_LENGTH),
-        usage=validation.parse_usage(turn.usage, turn.provider, turn.model),
+        usage=parse_usage(turn.usage, turn.provider, turn.model),
         trace_id=validation.validate_optional_text("trace_id", turn.trace_id, validation.KEY_LENGTH),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypedDict
 
+from tellback import validation
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, as_tool
 
@@ -48,9 +49,11 @@ class Term:
     synonyms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _validate_text("a term's name", self.name)
-        _validate_text(f"the description of term {self.name!r}", self.description)
-        object.__setattr__(self, "synonyms", _validate_texts(f"the synonyms of term {self.name!r}", self.synonyms))
+        validation.validate_text("a term's name", self.name)
+        validation.validate_text(f"the description of term {self.name!r}", self.description)
+        object.__setattr__(
+            self, "synonyms", validation.validate_texts(f"the synonyms of term {self.name!r}", self.synonyms)
+        )
 
 
 class GuidelineFields(TypedDict, total=False):
@@ -82,9 +85,9 @@ class Guideline:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _validate_text("a guideline's action", self.action)
+        validation.validate_text("a guideline's action", self.action)
         if self.condition is not None:
-            _validate_text("a guideline's condition", self.condition)
+            validation.validate_text("a guideline's condition", self.condition)
         object.__setattr__(self, "tools", _parse_tools(f"guideline {self.action!r:.60}", self.tools))
 
 
@@ -111,8 +114,8 @@ class Capability:
     tools: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        _validate_text("a capability's title", self.title)
-        _validate_text(f"the description of capability {self.title!r}", self.description)
+        validation.validate_text("a capability's title", self.title)
+        validation.validate_text(f"the description of capability {self.title!r}", self.description)
         object.__setattr__(self, "tools", _parse_tools(f"capability {self.title!r}", self.tools))
 
 
@@ -134,17 +137,6 @@ def coerce_value(kind: type[Any], value: Any, fields: Mapping[str, Any] | None =
         return kind(**{**(value or {}), **(fields or {})})
     except TypeError as error:
         raise InvalidArgumentError(f"that makes no {kind.__name__}: {error}.") from error
-
-
-def _validate_text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
-
-
-def _validate_texts(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(each, str) for each in value):
-        raise InvalidArgumentError(f"{name} are a list of texts, not {value!r:.80}.")
-    return tuple(value)
 
 
 def _parse_tools(owner: str, value: Any) -> tuple[Tool, ...]:

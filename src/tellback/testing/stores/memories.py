@@ -127,7 +127,7 @@ class MemoryContract:
         assert len({atoms[0].id for atoms in added}) == 1
         assert len(await valid_texts(store, space, NOON)) == 11
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
-        assert [row[-1] for row in changes.atoms] == list(range(1, 12))
+        assert [row["seq"] for row in changes.atoms] == list(range(1, 12))
         first = added[0][0]
         assert await store.memories.atoms_by_origin(MAYA, space.id, ["m1", "m2"]) == {"m1": first}
         assert await store.memories.atoms_by_origin(MAYA, (await make_space(store)).id, ["m1"]) == {}
@@ -225,7 +225,7 @@ class MemoryContract:
             store, space, make_atom("first", embedder="e", vector=HALF_VECTOR), make_atom("second")
         )
         read = await memories.changes(MAYA, space.id, after=-1, embedder="e")
-        assert [row[0] for row in read.atoms] == [first.id, second.id]
+        assert [row["id"] for row in read.atoms] == [first.id, second.id]
         assert [(seq, bytes(vector)) for seq, vector in read.vectors] == [(1, HALF_VECTOR)]
         assert [entity.id for entity in read.entities] == [ann.id]
         assert (await memories.changes(MAYA, space.id, after=-1, embedder="other")).vectors == []
@@ -235,13 +235,13 @@ class MemoryContract:
         third = await memories.supersede(MAYA, first.id, make_atom("third", entity_ids=(ann.id,)), now=NOON)
         await memories.save_vectors(MAYA, space.id, "e", [(2, HALF_VECTOR)], now=utc_now())
         more = await memories.changes(MAYA, space.id, after=read.version, embedder="e")
-        assert [row[0] for row in more.atoms] == [first.id, third.id]
+        assert [row["id"] for row in more.atoms] == [first.id, third.id]
         assert [seq for seq, _, _ in more.validity_ends] == [1]
         assert [vector[0] for vector in more.vectors] == [2]
         assert [entity.atom_count for entity in more.entities] == [1]
         await memories.set_status(MAYA, second.id, AtomStatus.DELETED, now=utc_now())
         last = await memories.changes(MAYA, space.id, after=more.version, embedder="e")
-        assert [row[0] for row in last.atoms] == [second.id]
+        assert [row["id"] for row in last.atoms] == [second.id]
         large = await memories.changes(MAYA, space.id, after=-1, embedder="e", max_atoms=2)
         assert (large.last_seq, len(large.atoms)) == (3, 0)
 
@@ -259,7 +259,7 @@ class MemoryContract:
             version = -1
             while len(seen) < 60:
                 changes = await second.memories.changes(MAYA, space.id, after=version, embedder="")
-                new = [row[-1] for row in changes.atoms if row[-1] > len(seen)]
+                new = [row["seq"] for row in changes.atoms if row["seq"] > len(seen)]
                 assert new == list(range(len(seen) + 1, len(seen) + 1 + len(new)))
                 seen.extend(new)
                 version = changes.version
@@ -426,7 +426,7 @@ class AtomHistoryContract:
         assert await valid_texts(store, space, NOON + 6 * DAY, known_at=NOON + DAY) == ["Rome"]
         assert await valid_texts(store, space, NOON + 20 * DAY) == []
         more = await memories.changes(MAYA, space.id, after=read.version, embedder="")
-        assert [row[0] for row in more.atoms] == [rome.id, paris.id]
+        assert [row["id"] for row in more.atoms] == [rome.id, paris.id]
         assert list(map(tuple, more.validity_ends)) == list(map(tuple, read.validity_ends))
         oslo = await memories.supersede(MAYA, rome.id, make_atom("Oslo", valid_from=NOON + 7 * DAY), now=NOON + 3 * DAY)
         assert await valid_texts(store, space, NOON + 8 * DAY) == ["Oslo"]

@@ -22,7 +22,7 @@ from tellback.stores import (
     Store,
 )
 from tellback.stores.engine import UNBOUNDED
-from tellback.stores.rows import atom_from_row
+from tellback.stores.rows import ATOM
 from tellback.testing.stores.factories import (
     DAY,
     MAYA,
@@ -218,7 +218,7 @@ class ReconcileContract:
         read = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
         await reconcile(store, space, AddedCitation(rome.id, AGAIN))
         more = await store.memories.changes(MAYA, space.id, after=read.version, embedder="")
-        assert [atom_from_row(row).citations for row in more.atoms] == [(FIRST, AGAIN)]
+        assert [ATOM.read(row).citations for row in more.atoms] == [(FIRST, AGAIN)]
 
     async def test_an_atom_added_in_the_same_call_can_be_replaced_and_cited(self, store: Store) -> None:
         space = await make_space(store)
@@ -277,7 +277,7 @@ class ReconcileContract:
 
     async def _read_all(self, store: Store, space: MemorySpace) -> object:
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
-        return changes.version, [atom_from_row(row) for row in changes.atoms], len(changes.validity_ends)
+        return changes.version, [ATOM.read(row) for row in changes.atoms], len(changes.validity_ends)
 
     async def _check_all_reads(self, store: Store, space: MemorySpace, id: str) -> None:
         """Every way of reading an atom gives where it was said again."""
@@ -289,7 +289,7 @@ class ReconcileContract:
         if memories.can_search:
             every = SpaceSearch(99, UNBOUNDED, UNBOUNDED, -UNBOUNDED, -UNBOUNDED, UNBOUNDED)
             changes.append(await memories.search_atoms(MAYA, space.id, every))
-        read += [atom_from_row(row) for change in changes for row in change.atoms]
+        read += [ATOM.read(row) for change in changes for row in change.atoms]
         found = [atom for atom in read if atom is not None and atom.id == id]
         assert len(found) == 3 + len(changes)
         assert {atom.other_sources for atom in found} == {(AGAIN,)}
