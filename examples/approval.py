@@ -14,7 +14,8 @@ import sys
 
 from example_helpers import run
 from first_turn import choose_model
-from tellback import AlreadyDecidedError, ChatRequest, Tellback, message_text, tool
+from tellback import ChatRequest, Tellback, message_text, tool
+from tellback.errors import AlreadyDecidedError
 from tellback.testing import Step, calls, says
 
 PROMPT = "Please pay 500 euros to the plumber."

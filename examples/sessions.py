@@ -12,18 +12,11 @@ from datetime import date
 from pydantic import BaseModel, Field
 
 from example_helpers import run, show, with_available_model
-from tellback import (
-    END_ROUTE,
-    Agent,
-    CompositionMode,
-    Identity,
-    Persistence,
-    SessionData,
-    SessionState,
-    SqliteAdapter,
-    session_data_to_state,
-)
+from tellback import END_ROUTE, Agent, CompositionMode, Identity, Persistence, SessionState
+from tellback.agent import session_data_to_state
+from tellback.sessions import SqliteAdapter
 from tellback.testing import FlowModel
+from tellback.types.conversations import SessionData
 
 MESSAGES = ("I want to send a parcel to Lisbon", "3 kilos, and it can be fetched on 2026-12-01")
 

@@ -16,6 +16,7 @@ import typer
 
 import tellback
 from tellback.cli.app import app
+from tellback.exports import names_by_module
 from tellback.server.openapi import TAGS
 from tellback.wire.base import camel
 from tellback.wire.operation import Operation
@@ -25,20 +26,47 @@ PAGES = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference.py from the code. -->"
 
 
+TOPICS = {
+    "Open a store or a server": "Tellback TellbackClient User WorkerOptions",
+    "Chat": "run_chat_turn TurnConfig TurnInput TurnResult Attachment Identity Session Approval",
+    "Conversations and memory": """
+        Conversation StoredMessage MemorySpace Atom Category Entity RecallResult WorkingContext memory_tools
+    """,
+    "Models and the loop": """
+        ChatOptions ChatRequest Model open_model AnthropicModel CompatibleModel GeminiModel LocalModel OllamaModel
+        OpenAIModel OpenRouterModel run_loop run_loop_messages run_loop_stream stream_loop LoopResult
+    """,
+    "Messages and replies": """
+        Message MessagePart user_message assistant_message system_message tool_result_message text_part image_part
+        file_part message_text ChatReply ChatUsage ReplyDelta TextDelta StreamStop
+    """,
+    "Tools and skills": """
+        tool Tool ToolCall ToolResult ToolContext define_tool mcp_tools McpServer skill Skill load_skills
+    """,
+    "Agents with routes": """
+        Agent Route State END_ROUTE Guideline Term Capability CannedResponse CompositionMode Response StreamChunk
+        Persistence SessionState create_session
+    """,
+    "Errors": """
+        TellbackError ConfigurationError InvalidArgumentError NotFoundError ProviderError StoreError
+    """,
+}
+"""The names that `tellback` exports, by what they are for."""
+MODULES = names_by_module(tellback._EXPORTS)
+
+
 def build_exports_page() -> str:
-    """The page of what `tellback` exports, by the module it comes from."""
-    names_by_module: dict[str, list[str]] = {}
-    for name in tellback.__all__:
-        if name != "__version__":
-            names_by_module.setdefault(tellback._MODULE_BY_NAME[name], []).append(name)
+    """The page of what `tellback` exports, by topic."""
     parts = [
         "# What `tellback` exports",
         NOTE,
-        "`from tellback import …`: the names that most programs need, loaded when first used.",
+        "`from tellback import …`: the names that most programs need, loaded when first used. Everything else is"
+        " imported from its module: `from tellback.errors import StoreBusyError`, `from tellback.memory import"
+        " PatternMining`, `from tellback.sessions import RedisAdapter`. [The reference](index.md) lists the modules.",
     ]
-    for module in sorted(names_by_module):
-        rows = [f"| [`{name}`][{explained_at(name)}] | {_summary(name)} |" for name in names_by_module[module]]
-        parts += [f"## From `{module}`", "\n".join(["| name | what it is |", "|---|---|", *rows])]
+    for topic, names in TOPICS.items():
+        rows = [f"| [`{name}`][{explained_at(name)}] | {_summary(name)} |" for name in names.split()]
+        parts += [f"## {topic}", "\n".join(["| name | what it is |", "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -48,7 +76,7 @@ def explained_at(name: str) -> str:
     >>> explained_at("Agent"), explained_at("tool")  # a function and its module may have the same name
     ('tellback.agent.Agent', 'tellback.tools.tool.tool')
     """
-    path = f"{tellback._MODULE_BY_NAME[name]}.{name}"
+    path = f"{MODULES[name]}.{name}"
     getattr(tellback, name)  # loads its module
     return f"{path}.{name}" if path in sys.modules else path
 

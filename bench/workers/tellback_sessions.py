@@ -10,9 +10,10 @@ import session_batches
 from session_batches import GATHERED, TAIL
 
 import tellback
-from tellback import Persistence, PersistenceAdapter, SessionState, create_message_event
-from tellback.agent import create_session, enter_route, enter_state, merge_extracted
+from tellback import Persistence, SessionState
+from tellback.agent import create_message_event, create_session, enter_route, enter_state, merge_extracted
 from tellback.agent.sessions.serialization import events_to_messages
+from tellback.sessions import PersistenceAdapter
 from tellback.types.ids import utc_now
 
 AGENT = "Wanda"
@@ -22,19 +23,19 @@ INSERT_BATCH = 500
 def create_adapter(backend: str, location: str) -> PersistenceAdapter:
     match backend:
         case "memory":
-            return tellback.InMemoryAdapter()
+            return tellback.sessions.InMemoryAdapter()
         case "sqlite":
-            return tellback.SqliteAdapter(location)
+            return tellback.sessions.SqliteAdapter(location)
         case "postgres":
-            return tellback.PostgresAdapter(location)
+            return tellback.sessions.PostgresAdapter(location)
         case "sqlalchemy":
-            return tellback.SqlAlchemyAdapter(f"sqlite+aiosqlite:///{location}", auto_migrate=True)
+            return tellback.sessions.SqlAlchemyAdapter(f"sqlite+aiosqlite:///{location}", auto_migrate=True)
         case "redis":
-            return tellback.RedisAdapter(location)
+            return tellback.sessions.RedisAdapter(location)
         case "mongo":
-            return tellback.MongoAdapter(location, "bench")
+            return tellback.sessions.MongoAdapter(location, "bench")
         case _:
-            return tellback.OpenSearchAdapter(location)
+            return tellback.sessions.OpenSearchAdapter(location)
 
 
 class SessionStore:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Literal, get_args, overload
 from tellback import validation
 from tellback.concurrency import finish_in_thread
 from tellback.errors import InvalidArgumentError, StoreClosedError, StoreError
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.stores.ports.store import COLLECTIONS, Collection, Erasure, UserData, erasure_subject
 from tellback.types.access import Scope
@@ -301,7 +302,7 @@ def _parse_period(since: TimeLike, until: TimeLike) -> tuple[datetime | None, da
     return start, None if until is None else validation.parse_datetime("until", until)
 
 
-class Admin:
+class Admin(Handle):
     """Export and erasure of a user's data: of the handle's own user, or of another one of the same tenant and app."""
 
     def __init__(self, runtime: Runtime, scope: Scope, forget: ForgetUsers) -> None:

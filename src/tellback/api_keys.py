@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotAuthenticatedError
+from tellback.portal import Handle
 from tellback.stores import ApiKeys, StoredKey
 from tellback.types.access import API_KEY_ROLES, ApiKey, ApiKeyRole, NewApiKey
 from tellback.types.ids import new_id, register_cache
@@ -158,7 +159,7 @@ def _clear_all_caches() -> None:
 register_cache(_clear_all_caches)  # a user who is erased takes their keys along, at once
 
 
-class Keys:
+class Keys(Handle):
     """API keys of all tenants and apps. Their secrets are shown once, when they are made, and never stored.
 
     >>> import asyncio

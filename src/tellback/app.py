@@ -27,6 +27,7 @@ from tellback.memory.extraction.extractors import ExtractorLike, validate_extrac
 from tellback.memory.patterns import PatternMining, resolve_pattern_mining
 from tellback.memory.templates import Templates
 from tellback.memory.working_context import TokenCounter
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.specs.agents import SpecRegistry
 from tellback.stores import EXTRACTION_JOB, EventFeed, Store, open_store
@@ -50,7 +51,7 @@ STALE_CHECK_SECONDS = 300.0
 """How often summaries that fell behind are refreshed, and how often at least stale conversations are looked for."""
 
 
-class Tellback:
+class Tellback(Handle):
     """Conversations that are kept and memories of each user, in a file, in memory or in PostgreSQL.
 
     `url` is a path (`tellback.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
@@ -78,6 +79,9 @@ class Tellback:
     >>> asyncio.run(main())
     ['I moved to Lisbon.']
     """
+
+    templates: Templates
+    events: EventFeed
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from tellback.admin import Admin
 from tellback.chat import Model
 from tellback.conversations import Conversations
 from tellback.memory.working_context import TokenCounter, WorkingContextBuilder
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.specs.agents import Agents, SpecRegistry
 from tellback.turns.chat import ChatArguments, UserChat
@@ -38,7 +39,7 @@ class UserHost(Protocol):
     def _evict_erased(self, subjects: Collection[str]) -> None: ...
 
 
-class User:
+class User(Handle):
     """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
     `working_context` puts both into a prompt, `agents` runs those that were registered, and `admin` hands it all
     out, erases it, or says what it cost.
@@ -54,6 +55,8 @@ class User:
     """
 
     __slots__ = ("_host", "_memory", "conversations", "scope")
+    scope: Scope
+    conversations: Conversations
 
     def __init__(self, host: UserHost, scope: Scope) -> None:
         self._host = host

@@ -1,12 +1,15 @@
-"""Validation of arguments that several packages take: names, texts, ids, metadata, content, times.
+"""Validation of arguments: names, texts, ids, lists, mappings, numbers, moments, content, categories.
 
-Each function returns the checked value, or raises `InvalidArgumentError` naming the argument and its value."""
+Each function returns the checked value, or raises `InvalidArgumentError` naming the argument and its value. Every
+package above `types` and `errors` may import this one; rules about one kind of object are in the module of the object.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from tellback.errors import InvalidArgumentError, NotFoundError
@@ -14,9 +17,12 @@ from tellback.types.blocks import Content, ContentBlock, TextBlock, as_blocks, l
 from tellback.types.conversations import VISIBILITIES
 from tellback.types.ids import as_utc
 from tellback.types.jsontext import dump_strict_json, is_storable, validate_depth
-from tellback.types.replies import ChatUsage
+from tellback.types.memory import Category, CategoryKind
 
 T = TypeVar("T")
+EnumT = TypeVar("EnumT", bound=StrEnum)
+DatetimeLike = datetime | str | None
+CategoryLike = Category | Mapping[str, Any] | tuple[str, str]
 
 NAME_LENGTH = 200
 TITLE_LENGTH = 1_000
@@ -25,6 +31,10 @@ METADATA_BYTES = 16_384
 QUERY_LENGTH = 4_000
 """How much of a user's message is recalled by: a pasted document has no topic."""
 CONTENT_LENGTH = 20_000_000
+MAX_TEXT_LENGTH = 50_000
+MAX_NAME_LENGTH = 500
+"""The limits of a memory, and of the name of an entity."""
+MAX_IDS = 10_000
 MAX_INTEGER = 2**62
 
 RECALL_OPTION_NAMES = (
@@ -32,6 +42,10 @@ RECALL_OPTION_NAMES = (
     *("always_on_category_names", "template_id", "count_tokens", "now", "min_score"),
 )
 """The arguments of `working_context.build`, but for the conversation."""
+
+
+def _error(label: str, expected: str, value: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{label} must be {expected}, got {value!r:.80}.")
 
 
 def validate_scope_id(label: str, value: Any) -> str:
@@ -43,20 +57,20 @@ def validate_scope_id(label: str, value: Any) -> str:
 
 
 def validate_name(label: str, value: Any, limit: int = NAME_LENGTH) -> str:
-    """A short text that is not empty."""
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidArgumentError(f"{label} is a text that is not empty, not {value!r:.80}.")
-    checked = validate_optional_text(label, value, limit)
-    assert checked is not None
-    return checked
+    """A non-empty string within a limit, that every database can hold."""
+    return _validate_storable(label, validate_text(label, value), limit)
 
 
 def validate_optional_text(label: str, value: Any, limit: int) -> str | None:
-    """A text within a limit, that every database can hold, or None."""
+    """A string within a limit, that every database can hold, or None."""
     if value is None:
         return None
     if not isinstance(value, str):
-        raise InvalidArgumentError(f"{label} is a text, not {value!r:.80}.")
+        raise _error(label, "a string", value)
+    return _validate_storable(label, value, limit)
+
+
+def _validate_storable(label: str, value: str, limit: int) -> str:
     if len(value) > limit:
         raise InvalidArgumentError(f"{label} has {len(value)} characters; {limit} is the limit.")
     if not is_storable(value):
@@ -64,11 +78,70 @@ def validate_optional_text(label: str, value: Any, limit: int) -> str | None:
     return value
 
 
+def validate_text(label: str, value: Any) -> str:
+    """A non-empty string of any length."""
+    if not isinstance(value, str) or not value.strip():
+        raise _error(label, "a non-empty string", value)
+    return value
+
+
+def validate_memory_text(value: Any) -> str:
+    """A text to remember."""
+    return validate_name("text", value, MAX_TEXT_LENGTH)
+
+
+def validate_query(label: str, value: Any) -> str:
+    """A question; one longer than a memory is cut, for nothing could match it all."""
+    return validate_text(label, value)[:MAX_TEXT_LENGTH].replace("\x00", " ").encode(errors="replace").decode()
+
+
+def validate_list(label: str, value: Any) -> tuple[Any, ...]:
+    """A list; one thing alone is most likely a list that was forgotten."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"{label} must be a list, got {value!r:.80}: write {label}=[...].")
+    return tuple(value)
+
+
+def validate_texts(label: str, value: Any) -> tuple[str, ...]:
+    """A list of non-empty strings."""
+    return tuple(validate_text(f"each of {label}", each) for each in validate_list(label, value))
+
+
+def validate_names(label: str, value: Iterable[str] | None) -> tuple[str, ...] | None:
+    """A list of names, or None for any."""
+    return (
+        None
+        if value is None
+        else tuple(validate_name(f"each of {label}", each) for each in validate_list(label, value))
+    )
+
+
+def validate_ids(label: str, value: Iterable[str]) -> tuple[str, ...]:
+    """A list of ids, each once."""
+    found = dict.fromkeys(validate_name(f"each of {label}", each, KEY_LENGTH) for each in validate_list(label, value))
+    if len(found) > MAX_IDS:
+        raise InvalidArgumentError(f"{label} has {len(found)} ids; {MAX_IDS} is the limit.")
+    return tuple(found)
+
+
+def validate_mappings(label: str, value: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """A list of mappings."""
+    return tuple(validate_mapping(f"each of {label}", each) for each in validate_list(label, value))
+
+
 def validate_choice(label: str, value: Any, choices: tuple[str, ...]) -> str:
     """One of a few words."""
     if value not in choices:
-        raise InvalidArgumentError(f"{label} is {' or '.join(map(repr, choices))}, not {value!r:.80}.")
+        raise _error(label, " or ".join(map(repr, choices)), value)
     return str(value)
+
+
+def validate_enum(label: str, value: Any, enum_type: type[EnumT]) -> EnumT:
+    """One of an enumeration's words, in any case."""
+    try:
+        return enum_type(value.upper() if isinstance(value, str) else value)
+    except ValueError:
+        raise _error(label, f"one of {', '.join(enum_type)}", value) from None
 
 
 def validate_visibility(value: Any) -> str:
@@ -80,10 +153,8 @@ def validate_metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
     """Your own data about a conversation: a JSON object, not too large."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InvalidArgumentError(f"metadata is a mapping with texts as keys, not {value!r:.80}.")
     try:
-        text = json.dumps(dict(value), allow_nan=False, ensure_ascii=False)
+        text = json.dumps(dict(validate_mapping("metadata", value)), allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"metadata must be JSON: {error}.") from None
     size = len(text.encode(errors="surrogatepass"))
@@ -93,16 +164,37 @@ def validate_metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return plain
 
 
-def validate_mapping(label: str, value: Mapping[str, Any] | None) -> None:
-    """What an application binds for its tools: any values, by name."""
-    if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
-        raise InvalidArgumentError(f"{label} is a mapping with texts as keys, not {value!r:.80}.")
+def validate_mapping(label: str, value: Any) -> Mapping[str, Any]:
+    """Any values by name; None is an empty mapping."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise _error(label, "a mapping with strings as keys", value)
+    return value
+
+
+def validate_callable(label: str, value: Any) -> Any:
+    """A function, or None."""
+    if value is not None and not callable(value):
+        raise _error(label, "a function", value)
+    return value
+
+
+def build_instance(label: str, kind: type[T], value: Any) -> T:
+    """A value of a type, or made of the fields in a mapping."""
+    if value is None or isinstance(value, Mapping):
+        try:
+            return kind(**(value or {}))
+        except TypeError as error:
+            raise InvalidArgumentError(f"{label} cannot be made from {value!r:.80}: {error}.") from error
+    if not isinstance(value, kind):
+        raise _error(label, f"a {kind.__name__}", value)
+    return value
 
 
 def validate_recall_options(label: str, value: Mapping[str, Any] | None, more: tuple[str, ...] = ()) -> None:
     """How to recall: arguments of `working_context.build`, or `more`."""
-    validate_mapping(label, value)
-    unknown = [name for name in value or () if name not in RECALL_OPTION_NAMES and name not in more]
+    unknown = [name for name in validate_mapping(label, value) if name not in RECALL_OPTION_NAMES and name not in more]
     if unknown:
         raise InvalidArgumentError(
             f"{label} has {', '.join((*more, *RECALL_OPTION_NAMES))}, but not {', '.join(unknown)}."
@@ -110,8 +202,13 @@ def validate_recall_options(label: str, value: Mapping[str, Any] | None, more: t
 
 
 def parse_datetime(label: str, value: datetime | str) -> datetime:
-    """A point in time."""
+    """A moment."""
     return _wrap_errors(label, as_utc, value)
+
+
+def parse_optional_datetime(label: str, value: DatetimeLike) -> datetime | None:
+    """A moment, or None."""
+    return None if value is None else parse_datetime(label, value)
 
 
 def parse_content(value: Content) -> tuple[ContentBlock, ...]:
@@ -136,30 +233,31 @@ def _encode_blocks(blocks: tuple[ContentBlock, ...]) -> str:
     return dump_strict_json(plain)
 
 
-def parse_usage(
-    value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None
-) -> ChatUsage | None:
-    """Usage numbers, in our names, in camelCase or in a provider's own."""
-    if value is None or isinstance(value, ChatUsage):
-        return value
-    from tellback.chat import make_usage
-
-    if not isinstance(value, Mapping):
-        raise InvalidArgumentError(f"usage is a ChatUsage or a mapping, not {value!r:.80}.")
-    return make_usage({_to_snake_case(str(key)): amount for key, amount in value.items()}, provider, model)
-
-
 def validate_count(label: str, value: Any, minimum: int = 0) -> int:
     """A whole number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise InvalidArgumentError(f"{label} is a whole number of at least {minimum}, not {value!r:.80}.")
+        raise _error(label, f"an integer of at least {minimum}", value)
     return min(value, MAX_INTEGER)
+
+
+def validate_importance(value: Any) -> int:
+    """An importance from 1 to 5."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 5:
+        raise _error("importance", "an integer from 1 to 5", value)
+    return value
+
+
+def validate_ratio(label: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise _error(label, "a number from 0 to 1", value)
+    return float(value)
 
 
 def validate_seconds(label: str, value: Any) -> float:
     """A length of time in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InvalidArgumentError(f"{label} is a number of seconds, not {value!r:.80}.")
+        raise _error(label, "a number of seconds", value)
     return float(value)
 
 
@@ -170,8 +268,34 @@ def parse_duration(label: str, value: Any) -> timedelta:
     except OverflowError:
         age = timedelta(-1)
     if not timedelta(0) <= age <= timedelta(days=365_000):
-        raise InvalidArgumentError(f"{label} is a length of time, not {value!r:.80}.")
+        raise _error(label, "a timedelta or a number of seconds", value)
     return age
+
+
+def parse_category_name(value: Any) -> str:
+    """The name of a category: of a value, of a mapping, or by itself."""
+    if isinstance(value, Category):
+        return value.name
+    return validate_name("category", value["name"] if isinstance(value, Mapping) and "name" in value else value)
+
+
+def validate_category(value: Any) -> Category:
+    """A category to write: a value, a mapping, or a name with a kind. None can be a pattern: those are found."""
+    if isinstance(value, tuple | list) and len(value) == 2:
+        value = {"name": value[0], "kind": value[1]}
+    if isinstance(value, Category):
+        category = value
+    elif isinstance(value, Mapping):
+        unknown = set(value) - {"name", "kind"}
+        if unknown or "name" not in value or "kind" not in value:
+            raise _error("category", "a name and a kind", dict(value))
+        category = Category(value["name"], validate_enum("the category's kind", value["kind"], CategoryKind))
+    else:
+        raise _error("category", "a Category or a mapping such as {'name': 'diet', 'kind': 'FACT'}", value)
+    validate_name("the category's name", category.name)
+    if category.kind is CategoryKind.PATTERN:
+        raise InvalidArgumentError("patterns are found by the platform; write a FACT, RULE or PREFERENCE instead.")
+    return category
 
 
 def is_valid_id(value: Any) -> bool:
@@ -192,7 +316,3 @@ def _wrap_errors(label: str, convert: Callable[[Any], T], value: Any) -> T:
         return convert(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgumentError(f"{label}: {error}.") from error
-
-
-def _to_snake_case(key: str) -> str:
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)

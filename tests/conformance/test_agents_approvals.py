@@ -12,23 +12,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tellback import (
-    AlreadyAnsweredError,
-    AlreadyDecidedError,
-    Approval,
-    ChatUsage,
-    ProviderOverloadedError,
-    StoreUnavailableError,
-    Tellback,
-    TellbackError,
-    ToolCall,
-    User,
-    message_text,
-    request,
-    telemetry,
-)
+from tellback import Approval, ChatUsage, Tellback, TellbackError, ToolCall, User, message_text, request, telemetry
 from tellback.agent import Agent, Response, create_session, session_state_to_data
+from tellback.agent.definitions.guidelines import GuidelineFields
 from tellback.chat.history import is_valid_history
+from tellback.errors import AlreadyAnsweredError, AlreadyDecidedError, ProviderOverloadedError, StoreUnavailableError
 from tellback.telemetry.config import CAPTURE_VARIABLE
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
 from tests.support.travel_agents import (
@@ -428,7 +416,11 @@ async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_i
 ) -> None:
     paid: list[int] = []
     setup = TripSetup(maya)
-    guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [make_pay_tool(paid)]}
+    guideline: GuidelineFields = {
+        "condition": "the user is angry",
+        "action": "Pay them.",
+        "tools": [make_pay_tool(paid)],
+    }
     (setup.agent if place == "agent" else setup.book).create_guideline(guideline)
     setup.script(setup.understands_trip(holds=["the user is angry"]), calls("pay", amount=5))
     paused = await setup.agent.respond("Outrageous!", create_session("web"))

@@ -9,23 +9,12 @@ from typing import Any
 
 import pytest
 
-from tellback import (
-    ConfigurationError,
-    Identity,
-    InvalidArgumentError,
-    NotFoundError,
-    Persistence,
-    PostgresAdapter,
-    SessionConflictError,
-    SessionData,
-    SqliteAdapter,
-    StoreUnavailableError,
-    Tellback,
-    User,
-)
+from tellback import ConfigurationError, Identity, InvalidArgumentError, NotFoundError, Persistence, Tellback, User
 from tellback.agent import Agent, create_session
+from tellback.errors import SessionConflictError, StoreUnavailableError
+from tellback.sessions import PostgresAdapter, SqliteAdapter
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.types.conversations import Conversation
+from tellback.types.conversations import Conversation, SessionData
 from tests.support.travel_agents import (
     Respond,
     TripSetup,

@@ -11,12 +11,10 @@ from tellback import (
     ConfigurationError,
     Identity,
     InvalidArgumentError,
-    Remember,
     Session,
     Tellback,
     ToolCall,
     TurnConfig,
-    TurnConflictError,
     TurnInput,
     User,
     message_text,
@@ -25,6 +23,9 @@ from tellback import (
     skill,
     tool,
 )
+from tellback.chat.options import ChatOptionsDict
+from tellback.errors import TurnConflictError
+from tellback.memory import Remember
 from tellback.testing import ScriptedModel, calls, says
 from tellback.testing.stores.factories import make_claim
 from tests.conformance.test_approvals_restart import PAY_FIVE, PaymentTools, decide, leave_pending
@@ -210,7 +211,7 @@ async def test_a_skills_tool_is_decided_however_long_ago_the_skill_was_read(maya
 
     conversation = await maya.conversations.create("shop")
     script = [calls("read_skill", name="paying"), *[calls("list_skills")] * 20, calls("pay", amount=5)]
-    options = {"skills": [paying], "max_iterations": 50}
+    options: ChatOptionsDict = {"skills": [paying], "max_iterations": 50}
     outcome = await maya.conversations.run_turn(conversation.id, ScriptedModel(script), "Pay!", options=options)
     assert outcome.status == "approval"
     decisions = {outcome.pending[0].id: True}

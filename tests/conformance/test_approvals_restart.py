@@ -7,24 +7,13 @@ from typing import Any
 
 import pytest
 
-from tellback import (
-    AlreadyDecidedError,
-    Approval,
-    ConfigurationError,
-    ConversationClosedError,
-    NotFoundError,
-    ProviderOverloadedError,
-    StoreUnavailableError,
-    Tellback,
-    ToolCall,
-    ToolUseBlock,
-    message_text,
-    tool,
-)
+from tellback import Approval, ConfigurationError, NotFoundError, Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
+from tellback.errors import AlreadyDecidedError, ConversationClosedError, ProviderOverloadedError, StoreUnavailableError
 from tellback.stores import TurnDraft
 from tellback.testing import ScriptedModel, calls, raises, says
 from tellback.turns.writer import APPROVED, approval_note
+from tellback.types.blocks import ToolUseBlock
 from tellback.user import User
 
 PAY_FIVE = ToolCall("c1", "pay", {"amount": 5})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tellback import ChatOptions, InvalidArgumentError, Tellback, TellbackError, Tool, message_text, skill
+from tellback.chat.options import ChatOptionsDict
 from tellback.testing import ScriptedModel, calls, says
 from tellback.turn import TurnConfig, TurnInput
 from tellback.turns.attachments import Attachment
@@ -119,12 +120,14 @@ async def test_a_skill_sees_what_is_attached_whatever_the_model_says(
         await maya.chat("Look!", model=model, skills=[receipts], attachments=attached)
     else:
         conversation = await maya.conversations.create("chat")
-        context = {"skill_context": {"attachments": attached}} if attached else {}
-        await maya.conversations.run_turn(conversation.id, model, "Look!", options={"skills": [receipts], **context})
+        given: ChatOptionsDict = {"skills": [receipts]}
+        if attached:
+            given["skill_context"] = {"attachments": attached}
+        await maya.conversations.run_turn(conversation.id, model, "Look!", options=given)
     assert str([each.name for each in attached]) in message_text(model.requests[1].messages[-1])
 
 
-WRONG_SKILLS: list[dict[str, Any]] = [
+WRONG_SKILLS: list[Any] = [
     {"skills": [5]},
     {"skills": "receipts"},
     {"skills": [receipts, receipts]},
@@ -134,7 +137,7 @@ WRONG_SKILLS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", WRONG_SKILLS, ids=["5", "str", "twice", "resolver", "clash"])
-async def test_wrong_skills_are_found_before_anything_is_stored(maya: User, options: dict[str, Any]) -> None:
+async def test_wrong_skills_are_found_before_anything_is_stored(maya: User, options: Any) -> None:
     conversation = await maya.conversations.create("chat")
     with pytest.raises(TellbackError):
         await maya.conversations.run_turn(conversation.id, ScriptedModel([]), "Hello?", options=options)

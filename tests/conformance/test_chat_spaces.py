@@ -12,12 +12,12 @@ from tellback import (
     Identity,
     InvalidArgumentError,
     Session,
-    StoreClosedError,
     Tellback,
     TurnConfig,
     TurnInput,
     run_chat_turn,
 )
+from tellback.errors import StoreClosedError
 from tellback.testing import FunctionModel, ScriptedModel, says
 
 ECHO = FunctionModel(lambda request: f"re: {request.messages[-1].content}")

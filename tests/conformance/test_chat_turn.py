@@ -9,10 +9,8 @@ import pytest
 
 from tellback import (
     ChatOptions,
-    ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
-    ProviderOverloadedError,
     Tellback,
     ToolCall,
     events,
@@ -20,6 +18,7 @@ from tellback import (
     request,
     tool,
 )
+from tellback.errors import ConversationClosedError, ProviderOverloadedError
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
 from tellback.turn import TurnConfig, TurnInput
 from tellback.turns.chat_turn import (

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback import ChatOptions, StoreUnavailableError, Tellback, ToolCall, message_text, tool
+from tellback import ChatOptions, Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
+from tellback.errors import StoreUnavailableError
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tellback.turn import TurnConfig, TurnInput
 from tellback.turns.chat_turn import run_chat_turn

@@ -12,17 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tellback import (
-    AtomSupersededError,
-    ChatUsage,
-    ConversationClosedError,
-    InvalidArgumentError,
-    NotFoundError,
-    Tellback,
-    TellbackError,
-    TurnResult,
-)
+from tellback import ChatUsage, InvalidArgumentError, NotFoundError, Tellback, TellbackError, TurnResult
 from tellback.client import TellbackClient
+from tellback.errors import AtomSupersededError, ConversationClosedError
 from tellback.server import create_app
 from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import Tool

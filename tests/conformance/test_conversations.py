@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from tellback import (
-    AssistantTurn,
     ChatUsage,
-    ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
     Tellback,
-    TextBlock,
     ToolCall,
     assistant_message,
     image_part,
     user_message,
 )
+from tellback.errors import ConversationClosedError
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import AssistantTurn
 from tellback.user import User
 
 
@@ -259,12 +259,12 @@ async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellba
         ({"namespace": "x" * 201}, "200 is the limit"),
         ({"namespace": "nul\x00"}, "cannot be stored"),
         ({"namespace": "a", "title": "\ud800"}, "cannot be stored"),
-        ({"namespace": "a", "title": 7}, "title is a text"),
+        ({"namespace": "a", "title": 7}, "title must be a string"),
         ({"namespace": "a", "metadata": {"big": "x" * 20_000}}, "16384 is the limit"),
         ({"namespace": "a", "metadata": {"when": datetime.now()}}, "must be JSON"),
         ({"namespace": "a", "metadata": {"nan": float("nan")}}, "must be JSON"),
-        ({"namespace": "a", "metadata": {1: "x"}}, "texts as keys"),
-        ({"namespace": "a", "metadata": [1]}, "is a mapping"),
+        ({"namespace": "a", "metadata": {1: "x"}}, "strings as keys"),
+        ({"namespace": "a", "metadata": [1]}, "must be a mapping"),
     ],
 )
 async def test_what_cannot_be_stored_is_refused_with_the_reason(
@@ -299,7 +299,7 @@ async def test_what_cannot_be_stored_is_refused_with_the_reason(
         ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": nested(200)}]}, "nested"),
         ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": nested(20_000)}]}, "nested"),
         ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": {"x": "y" * 20_000_001}}]}, "limit"),
-        ({"content": "x", "visibility": "everyone"}, "visibility is"),
+        ({"content": "x", "visibility": "everyone"}, "visibility must be"),
         ({"content": "x", "created_at": "2024-01-01T00:00:00"}, "timezone"),
         ({"content": "x", "created_at": "yesterday"}, "created_at"),
         ({"content": "x", "created_at": datetime(2024, 1, 1)}, "timezone"),
@@ -318,11 +318,11 @@ async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda log, key: log.messages(key, limit=-1), "limit is a whole number"),
-        (lambda log, key: log.messages(key, limit="ten"), "limit is a whole number"),
-        (lambda log, key: log.list(status="ajar"), "status is"),
-        (lambda log, key: log.list(namespace=5), "namespace is a text"),
-        (lambda log, key: log.list(before=5), "before is a text"),
+        (lambda log, key: log.messages(key, limit=-1), "limit must be an integer"),
+        (lambda log, key: log.messages(key, limit="ten"), "limit must be an integer"),
+        (lambda log, key: log.list(status="ajar"), "status must be"),
+        (lambda log, key: log.list(namespace=5), "namespace must be a string"),
+        (lambda log, key: log.list(before=5), "before must be a string"),
         (lambda log, key: log.list(namespace="\ud800"), "cannot be stored"),
         (
             lambda log, key: log.run_turn(key, "m", "x", options="y"),
@@ -335,15 +335,15 @@ async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
         (lambda log, key: log.close_stale(float("inf")), "older_than"),
         (lambda log, key: log.close_stale(-1), "older_than"),
         (lambda log, key: log.append_messages(key, [None]), "a message is a mapping"),
-        (lambda log, key: log.append_messages(key, [{"content": "x"}]), "role is"),
+        (lambda log, key: log.append_messages(key, [{"content": "x"}]), "role must be"),
         (
             lambda log, key: log.append_messages(key, [{"role": "user", "content": "x", "colour": 1}]),
             "colour",
         ),
         (lambda log, key: log.append_turn(key, "x", "y"), "an assistant's turn is a mapping"),
-        (lambda log, key: log.append_turn(key, "x", {"content": "y", "usage": 7}), "usage is"),
-        (lambda log, key: log.run_turn(key, "m", "x", wait=None), "wait is a number of seconds"),
-        (lambda log, key: log.run_turn(key, "m", "x", wait=-1), "wait is a number of seconds"),
+        (lambda log, key: log.append_turn(key, "x", {"content": "y", "usage": 7}), "usage must be"),
+        (lambda log, key: log.run_turn(key, "m", "x", wait=None), "wait must be a number of seconds"),
+        (lambda log, key: log.run_turn(key, "m", "x", wait=-1), "wait must be a number of seconds"),
     ],
 )
 async def test_a_call_that_makes_no_sense_is_refused_with_the_reason(maya: User, call: Any, problem: str) -> None:

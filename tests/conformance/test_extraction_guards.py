@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tellback import (
-    Category,
-    ChatRequest,
-    ExtractedFact,
-    Extraction,
-    ProviderOverloadedError,
-    Tellback,
-    Window,
-    WorkerOptions,
-    message_text,
-)
+from tellback import Category, ChatRequest, Tellback, WorkerOptions, message_text
+from tellback.errors import ProviderOverloadedError
+from tellback.memory import ExtractedFact, Extraction, Window
 from tellback.memory.extraction.values import Decision, FactDecisions, Question, Verdict
 from tellback.testing import FunctionModel, ScriptedModel, answers
 from tellback.testing.models import Step

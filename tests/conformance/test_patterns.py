@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tellback import Atom, ConfigurationError, InvalidArgumentError, PatternMining, Tellback
+from tellback import Atom, ConfigurationError, InvalidArgumentError, Tellback
+from tellback.memory import PatternMining
 from tellback.stores import AtomFilter
 from tellback.types.ids import utc_now
 from tellback.types.memory import AtomStatus, CategoryKind

@@ -11,17 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback import (
-    Category,
-    CategoryKind,
-    ConfigurationError,
-    InvalidArgumentError,
-    Tellback,
-    Tool,
-    ToolCall,
-    ToolResult,
-    request,
-)
+from tellback import Category, ConfigurationError, InvalidArgumentError, Tellback, Tool, ToolCall, ToolResult, request
 from tellback.memory.tools import Forget, RecallByEntity, RecallByTopic, RecallTimeline, Remember, memory_tools
 from tellback.memory.tools.base import MAX_CITED_MESSAGES, MAX_HITS, MAX_RESULT_TEXT, clamp_limit, parse_moment
 from tellback.memory.tools.write import MAX_COMPARED
@@ -30,7 +20,7 @@ from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import dispatch, dispatch_all
 from tellback.tools.schema import InvalidInput
 from tellback.types.ids import new_id
-from tellback.types.memory import AtomStatus
+from tellback.types.memory import AtomStatus, CategoryKind
 from tellback.user import User
 from tests.integration.memory.helpers import NOON, Clock
 
@@ -233,7 +223,7 @@ async def test_a_bad_date_is_answered_with_the_format(maya: User, space_id: str,
 async def test_what_does_not_fit_goes_back_to_the_model(maya: User, space_id: str) -> None:
     topic = RecallByTopic(maya, space_id)
     assert "query" in await error_text(topic)
-    assert "not empty" in await error_text(topic, query="   ")
+    assert "non-empty" in await error_text(topic, query="   ")
     assert "space_id" in await error_text(topic, query="tea", space_id="ms_other")
     assert "is after" in await error_text(RecallTimeline(maya, space_id), from_date="2026-02-02", to_date="2026-02-01")
 
@@ -415,7 +405,7 @@ async def test_what_cannot_be_kept_is_refused(maya: User, space_id: str) -> None
     tool = Remember(maya, space_id)
     assert "PATTERN" in await error_text(tool, text="Maya runs on Sundays.", category="PATTERN")
     assert "too long" in await error_text(tool, text="x" * 3_000)
-    assert "text is a text that is not empty" in await error_text(tool, text="  ")
+    assert "text must be a non-empty string" in await error_text(tool, text="  ")
     assert "cannot be stored" in await error_text(tool, text="Maya\x00")
     assert await maya.memory.list_atoms(space_id) == []
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tellback import InMemoryAdapter, PostgresAdapter, SqliteAdapter, Tellback
+from tellback import Tellback
+from tellback.sessions import InMemoryAdapter, PostgresAdapter, SqliteAdapter
 from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance
 
 pytestmark = pytest.mark.slow

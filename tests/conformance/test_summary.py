@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tellback import ChatError, ChatRequest, ProviderOverloadedError, StreamStop, Tellback, message_text
+from tellback import ChatRequest, StreamStop, Tellback, message_text
 from tellback.conversations import summary as summaries
+from tellback.errors import ChatError, ProviderOverloadedError
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
 from tellback.user import User
 

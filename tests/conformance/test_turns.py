@@ -13,22 +13,20 @@ from tellback import (
     ChatRequest,
     ChatUsage,
     ConfigurationError,
-    ConversationClosedError,
     InvalidArgumentError,
     MessagePart,
     NotFoundError,
-    ProviderOverloadedError,
     StoredMessage,
     StreamStop,
     Tellback,
     TextDelta,
     ToolCall,
-    TurnConflictError,
     TurnResult,
     message_text,
     tool,
 )
 from tellback.chat.history import is_valid_history
+from tellback.errors import ConversationClosedError, ProviderOverloadedError, TurnConflictError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
 from tellback.types import ChatReply
 from tellback.user import User
@@ -166,7 +164,8 @@ async def test_options_reach_the_model(maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     with ScriptedModel([says("a"), says("b"), answers({"city": "Rome"})]) as model:
-        await conversations.run_turn(conversation.id, model=model, user_text="1", options={"systemPrompt": "Be brief."})
+        by_alias: Any = {"systemPrompt": "Be brief."}
+        await conversations.run_turn(conversation.id, model=model, user_text="1", options=by_alias)
         await conversations.run_turn(
             conversation.id, user_text="2", options=ChatOptions(model=model, system="Be long.")
         )
@@ -610,7 +609,7 @@ async def test_what_is_wrong_with_a_turn_is_found_before_anything_is_stored(
 
 
 async def test_the_named_provider_serves_whatever_model_is_named(maya: User) -> None:
-    from tellback import ProviderRegistration, with_providers
+    from tellback.chat import ProviderRegistration, with_providers
 
     async def chat(model: str, messages: Any, system: Any, tools: Any) -> str:
         return f"{model} here"
@@ -650,7 +649,7 @@ async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
         finished.append("second")
         return "second"
 
-    from tellback import StoreUnavailableError
+    from tellback.errors import StoreUnavailableError
 
     store = rc.store.conversations
     append = store.append

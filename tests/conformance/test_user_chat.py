@@ -10,10 +10,8 @@ import pytest
 
 from tellback import (
     ChatOptions,
-    ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
-    StoreUnavailableError,
     Tellback,
     TextDelta,
     ToolCall,
@@ -22,6 +20,7 @@ from tellback import (
     tool,
 )
 from tellback.chat.history import is_valid_history
+from tellback.errors import ConversationClosedError, StoreUnavailableError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, says
 from tellback.turn import TurnConfig, TurnInput, TurnResult
 from tellback.turns.attachments import Attachment
@@ -383,4 +382,5 @@ def test_chats_from_synchronous_code(url: str) -> None:
         assert maya.chat("Hi").text == "re: Hi"
         items = list(maya.chat_stream("Well?"))
         assert (items[0], str(items[-1])) == (TextDelta("re: Well?"), "re: Well?")
+        assert isinstance(items[-1], TurnResult)
         assert items[-1].messages[-1].seq == 4

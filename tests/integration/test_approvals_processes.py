@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tellback import AlreadyDecidedError, Tellback, ToolCall, message_text, tool
+from tellback import Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
+from tellback.errors import AlreadyDecidedError
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tests.support.subprocess_programs import USER, emit, read_line
 from tests.support.subprocesses import ChildProcess

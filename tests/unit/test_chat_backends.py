@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tellback import InMemorySessions, Tellback
+from tellback import Tellback
+from tellback.agent import InMemorySessions
 from tellback.agent.sessions.persistence import SessionStore
 from tellback.chat_backends import (
     ChatReply,

@@ -6,50 +6,103 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.reference import TOPICS
 
 import tellback
+from tellback import errors
 
 NAMES = """
-AccessError Agent AgentSpec AgentSpecError AgentStructuredResponse AlreadyAnsweredError
-AlreadyDecidedError AnthropicModel ApiKey Approval AssistantTurn Atom AtomStatus AtomSupersededError
-Attachment Binding BudgetExceededError BuiltInSection CannedResponse CannedResponseError Capability
-Category CategoryKind ChatError ChatOptions ChatReply ChatRequest ChatUsage Citation CompatibleModel
-CompositionMode ConfigurationError Conversation ConversationClosedError ConversationScope
-DomainRegistry END_ROUTE Embedder EmbeddingError Entity EntityType ErasureReport Event EventKind
-EventSource ExportReport ExtractedEntity ExtractedFact Extraction ExtractionError ExtractionPolicy
-ExtractionRun FlowError Forget FunctionEmbedder GeminiModel Guideline IdempotencyConflictError
-Identity InMemoryAdapter InMemorySessions InvalidArgumentError Job JobLostError JobStatus Limits
-LlmExtractor LocalModel LoopResult MaxIterationsError McpError McpServer MediaBlock MemoryOptions MemorySpace
-Message MessageData MessagePart MissingExtraError MissingKeyError Model MongoAdapter NewApiKey
-NotAllowedError NotAuthenticatedError NotFoundError OfflineModel OllamaModel OnnxEmbedder OpenAIModel
-OpenRouterModel OpenSearchAdapter OutputValidationError PatternMining Persistence PersistenceAdapter
-PostgresAdapter PreconditionFailedError PromptBuilder ProviderAuthError ProviderConnectionError
-ProviderError ProviderOverloadedError ProviderRateLimitError ProviderRegistration
-ProviderRequestError ProviderResponseError ProviderTimeoutError RateLimitedError RecallByEntity
-RecallByTopic RecallHit RecallMode RecallResult RecallTimeline Tellback TellbackClient
-TellbackError RedisAdapter Remember RemoteError RemoteUnavailableError ReplayProgress ReplayReport
-ReplyDelta RequestError RequestInProgressError RequestTooLargeError Response RollingSummary Route
-SchemaVersionError Scope Session SessionConflictError SessionData SessionState SessionStore Skill
-SkillError SkillResolver SqlAlchemyAdapter SqliteAdapter State StaticEmbedder StoreBusyError
-StoreClosedError StoreCorruptError StoreError StoreFullError StoreReadOnlyError
-StoreUnavailableError StoredMessage StreamChunk StreamStop Term TextBlock TextDelta ThinkingDelta
-Thresholds Tool ToolCall ToolContext ToolError ToolResult ToolResultBlock ToolSchemaError ToolUpdate
-ToolUseBlock ToolUseEnd ToolUseInputDelta ToolUseStart TurnConfig TurnConflictError TurnInput
-TurnOutcome TurnProblem TurnResult UnknownModelError UsageRecord UsageTotal User Window
-WorkerOptions WorkingContext XaiModel __version__ adapt_event assistant_message audio_part
-create_message_event create_session create_tool_event define_tool enter_route enter_state file_part
-generate_route_id generate_state_id generate_tool_id image_part load_skills load_spec make_usage
-mcp_tools memory_tools merge_extracted message_text open_model resolve_embedder run_chat_turn
-run_loop run_loop_messages run_loop_stream run_loop_stream_messages session_data_to_state
-session_state_to_data skill stream_loop system_message text_part tool tool_result_message
-user_message with_providers
+Agent AnthropicModel Approval Atom Attachment CannedResponse Capability Category ChatOptions ChatReply
+ChatRequest ChatUsage CompatibleModel CompositionMode ConfigurationError Conversation END_ROUTE Entity
+GeminiModel Guideline Identity InvalidArgumentError LocalModel LoopResult McpServer MemorySpace Message
+MessagePart Model NotFoundError OllamaModel OpenAIModel OpenRouterModel Persistence ProviderError RecallResult
+ReplyDelta Response Route Session SessionState Skill State StoreError StoredMessage StreamChunk StreamStop
+Tellback TellbackClient TellbackError Term TextDelta Tool ToolCall ToolContext ToolResult TurnConfig TurnInput
+TurnResult User WorkerOptions WorkingContext assistant_message create_session define_tool file_part image_part
+load_skills mcp_tools memory_tools message_text open_model run_chat_turn run_loop run_loop_messages
+run_loop_stream skill stream_loop system_message text_part tool tool_result_message user_message __version__
 """.split()  # noqa: SIM905
+
+UNLISTED = """
+AgentStructuredResponse BudgetExceededError BuiltInSection ConversationClosedError DomainRegistry Event
+EventKind EventSource InMemoryAdapter MaxIterationsError MessageData MongoAdapter OpenSearchAdapter
+PersistenceAdapter PostgresAdapter PromptBuilder ProviderRegistration RedisAdapter Scope SessionData
+SkillResolver SqlAlchemyAdapter SqliteAdapter ThinkingDelta ToolUseEnd ToolUseInputDelta ToolUseStart
+UnknownModelError adapt_event create_message_event create_tool_event enter_route enter_state generate_route_id
+generate_state_id generate_tool_id make_usage merge_extracted run_loop_stream_messages session_data_to_state
+session_state_to_data with_providers
+""".split()  # noqa: SIM905
+"""Names that can be imported from the top as well, but belong to their modules."""
+
+MODULE_NAMES = {
+    "tellback.admin": """
+        ErasureReport ExportReport
+    """,
+    "tellback.agent": """
+        AgentStructuredResponse BuiltInSection DomainRegistry EventKind EventSource InMemorySessions Limits
+        MemoryOptions PromptBuilder SessionStore Thresholds ToolUpdate adapt_event create_message_event
+        create_tool_event enter_route enter_state generate_route_id generate_state_id generate_tool_id
+        merge_extracted session_data_to_state session_state_to_data
+    """,
+    "tellback.chat": """
+        OfflineModel ProviderRegistration XaiModel make_usage run_loop_stream_messages with_providers
+    """,
+    "tellback.embed": """
+        Embedder FunctionEmbedder OnnxEmbedder StaticEmbedder resolve_embedder
+    """,
+    "tellback.errors": """
+        AccessError AgentSpecError AlreadyAnsweredError AlreadyDecidedError AtomSupersededError
+        BudgetExceededError CannedResponseError ChatError ConversationClosedError EmbeddingError
+        ExtractionError FlowError IdempotencyConflictError JobLostError MaxIterationsError McpError
+        MissingExtraError MissingKeyError NotAllowedError NotAuthenticatedError OutputValidationError
+        PreconditionFailedError ProviderAuthError ProviderConnectionError ProviderOverloadedError
+        ProviderRateLimitError ProviderRequestError ProviderResponseError ProviderTimeoutError
+        RateLimitedError RemoteError RemoteUnavailableError RequestError RequestInProgressError
+        RequestTooLargeError SchemaVersionError SessionConflictError SkillError StoreBusyError
+        StoreClosedError StoreCorruptError StoreFullError StoreReadOnlyError StoreUnavailableError ToolError
+        ToolSchemaError TurnConflictError UnknownModelError
+    """,
+    "tellback.memory": """
+        ExtractedEntity ExtractedFact Extraction Forget LlmExtractor PatternMining RecallByEntity
+        RecallByTopic RecallTimeline Remember ReplayProgress ReplayReport Window
+    """,
+    "tellback.sessions": """
+        InMemoryAdapter MongoAdapter OpenSearchAdapter PersistenceAdapter PostgresAdapter RedisAdapter
+        SqlAlchemyAdapter SqliteAdapter
+    """,
+    "tellback.skills": """
+        SkillResolver
+    """,
+    "tellback.specs": """
+        AgentSpec load_spec
+    """,
+    "tellback.types": """
+        ThinkingDelta ToolUseEnd ToolUseInputDelta ToolUseStart audio_part
+    """,
+    "tellback.types.access": """
+        ApiKey NewApiKey Scope
+    """,
+    "tellback.types.blocks": """
+        MediaBlock TextBlock ToolResultBlock ToolUseBlock
+    """,
+    "tellback.types.conversations": """
+        AssistantTurn Event MessageData RollingSummary SessionData TurnOutcome TurnProblem
+    """,
+    "tellback.types.jobs": """
+        Binding ConversationScope ExtractionPolicy ExtractionRun Job JobStatus UsageRecord UsageTotal
+    """,
+    "tellback.types.memory": """
+        AtomStatus CategoryKind Citation EntityType RecallHit RecallMode
+    """,
+}
+"""What programs import from modules, besides what the top level has."""
 
 CHAT_NAMES = """
 ModelBase Provider ReplyBuilder LoopStep builtin_providers check_budget count_tokens_heuristic detect_provider
@@ -60,12 +113,29 @@ resolve_registration close_models
 
 
 def test_the_exported_names_are_these() -> None:
-    assert sorted(tellback.__all__) == sorted(NAMES)
+    assert sorted(vars(tellback)["__all__"]) == sorted(NAMES)
     assert set(NAMES) <= set(dir(tellback))
     for name in NAMES:
         assert getattr(tellback, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = tellback.Nothing
+        _ = tellback.Nothing  # type: ignore[attr-defined]
+
+
+def test_names_of_modules_can_be_imported_from_them_and_some_from_the_top_as_before() -> None:
+    homes = {name: module for module, names in MODULE_NAMES.items() for name in names.split()}
+    for name, module in homes.items():
+        assert getattr(importlib.import_module(module), name) is not None
+        if name in UNLISTED:
+            assert getattr(tellback, name) is getattr(importlib.import_module(module), name)
+        else:
+            assert not hasattr(tellback, name), f"{name} is no name of the top level"
+    assert set(UNLISTED) <= homes.keys()
+    assert set(UNLISTED).isdisjoint(dir(tellback))
+
+
+def test_every_name_of_the_top_level_has_a_topic_in_the_reference() -> None:
+    listed = [name for names in TOPICS.values() for name in names.split()]
+    assert sorted(listed) == sorted(set(NAMES) - {"__version__"})
 
 
 def test_the_chat_package_has_all_its_names() -> None:
@@ -85,9 +155,13 @@ def test_type_checkers_see_the_same_names() -> None:
     assert seen == set(NAMES) - {"__version__"}
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"__version__", "ReplyDelta"}))
-def test_every_exported_name_is_explained(name: str) -> None:
-    exported: Any = getattr(tellback, name)
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("tellback", name) for name in NAMES if name not in ("__version__", "ReplyDelta")]
+    + [(module, name) for module, names in MODULE_NAMES.items() for name in names.split()],
+)
+def test_every_public_name_is_explained(module: str, name: str) -> None:
+    exported: Any = getattr(importlib.import_module(module), name)
     text = inspect.getdoc(exported)
     assert text
     if not (inspect.isclass(exported) and issubclass(exported, Exception)) and name not in (
@@ -124,15 +198,29 @@ def test_every_module_can_be_imported_and_says_what_it_is_for() -> None:
         assert importlib.import_module(module).__doc__, f"{module} has no docstring"
 
 
-def test_every_error_is_in_the_tree_drawn_at_the_top() -> None:
-    from tellback import errors
-
-    docstring = inspect.getdoc(errors) or ""
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    drawn: dict[str, str | None] = {}
+    above: list[str] = []
+    for line in (inspect.getdoc(errors) or "").splitlines():
+        if match := re.match(r"    ([│ ]*[├└]── |)(\w+Error)\b", line):
+            depth = len(match[1]) // 4
+            drawn[match[2]] = above[depth - 1] if depth else None
+            above[depth:] = [match[2]]
     found = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
-    assert found
-    for error in found:
-        assert error.__name__ in docstring
-        assert error.__doc__
+    assert drawn == {
+        error.__name__: None if error is errors.TellbackError else error.__bases__[0].__name__ for error in found
+    }
+    assert all(error.__doc__ for error in found)
+
+
+def test_every_error_that_programs_can_see_is_in_that_module() -> None:
+    """One that the server answers a request with never leaves it."""
+    root = Path(tellback.__file__).parent
+    for path in root.rglob("*.py"):
+        module = ".".join(("tellback", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        for name, value in vars(importlib.import_module(module)).items():
+            if inspect.isclass(value) and issubclass(value, errors.TellbackError) and not name.startswith("_"):
+                assert value.__module__ in ("tellback.errors", "tellback.server.openai.errors"), f"{module}.{name}"
 
 
 def test_an_old_python_is_told_in_one_sentence() -> None:

@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Unpack
 
+from tellback import validation
 from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_response
 from tellback.agent.definitions.diagram import agent_to_mermaid
 from tellback.agent.definitions.guidelines import (
     Capability,
+    CapabilityFields,
     CompositionMode,
     Guideline,
+    GuidelineFields,
     GuidelineMatch,
     Term,
+    TermFields,
     coerce_value,
 )
 from tellback.agent.definitions.route import Route, RouteFields
@@ -34,73 +38,26 @@ from tellback.agent.runtime.turn import MemoryOptions, MemorySource
 from tellback.agent.sessions.persistence import Persistence, SessionStore
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions, Model
+from tellback.chat.options import ChatOptionsLike
 from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError
 from tellback.tools import Tool, as_tool
 from tellback.turns.request import resolve_options
 from tellback.types.ids import slug, utc_now
 
 
-def validate_text(name: str, value: Any) -> str:
-    """A text that is not empty."""
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
-    return value
-
-
-def validate_optional_text(name: str, value: Any) -> str | None:
-    """A text or nothing."""
-    return None if value is None else validate_text(name, value)
-
-
-def validate_list(name: str, value: Any) -> Sequence[Any]:
-    """A list; one thing alone is most likely a list that was forgotten."""
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise InvalidArgumentError(f"{name} is a list, not {value!r:.80}: write {name}=[...].")
-    return tuple(value)
-
-
-def validate_texts(name: str, value: Any) -> tuple[str, ...]:
-    """A list of texts."""
-    return tuple(validate_text(f"each of {name}", each) for each in validate_list(name, value))
-
-
-def validate_mapping(name: str, value: Any) -> Mapping[str, Any]:
-    """A mapping, empty if there is none."""
-    if not isinstance(value, Mapping | None):
-        raise InvalidArgumentError(f"{name} is a mapping, not {value!r:.80}.")
-    return value or {}
-
-
-def build_instance(name: str, kind: type[Any], value: Any) -> Any:
-    """A value of that type, or made of its fields."""
-    if value is None or isinstance(value, Mapping):
-        try:
-            return kind(**(value or {}))
-        except TypeError as error:
-            raise InvalidArgumentError(f"that makes no {name}: {error}.") from error
-    if not isinstance(value, kind):
-        raise InvalidArgumentError(f"{name} is a {kind.__name__}, not {value!r:.80}.")
-    return value
-
-
-def validate_callable(name: str, value: Any) -> Any:
-    """A function or nothing."""
-    if value is not None and not callable(value):
-        raise InvalidArgumentError(f"{name} is a function, not {value!r:.80}.")
-    return value
-
-
 def validate_model(name: str, value: Any) -> Any:
     """A model's name, a model, or nothing."""
     if value is not None and (isinstance(value, type) or not (isinstance(value, str) or hasattr(value, "complete"))):
-        raise InvalidArgumentError(f"{name} is a name or a model object, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{name} must be a name or a model object, got {value!r:.80}.")
     return value
 
 
 def resolve_session_store(value: Any) -> Any:
     """Something that keeps sessions, or nothing; also an adapter, or the arguments of a `Persistence`."""
     if isinstance(value, Mapping) or hasattr(value, "session_repository"):
-        return build_instance("persistence", Persistence, value if isinstance(value, Mapping) else {"adapter": value})
+        return validation.build_instance(
+            "persistence", Persistence, value if isinstance(value, Mapping) else {"adapter": value}
+        )
     missing = [name for name in ("load", "save", "history") if not callable(getattr(value, name, None))]
     if value is not None and missing:
         raise InvalidArgumentError(
@@ -164,7 +121,7 @@ class Agent:
         rules: Sequence[str] = (),
         prohibitions: Sequence[str] = (),
         *,
-        options: ChatOptions | Mapping[str, Any] | None = None,
+        options: ChatOptionsLike | None = None,
         understand_model: str | Model | None = None,
         memory_options: MemoryOptions | Mapping[str, Any] | None = None,
         before_response: BeforeHook | None = None,
@@ -173,10 +130,10 @@ class Agent:
         limits: Limits | Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.name = validate_text("an agent's name", name)
+        self.name = validation.validate_text("an agent's name", name)
         self.place = f"agent {name!r}"
-        self.description = validate_optional_text("description", description)
-        self.goal = validate_optional_text("goal", goal)
+        self.description = None if description is None else validation.validate_text("description", description)
+        self.goal = None if goal is None else validation.validate_text("goal", goal)
         self.model = model
         self.understand_model = understand_model
         self.context = context
@@ -185,8 +142,8 @@ class Agent:
         self.memory_options = coerce_value(MemoryOptions, memory_options or {})
         self.composition_mode: CompositionMode = composition_mode  # type: ignore[assignment]
         self.canned_responses: tuple[CannedResponse, ...] = canned_responses  # type: ignore[assignment]
-        self.rules = validate_texts("rules", rules)
-        self.prohibitions = validate_texts("prohibitions", prohibitions)
+        self.rules = validation.validate_texts("rules", rules)
+        self.prohibitions = validation.validate_texts("prohibitions", prohibitions)
         self.before_response: BeforeHook | None = before_response
         self.after_response: AfterHook | None = after_response
         self.thresholds: Thresholds = thresholds  # type: ignore[assignment]
@@ -200,18 +157,18 @@ class Agent:
         self.guidelines: list[Guideline] = []
         self.capabilities: list[Capability] = []
         self.domains = DomainRegistry()
-        self.skills = tuple(validate_list("skills", skills))
-        self.tools = tuple(map(as_tool, validate_list("tools", tools)))
+        self.skills = validation.validate_list("skills", skills)
+        self.tools = tuple(map(as_tool, validation.validate_list("tools", tools)))
         self.options = self._resolve_chat_options(options)
-        for domain, members in validate_mapping("domains", domains).items():
+        for domain, members in validation.validate_mapping("domains", domains).items():
             self.add_domain(domain, members)
-        for term in validate_list("terms", terms):
+        for term in validation.validate_list("terms", terms):
             self.create_term(term)
-        for guideline in validate_list("guidelines", guidelines):
+        for guideline in validation.validate_list("guidelines", guidelines):
             self.create_guideline(guideline)
-        for capability in validate_list("capabilities", capabilities):
+        for capability in validation.validate_list("capabilities", capabilities):
             self.create_capability(capability)
-        for route in validate_list("routes", routes):
+        for route in validation.validate_list("routes", routes):
             self.add_route(route)
         self._responder = Responder(self)
         if routes:
@@ -272,17 +229,21 @@ class Agent:
         self._register_route(route)
         return route
 
-    def create_term(self, term: Term | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
+    def create_term(self, term: Term | TermFields | None = None, **fields: Unpack[TermFields]) -> Agent:
         """Explain a word of the trade."""
         self.terms.append(coerce_value(Term, term, fields))
         return self
 
-    def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
+    def create_guideline(
+        self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
+    ) -> Agent:
         """Say what to do, and when."""
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         return self
 
-    def create_capability(self, capability: Capability | Mapping[str, Any] | None = None, **fields: Any) -> Agent:
+    def create_capability(
+        self, capability: Capability | CapabilityFields | None = None, **fields: Unpack[CapabilityFields]
+    ) -> Agent:
         """Say what it can do."""
         self.capabilities.append(coerce_value(Capability, capability, fields))
         return self
@@ -497,7 +458,7 @@ class Agent:
         }
         return replace(session, extracted=extracted, paused_routes=paused_routes)
 
-    def _resolve_chat_options(self, source: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
+    def _resolve_chat_options(self, source: ChatOptionsLike | None) -> ChatOptions:
         options = resolve_options(source, default_model=UNSET_MODEL)
         for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
             if getattr(options, name) is not None:
@@ -518,9 +479,9 @@ _VALIDATORS: dict[str, Callable[[Any, Agent], Any]] = {
     "persistence": lambda value, _: resolve_session_store(value),
     "composition_mode": lambda value, _: parse_composition_mode(value),
     "canned_responses": lambda value, agent: validate_canned_responses(value, agent.place),
-    "before_response": lambda value, _: validate_callable("before_response", value),
-    "after_response": lambda value, _: validate_callable("after_response", value),
-    "thresholds": lambda value, _: build_instance("thresholds", Thresholds, value),
-    "limits": lambda value, _: build_instance("limits", Limits, value),
-    "clock": lambda value, _: validate_callable("clock", value),
+    "before_response": lambda value, _: validation.validate_callable("before_response", value),
+    "after_response": lambda value, _: validation.validate_callable("after_response", value),
+    "thresholds": lambda value, _: validation.build_instance("thresholds", Thresholds, value),
+    "limits": lambda value, _: validation.build_instance("limits", Limits, value),
+    "clock": lambda value, _: validation.validate_callable("clock", value),
 }

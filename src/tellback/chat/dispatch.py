@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from tellback import events
@@ -121,25 +121,23 @@ class DeltaSink:
             await self._pending.popleft()
 
 
+class CallRequest(NamedTuple):
+    """What a model is asked; `settings` are those of `ChatOptions` that are set, as `call_settings` gives them."""
+
+    messages: Sequence[Message]
+    system: str | None
+    tools: Sequence[Tool]
+    settings: Mapping[str, Any]
+
+
 class ChatCaller(Protocol):
     """Whoever answers: a model object or a chat function, called in one way."""
 
-    async def complete(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> ChatReply: ...
+    async def complete(self, call: CallRequest) -> ChatReply: ...
 
-    def stream(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]: ...
+    def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]: ...
 
-    async def stream_to(
-        self,
-        messages: Sequence[Message],
-        system: str | None,
-        tools: Sequence[Tool],
-        settings: Mapping[str, Any],
-        sink: DeltaSink,
-    ) -> ChatReply: ...
+    async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply: ...
 
 
 class TracedCaller:
@@ -152,25 +150,21 @@ class TracedCaller:
         self._model = model
         self._provider = provider
 
-    async def complete(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> ChatReply:
+    async def complete(self, call: CallRequest) -> ChatReply:
         """The whole reply."""
-        span = self._start_span(messages, system, settings, streaming=False)
+        span = self._start_span(call, streaming=False)
         try:
-            reply = await self._caller.complete(messages, system, tools, settings)
+            reply = await self._caller.complete(call)
         except BaseException as error:
             span.fail(error)
             raise
         span.finish(reply)
         return reply
 
-    async def stream(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
+    async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
         """The deltas, then the whole reply."""
-        span = self._start_span(messages, system, settings, streaming=True)
-        items = self._caller.stream(messages, system, tools, settings)
+        span = self._start_span(call, streaming=True)
+        items = self._caller.stream(call)
         try:
             async for item in items:
                 if isinstance(item, ChatReply):
@@ -182,28 +176,22 @@ class TracedCaller:
         finally:
             await items.aclose()
 
-    async def stream_to(
-        self,
-        messages: Sequence[Message],
-        system: str | None,
-        tools: Sequence[Tool],
-        settings: Mapping[str, Any],
-        sink: DeltaSink,
-    ) -> ChatReply:
+    async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
         """The whole reply, its deltas given to `sink` as they come."""
-        span = self._start_span(messages, system, settings, streaming=True)
+        span = self._start_span(call, streaming=True)
         try:
-            reply = await self._caller.stream_to(messages, system, tools, settings, sink)
+            reply = await self._caller.stream_to(call, sink)
         except BaseException as error:
             span.fail(error)
             raise
         span.finish(reply)
         return reply
 
-    def _start_span(
-        self, messages: Sequence[Message], system: str | None, settings: Mapping[str, Any], *, streaming: bool
-    ) -> ModelSpan:
-        return model_span(self._model, self._provider, settings, messages=messages, system=system, streaming=streaming)
+    def _start_span(self, call: CallRequest, *, streaming: bool) -> ModelSpan:
+        model, provider = self._model, self._provider
+        return model_span(
+            model, provider, call.settings, messages=call.messages, system=call.system, streaming=streaming
+        )
 
 
 class FunctionCaller:
@@ -218,62 +206,46 @@ class FunctionCaller:
         self._chat_fn = chat_fn
         self._chat_stream_fn = chat_stream_fn
 
-    async def complete(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> ChatReply:
+    async def complete(self, call: CallRequest) -> ChatReply:
         """The whole reply."""
         if self._chat_fn is None:
-            return await self._call_stream(messages, system, tools, settings, _ignore_delta)
+            return await self._call_stream(call, _ignore_delta)
         signature = _get_signature(self._chat_fn, 4)
         if signature.is_legacy:
-            return await self._call_legacy(messages, system, tools, settings)
-        system, accepted = signature.select_settings(system, settings)
-        return as_reply(await _await_if_needed(self._chat_fn(self._model, messages, system, tools, **accepted)))
+            return await self._call_legacy(call)
+        system, accepted = signature.select_settings(call)
+        return as_reply(
+            await _await_if_needed(self._chat_fn(self._model, call.messages, system, call.tools, **accepted))
+        )
 
-    async def stream(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
+    async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
         """The deltas, then the whole reply."""
         if self._chat_stream_fn is None:
-            reply = await self.complete(messages, system, tools, settings)
+            reply = await self.complete(call)
             for delta in reply_deltas(reply):
                 yield delta
             yield reply
             return
-        items = _iterate_callbacks(lambda receive: self._call_stream(messages, system, tools, settings, receive))
+        items = _iterate_callbacks(lambda receive: self._call_stream(call, receive))
         try:
             async for item in items:
                 yield item
         finally:
             await items.aclose()
 
-    async def stream_to(
-        self,
-        messages: Sequence[Message],
-        system: str | None,
-        tools: Sequence[Tool],
-        settings: Mapping[str, Any],
-        sink: DeltaSink,
-    ) -> ChatReply:
+    async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
         """The whole reply, its deltas given to `sink` as they come."""
         async with sink:
             if self._chat_stream_fn is not None:
-                return await self._call_stream(messages, system, tools, settings, sink)
-            reply = await self.complete(messages, system, tools, settings)
+                return await self._call_stream(call, sink)
+            reply = await self.complete(call)
             for delta in reply_deltas(reply):
                 sink(delta)
             return reply
 
-    async def _call_stream(
-        self,
-        messages: Sequence[Message],
-        system: str | None,
-        tools: Sequence[Tool],
-        settings: Mapping[str, Any],
-        receive: Callable[[ReplyDelta], Any],
-    ) -> ChatReply:
+    async def _call_stream(self, call: CallRequest, receive: Callable[[ReplyDelta], Any]) -> ChatReply:
         assert self._chat_stream_fn is not None
-        system, accepted = _get_signature(self._chat_stream_fn, 5).select_settings(system, settings)
+        system, accepted = _get_signature(self._chat_stream_fn, 5).select_settings(call)
         builder = ReplyBuilder()
 
         def collect(delta: ReplyDelta) -> Any:
@@ -281,24 +253,23 @@ class FunctionCaller:
             return receive(delta)
 
         returned = await _await_if_needed(
-            self._chat_stream_fn(self._model, messages, system, tools, collect, **accepted)
+            self._chat_stream_fn(self._model, call.messages, system, call.tools, collect, **accepted)
         )
         reply = as_reply(builder.reply() if returned is None else returned)
         if not builder.stopped:
             receive(StreamStop(reply.stop_reason, reply.usage, reply))
         return reply
 
-    async def _call_legacy(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> ChatReply:
+    async def _call_legacy(self, call: CallRequest) -> ChatReply:
         """The older shape `(model, prompt, system) -> str`, enough where no tools are in play."""
-        if tools:
+        messages, system = call.messages, call.system
+        if call.tools:
             raise ConfigurationError(
                 "This chat_fn takes (model, prompt, system) and cannot use tools:"
                 " write it as async chat_fn(model, messages, system, tools) -> ChatReply."
             )
-        if "output_schema" in settings:
-            system = append_schema_instructions(system, settings["output_schema"])
+        if "output_schema" in call.settings:
+            system = append_schema_instructions(system, call.settings["output_schema"])
         if len(messages) == 1:
             prompt = message_text(messages[0])
         else:
@@ -360,8 +331,9 @@ class _FunctionSignature:
     is_legacy: bool
     keywords: frozenset[str] | None
 
-    def select_settings(self, system: str | None, settings: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    def select_settings(self, call: CallRequest) -> tuple[str | None, Mapping[str, Any]]:
         """The settings the function can take; a schema it cannot take goes into the system prompt."""
+        system, settings = call.system, call.settings
         if not settings:
             return system, settings
         if "config" in settings:  # its entries are given one by one, but never in place of the contract's own
@@ -437,9 +409,7 @@ async def dispatch_chat(opts: ChatOptions, messages: Messages, tools: Sequence[T
     >>> asyncio.run(dispatch_chat(ChatOptions(chat_fn=hello), [user_message("Hi")], [])).text
     'Hello!'
     """
-    messages, tool_list = as_messages(messages), _as_tools(tools)
-    check_budget(opts, messages, tool_list)
-    return await resolve_caller(opts).complete(messages, opts.system, tool_list, call_settings(opts))
+    return await resolve_caller(opts).complete(_build_call(opts, messages, tools))
 
 
 async def dispatch_chat_stream(
@@ -458,10 +428,7 @@ async def dispatch_chat_stream(
     >>> seen[0]
     TextDelta(text='Hello!')
     """
-    messages, tool_list = as_messages(messages), _as_tools(tools)
-    check_budget(opts, messages, tool_list)
-    sink = DeltaSink(opts, on_delta)
-    return await resolve_caller(opts).stream_to(messages, opts.system, tool_list, call_settings(opts), sink)
+    return await resolve_caller(opts).stream_to(_build_call(opts, messages, tools), DeltaSink(opts, on_delta))
 
 
 def call_settings(opts: ChatOptions) -> dict[str, Any]:
@@ -512,18 +479,14 @@ class ModelCaller:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    async def complete(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> ChatReply:
+    async def complete(self, call: CallRequest) -> ChatReply:
         """The whole reply."""
-        return as_reply(await self._model.complete(messages, system, tools, **settings))
+        return as_reply(await self._model.complete(call.messages, call.system, call.tools, **call.settings))
 
-    async def stream(
-        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
+    async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
         """The deltas, then the whole reply."""
         builder = ReplyBuilder()
-        deltas = self._model.stream(messages, system, tools, **settings)
+        deltas = self._model.stream(call.messages, call.system, call.tools, **call.settings)
         try:
             async for delta in deltas:
                 builder.add(delta)
@@ -532,17 +495,10 @@ class ModelCaller:
             await close_stream(deltas)
         yield as_reply(builder.reply())
 
-    async def stream_to(
-        self,
-        messages: Sequence[Message],
-        system: str | None,
-        tools: Sequence[Tool],
-        settings: Mapping[str, Any],
-        sink: DeltaSink,
-    ) -> ChatReply:
+    async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
         """The whole reply, its deltas given to `sink` as they come."""
         builder = ReplyBuilder()
-        deltas = self._model.stream(messages, system, tools, **settings)
+        deltas = self._model.stream(call.messages, call.system, call.tools, **call.settings)
         try:
             async for delta in deltas:
                 builder.add(delta)
@@ -554,5 +510,7 @@ class ModelCaller:
         return as_reply(builder.reply())
 
 
-def _as_tools(tools: Sequence[ToolEntry] | None) -> tuple[Tool, ...]:
-    return tuple(map(as_tool, tools)) if tools else ()
+def _build_call(opts: ChatOptions, messages: Messages, tools: Sequence[ToolEntry] | None) -> CallRequest:
+    call = CallRequest(as_messages(messages), opts.system, tuple(map(as_tool, tools or ())), call_settings(opts))
+    check_budget(opts, call.messages, call.tools)
+    return call

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tellback import events
 from tellback.chat.approval import (
@@ -21,10 +21,10 @@ from tellback.chat.approval import (
     validate_runnable,
 )
 from tellback.chat.budget import check_budget
-from tellback.chat.dispatch import DeltaSink, OnDelta, call_settings, resolve_caller
+from tellback.chat.dispatch import CallRequest, DeltaSink, OnDelta, call_settings, resolve_caller
 from tellback.chat.history import INTERRUPTED, UNDECIDED, pending_calls, repair_history
 from tellback.chat.model import Messages, as_messages
-from tellback.chat.options import ChatOptions
+from tellback.chat.options import ChatOptions, ChatOptionsDict
 from tellback.chat.output import InvalidOutput, OutputSpec
 from tellback.errors import ConfigurationError, MaxIterationsError, OutputValidationError
 from tellback.tools import Tool, dispatch_all, tools_by_name
@@ -307,7 +307,7 @@ def _needs_approval(tool: Tool | None, call: ToolCall) -> bool:
     return True
 
 
-async def run_loop(opts: ChatOptions, user_msg: str | Message, **changes: Any) -> LoopResult:
+async def run_loop(opts: ChatOptions, user_msg: str | Message, **changes: Unpack[ChatOptionsDict]) -> LoopResult:
     """Ask one question and follow it through any number of tool calls.
 
     `changes` are options that differ for this run, such as `output_type=Invoice`.
@@ -329,7 +329,7 @@ async def run_loop_messages(
     approvals: Mapping[str, Decision] | None = None,
     on_message: OnMessage | None = None,
     on_approved: OnApproved | None = None,
-    **changes: Any,
+    **changes: Unpack[ChatOptionsDict],
 ) -> LoopResult:
     """The same from an explicit history; `approvals` decides calls that an earlier run left pending.
 
@@ -351,7 +351,7 @@ async def run_loop_messages(
 
 
 async def run_loop_stream(
-    opts: ChatOptions, user_msg: str | Message, on_delta: OnDelta | None = None, **changes: Any
+    opts: ChatOptions, user_msg: str | Message, on_delta: OnDelta | None = None, **changes: Unpack[ChatOptionsDict]
 ) -> LoopResult:
     """`run_loop`, with every delta of every model call given to `on_delta` (sync or async) as it comes.
 
@@ -373,7 +373,7 @@ async def run_loop_stream_messages(
     approvals: Mapping[str, Decision] | None = None,
     on_message: OnMessage | None = None,
     on_approved: OnApproved | None = None,
-    **changes: Any,
+    **changes: Unpack[ChatOptionsDict],
 ) -> LoopResult:
     """`run_loop_messages`, streaming.
 
@@ -396,7 +396,7 @@ async def stream_loop(
     approvals: Mapping[str, Decision] | None = None,
     on_message: OnMessage | None = None,
     on_approved: OnApproved | None = None,
-    **changes: Any,
+    **changes: Unpack[ChatOptionsDict],
 ) -> AsyncGenerator[ReplyDelta | LoopResult, None]:
     """An iterator over the deltas, whose last item is the `LoopResult`. Closing it cancels the run.
 
@@ -459,11 +459,11 @@ async def _iterate_run(
             run.withdraw_tools()
 
         run.check_budget()
-        request = (tuple(run.messages), run.system, run.tools, run.settings)
+        call = CallRequest(tuple(run.messages), run.system, run.tools, run.settings)
         if sink is not None:
-            reply = await run.caller.stream_to(*request, sink)
+            reply = await run.caller.stream_to(call, sink)
         elif streaming:
-            items = run.caller.stream(*request)
+            items = run.caller.stream(call)
             try:
                 async for item in items:
                     if isinstance(item, ChatReply):
@@ -473,7 +473,7 @@ async def _iterate_run(
             finally:
                 await items.aclose()
         else:
-            reply = await run.caller.complete(*request)
+            reply = await run.caller.complete(call)
         if is_final_call and reply.tool_calls:
             reply = replace(reply, tool_calls=(), meta=None)
         elif reply.tool_calls and reply.stop_reason == "max_tokens":

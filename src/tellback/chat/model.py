@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from tellback.tools import Tool, as_tool
 from tellback.types import (
@@ -127,6 +127,29 @@ class Model(Protocol):
     def stream(
         self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
     ) -> AsyncIterator[ReplyDelta]: ...
+
+
+class ModelOptions(TypedDict, total=False):
+    """What every adapter's constructor takes; `tellback.chat.providers.base.ProviderModel` explains it."""
+
+    api_key: str | None
+    base_url: str | None
+    client: Any
+    backup_models: Sequence[str | Model]
+    config: Mapping[str, Any] | None
+    timeout: float
+    retries: int
+
+
+class OpenModelOptions(ModelOptions, total=False):
+    """What `open_model` takes by keyword: the options of every model, and those that one provider's alone have."""
+
+    cache: bool | str
+    site_url: str | None
+    site_name: str | None
+    context: int
+    threads: int | None
+    chat_template: str | None
 
 
 class ModelBase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from tellback import request as bound
 from tellback.chat.model import ChatRequest, ModelBase
@@ -78,7 +78,7 @@ class OfflineModel(ModelBase):
 
     provider = OFFLINE
 
-    def __init__(self, model: str = OFFLINE, **options: Any) -> None:
+    def __init__(self, model: str = OFFLINE, **options: Never) -> None:
         if options:
             raise ConfigurationError(f"OfflineModel takes no options, not {', '.join(options)}.")
         self.model = model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from tellback.chat.model import Model, ToolEntry
 from tellback.errors import ConfigurationError
@@ -15,6 +15,40 @@ if TYPE_CHECKING:
     from tellback.chat.registry import ProviderRegistration
 
 CountTokens = Callable[[Sequence[Message], str], int]
+
+
+class ChatOptionsDict(TypedDict, total=False):
+    """The fields of `ChatOptions`, for those that take some of them by keyword or as a mapping."""
+
+    model: str | Model
+    system: str | None
+    tools: Sequence[ToolEntry] | None
+    skills: Sequence[Any] | None
+    skill_resolver: Any
+    skill_context: Mapping[str, Any] | None
+    open_skills: Sequence[str]
+    providers: Sequence[ProviderRegistration] | None
+    chat_fn: Callable[..., Any] | None
+    chat_stream_fn: Callable[..., Any] | None
+    max_iterations: int
+    max_context_tokens: int | None
+    max_output_tokens: int | None
+    warn_context_pct: float | None
+    emit_steps: bool
+    step_data_type: str
+    emit_stream_deltas: bool
+    delta_data_type: str
+    count_tokens_fn: CountTokens | None
+    model_context_window: int | None
+    tool_choice: str | None
+    output_type: Any
+    output_retries: int
+    on_max_iterations: Literal["raise", "answer"]
+    config: Mapping[str, Any]
+
+
+ChatOptionsLike: TypeAlias = "ChatOptions | ChatOptionsDict"
+"""Options, or a mapping of some of them."""
 
 
 @dataclass(frozen=True, slots=True)

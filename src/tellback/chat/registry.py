@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tellback.errors import ConfigurationError, UnknownModelError
 from tellback.types import ChatReply
 
 if TYPE_CHECKING:
-    from tellback.chat.model import Model, ModelBase
+    from tellback.chat.model import Model, ModelBase, OpenModelOptions
     from tellback.chat.options import ChatOptions
 
 log = logging.getLogger("tellback.chat")
@@ -286,7 +286,7 @@ def get_builtin_adapter(entry: ProviderRegistration) -> BuiltinAdapter | None:
     return None
 
 
-def open_model(model: str, **options: Any) -> ModelBase:
+def open_model(model: str, **options: Unpack[OpenModelOptions]) -> ModelBase:
     """A model object for a name, by the built-in registry: `open_model("gpt-5", timeout=20)`.
 
     >>> open_model("claude-sonnet-5", api_key="...").provider

@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from tellback.errors import InvalidArgumentError
 from tellback.types import ChatUsage
 
 log = logging.getLogger("tellback.chat")
@@ -32,6 +33,21 @@ _PRICE_PROVIDER_IDS = {
     "xai": "x-ai",
     "openrouter": "openrouter",
 }
+
+
+def parse_usage(
+    value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None
+) -> ChatUsage | None:
+    """Usage numbers that a user passes, in our names, in camelCase or in a provider's own."""
+    if value is None or isinstance(value, ChatUsage):
+        return value
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"usage must be a ChatUsage or a mapping, got {value!r:.80}.")
+    return make_usage({_to_snake_case(str(key)): amount for key, amount in value.items()}, provider, model)
+
+
+def _to_snake_case(key: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)
 
 
 def make_usage(raw: Any, provider: str | None = None, model: str | None = None) -> ChatUsage:

@@ -3,99 +3,88 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import socket
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from tellback.cli.options import ExtractorName, ModelOption, RequiredUrlOption, VerboseOption
+from tellback.cli.options import ModelOption, RequiredUrlOption, VerboseOption
 from tellback.cli.output import log_to_console
 from tellback.cli.runner import fail, run_or_stop, stop_on_signals
 from tellback.errors import ConfigurationError, MissingExtraError, TellbackError
+from tellback.server.settings import JwtSettings, ServeOptions
 
 if TYPE_CHECKING:
     from tellback.app import Tellback
     from tellback.server.middleware.browser_auth import WebUI
-    from tellback.server.settings import JwtSettings, ServeOptions
 
 log = logging.getLogger("tellback.cli")
 
 ENV_PREFIX = "TELLBACK_"
+JWT_PREFIX = "jwt_"
 DEMO_HOST = "127.0.0.1"
 DEMO_PORT = 8765
 PORT_ATTEMPTS = 20
 
 
-def env_option(name: str, help: str, **settings: Any) -> Any:
-    """An option that is also read from the environment: `--log-format` from `TELLBACK_LOG_FORMAT`."""
-    return typer.Option(f"--{name}", envvar=ENV_PREFIX + name.replace("-", "_").upper(), help=help, **settings)
+def _settings_of(kind: type[Any]) -> Iterator[tuple[Field[Any], Any, bool]]:
+    """The fields that can be set, their types without None, and whether they may be None. Inherited ones come last."""
+    hints = get_type_hints(kind, localns={"WebUI": Any})
+    inherited = getattr(kind.__base__, "__dataclass_fields__", {})
+    for setting in sorted(fields(kind), key=lambda each: each.name in inherited):
+        hint = hints[setting.name]
+        is_optional = NoneType in get_args(hint)
+        if setting.metadata:
+            yield setting, get_args(hint)[0] if is_optional else hint, is_optional
 
 
+def _option_parameters(kind: type[Any], prefix: str = "") -> Iterator[inspect.Parameter]:
+    """The parameters of a command that sets them, each also read from the environment: `log_format` is
+    `--log-format` and `TELLBACK_LOG_FORMAT`."""
+    for setting, kind_of_value, _ in _settings_of(kind):
+        name, metadata = prefix + setting.name, setting.metadata
+        option = metadata["option"] or name.replace("_", "-")
+        default = None if setting.default is MISSING else setting.default or None
+        hint: Any = list[str] if get_origin(kind_of_value) is tuple else kind_of_value
+        typer_option = typer.Option(
+            f"--{option}/--no-{option}" if hint is bool else f"--{option}",
+            envvar=ENV_PREFIX + option.replace("-", "_").upper(),
+            help=metadata["help"],
+            **metadata["bounds"],
+        )
+        annotation = Annotated[hint if default is not None else hint | None, typer_option]  # type: ignore[valid-type]
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _setting_values(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What was given for each of them. What is empty or 0 stands for None, where a setting may be that."""
+    found = {}
+    for setting, hint, is_optional in _settings_of(kind):
+        value = values[prefix + setting.name]
+        value = tuple(value or ()) if get_origin(hint) is tuple else value
+        found[setting.name] = value or None if is_optional else value
+    return found
+
+
+def _takes_settings(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of all server settings, before its own."""
+    own = [each for each in inspect.signature(function, eval_str=True).parameters.values() if each.name != "values"]
+    parameters = [*_option_parameters(ServeOptions), *_option_parameters(JwtSettings, JWT_PREFIX), *own]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    return function
+
+
+@_takes_settings
 def serve(
-    url: Annotated[str, env_option("url", "The store: a file, or postgresql://…")] = "tellback.db",
-    host: Annotated[str, env_option("host", "The address to serve on.")] = "127.0.0.1",
-    port: Annotated[int, env_option("port", "The port to serve on.", min=0, max=65_535)] = 8765,
-    workers: Annotated[int, env_option("workers", "Processes that serve; several need PostgreSQL.", min=1, max=64)] = 1,
-    model: Annotated[
-        str | None, env_option("model", "The model that answers where none is named: by default the best at hand.")
-    ] = None,
-    allow_model: Annotated[list[str] | None, env_option("allow-model", "Another that callers may name.")] = None,
-    agents: Annotated[
-        list[str] | None, env_option("agents", "Agents: a file, a folder, or module:attribute for those with routes.")
-    ] = None,
-    extractor: Annotated[
-        ExtractorName | None, env_option("extractor", "How conversations are read: by the model if there is one.")
-    ] = None,
-    prompts: Annotated[str | None, env_option("prompts", "A folder with prompts of your own.")] = None,
-    worker: Annotated[
-        bool,
-        typer.Option("--worker/--no-worker", envvar="TELLBACK_WORKER", help="Run jobs in this process as well."),
-    ] = True,
-    jwt_issuer: Annotated[str | None, env_option("jwt-issuer", "Take tokens of this issuer.")] = None,
-    jwt_audience: Annotated[str | None, env_option("jwt-audience", "Whom tokens must be for.")] = None,
-    jwks_url: Annotated[str | None, env_option("jwks-url", "Where the issuer's keys are.")] = None,
-    jwt_tenant: Annotated[str | None, env_option("jwt-tenant", "The tenant of tokens that name none.")] = None,
-    jwt_app: Annotated[str, env_option("jwt-app", "The app of tokens that name none.")] = "default",
-    jwt_role: Annotated[str, env_option("jwt-role", "The role of tokens that name none.")] = "user",
-    jwt_tenant_claim: Annotated[str, env_option("jwt-tenant-claim", "The claim with the tenant.")] = "tenant_id",
-    jwt_app_claim: Annotated[str, env_option("jwt-app-claim", "The claim with the app.")] = "app_id",
-    jwt_role_claim: Annotated[str, env_option("jwt-role-claim", "The claim with the role.")] = "role",
-    jwt_user_claim: Annotated[str, env_option("jwt-user-claim", "The claim with the user.")] = "sub",
-    cors_origin: Annotated[list[str] | None, env_option("cors-origin", "A web page's origin that may call.")] = None,
-    allowed_host: Annotated[list[str] | None, env_option("allowed-host", "A name this server goes by.")] = None,
-    rate_limit: Annotated[
-        int, env_option("rate-limit", "Requests a minute for each credential; 0 is no limit.", min=0)
-    ] = 600,
-    failure_limit: Annotated[
-        int, env_option("failure-limit", "Failed attempts a minute to get in, from each address; 0 is no limit.", min=0)
-    ] = 60,
-    concurrency: Annotated[
-        int,
-        env_option("concurrency", "Requests and streams at once of each credential, in each process; 0: any.", min=0),
-    ] = 100,
-    body_bytes: Annotated[int, env_option("body-bytes", "The bytes that a body may have.", min=1)] = 4_000_000,
-    text_length: Annotated[int, env_option("text-length", "The characters that a text may have.", min=1)] = 200_000,
-    page_size: Annotated[int, env_option("page-size", "How many a page has if nobody says.", min=1)] = 50,
-    largest_page: Annotated[int, env_option("largest-page", "How many a page has at most.", min=1)] = 200,
-    heartbeat_seconds: Annotated[
-        float, env_option("heartbeat-seconds", "How long a stream is silent at most.", min=0.1, max=3_600)
-    ] = 15.0,
-    shutdown_seconds: Annotated[
-        float, env_option("shutdown-seconds", "How long turns may take to end on shutdown.", min=0, max=3_600)
-    ] = 30.0,
-    metrics_token: Annotated[
-        str | None, env_option("metrics-token", "What /metrics asks for; better given by the environment.")
-    ] = None,
-    trust_proxy: Annotated[
-        list[str] | None, env_option("trust-proxy", "The address of a proxy that says who calls.")
-    ] = None,
-    log_format: Annotated[
-        Literal["auto", "json", "text"], env_option("log-format", "JSON, or text for people.")
-    ] = "auto",
+    *,
     console: Annotated[
         bool | None,
         typer.Option(
@@ -106,6 +95,7 @@ def serve(
         ),
     ] = None,
     verbose: VerboseOption = False,
+    **values: Any,
 ) -> None:
     """Serve conversations, memory and agents over HTTP: REST, streams, an OpenAI-compatible API, MCP, and a console.
 
@@ -113,47 +103,11 @@ def serve(
     by spaces there.
     """
     try:
-        from tellback.server.settings import ServeOptions
-
         options = ServeOptions(
-            url=url,
-            host=host,
-            port=port,
-            workers=workers,
-            model=model,
-            models=tuple(allow_model or ()),
-            agents=tuple(agents or ()),
-            extractor=extractor,
-            prompts=prompts,
-            runs_jobs=worker,
-            jwt=_jwt_settings(
-                jwt_issuer,
-                jwt_audience,
-                jwks_url,
-                tenant_id=jwt_tenant,
-                app_id=jwt_app,
-                role=jwt_role,
-                tenant_claim=jwt_tenant_claim,
-                app_claim=jwt_app_claim,
-                role_claim=jwt_role_claim,
-                user_claim=jwt_user_claim,
-            ),
-            cors_origins=tuple(cors_origin or ()),
-            allowed_hosts=tuple(allowed_host or ()),
-            rate_limit=rate_limit or None,
-            failure_limit=failure_limit or None,
-            concurrency=concurrency or None,
-            body_bytes=body_bytes,
-            text_length=text_length,
-            page_size=page_size,
-            largest_page=largest_page,
-            heartbeat_seconds=heartbeat_seconds,
-            shutdown_seconds=shutdown_seconds,
-            metrics_token=metrics_token or None,
-            trust_proxy=tuple(trust_proxy or ()),
-            log_format=log_format,
+            **_setting_values(ServeOptions, values),
+            jwt=_jwt_settings(_setting_values(JwtSettings, values, JWT_PREFIX)),
             verbose=verbose,
-            web_uis=_web_uis(console, workers),
+            web_uis=_web_uis(console, values["workers"]),
         )
         code = run_server(options)
     except TellbackError as error:
@@ -176,7 +130,6 @@ def run_server(options: ServeOptions, extra_lines: Callable[[str], list[str]] = 
             raise
         raise MissingExtraError(error.name, "server", "The server") from error
     log_to_stderr(options.log_format, verbose=options.verbose)
-    _ = options.settings  # what is wrong with them is told before anything is opened
     with http_server.bind_socket(options.host, options.port) as server_socket:
         checked_options = asyncio.run(http_server.check_options(options))
 
@@ -226,14 +179,13 @@ def _web_uis(console: bool | None, workers: int) -> tuple[Callable[[], WebUI], .
     return (create_console_ui,)
 
 
-def _jwt_settings(issuer: str | None, audience: str | None, jwks_url: str | None, **claims: Any) -> JwtSettings | None:
-    from tellback.server.settings import JwtSettings
-
-    if issuer is None and audience is None and jwks_url is None:
+def _jwt_settings(values: dict[str, Any]) -> JwtSettings | None:
+    given = [values[name] for name in ("issuer", "audience", "jwks_url")]
+    if not any(given):
         return None
-    if issuer is None or audience is None or jwks_url is None:
+    if not all(given):
         raise ConfigurationError("Tokens need all of --jwt-issuer, --jwt-audience and --jwks-url.")
-    return JwtSettings(issuer=issuer, audience=audience, jwks_url=jwks_url, **claims)
+    return JwtSettings(**values)
 
 
 def demo(
@@ -266,7 +218,6 @@ def _demo_options(url: str, port: int | None, model: str | None) -> ServeOptions
     if find_spec("nicegui") is None:  # its extra brings the server along
         raise MissingExtraError("nicegui", "console", "The demo")
     from tellback.console import create_console_ui
-    from tellback.server.settings import ServeOptions
 
     return ServeOptions(
         url=url,

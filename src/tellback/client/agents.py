@@ -17,8 +17,8 @@ from tellback.chat.approval import as_approvals
 from tellback.client.transport import RemoteHandle, Transport, list_all, validate_header
 from tellback.client.turn_loop import reject_local_arguments
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.specs.agents import InvokeOptions
 from tellback.specs.model import AgentSpec
+from tellback.turns.request import InvokeOptions
 from tellback.types import ReplyDelta
 from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnResult
 from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag

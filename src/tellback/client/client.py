@@ -20,7 +20,7 @@ from tellback.client.memory import RemoteMemory, RemoteWorkingContextBuilder
 from tellback.client.transport import RemoteHandle, Transport
 from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError
-from tellback.sync import SyncTellback
+from tellback.sync import SyncTellbackClient
 from tellback.turns.attachments import parse_attachments
 from tellback.turns.chat import ChatArguments
 from tellback.types import ReplyDelta
@@ -265,8 +265,8 @@ class TellbackClient(RemoteHandle, AppOperations):
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def __enter__(self) -> SyncTellback:
-        self._sync = SyncTellback(self)
+    def __enter__(self) -> SyncTellbackClient:
+        self._sync = SyncTellbackClient(self)
         return self._sync
 
     def __exit__(self, *exception: object) -> None:

@@ -23,6 +23,7 @@ from tellback.errors import (
     RemoteUnavailableError,
     RequestInProgressError,
 )
+from tellback.portal import Handle
 from tellback.wire.operation import Operation
 from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
 
@@ -53,7 +54,8 @@ class ServerEvent:
 async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent, None]:
     """The events in a stream of bytes; comments, which keep it alive, are left out.
 
-    Lines are split as the protocol says, and not where other characters look like the end of one.
+    Lines are split as the protocol says, and not where other characters look like the end of one. httpx-sse is not
+    used: it is made for httpx, not httpx2, and has no limit for the size of an event.
     """
     buffer, searched = bytearray(), 0
     carriage_return = b""
@@ -350,7 +352,7 @@ async def list_all(
             return items[:max_items]
 
 
-class RemoteHandle:
+class RemoteHandle(Handle):
     """A part of what a server keeps of one user."""
 
     def __init__(

@@ -11,6 +11,7 @@ from tellback import validation
 from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import Approval, apply_decision, as_approvals, note_changed_input, validate_runnable
 from tellback.chat.model import ToolEntry
+from tellback.chat.options import ChatOptionsLike
 from tellback.client.transport import RemoteHandle
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, tools_by_name
@@ -57,7 +58,7 @@ DEFAULT_CYCLES = ChatOptions().max_iterations
 
 
 def resolve_turn_options(
-    options: ChatOptions | Mapping[str, Any] | None,
+    options: ChatOptionsLike | None,
     model: str | Model | None,
     tools: Any,
     tool_handler: ToolHandler | None = None,

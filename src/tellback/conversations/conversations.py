@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from tellback import validation
 from tellback.chat import Model
 from tellback.conversations.summary import RollingSummaries
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.stores import AppendResult, ConversationLog, TurnDraft
 from tellback.turns.engine import TurnEngine
@@ -40,7 +41,7 @@ from tellback.types.ids import new_id
 STATUSES = ("open", "closed")
 
 
-class Conversations:
+class Conversations(Handle):
     """One user's conversations: an append-only log, never seen by anyone else.
 
     `get` and `message` give None for an unknown id, everything else raises `NotFoundError`; an id of another user is

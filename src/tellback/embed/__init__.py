@@ -5,51 +5,31 @@ Imported by `memory`, `agent`, `app` and `cli`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tellback.embed.base import Embedder, resolve_embedder
+from tellback.embed.base import Embedder as Embedder
+from tellback.embed.base import resolve_embedder as resolve_embedder
+from tellback.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tellback.embed.function import FunctionEmbedder
-    from tellback.embed.onnx import OnnxEmbedder
-    from tellback.embed.providers import (
-        CompatibleEmbedder,
-        GeminiEmbedder,
-        OllamaEmbedder,
-        OpenAIEmbedder,
-        OpenRouterEmbedder,
+    from tellback.embed.function import FunctionEmbedder as FunctionEmbedder
+    from tellback.embed.onnx import OnnxEmbedder as OnnxEmbedder
+    from tellback.embed.providers import CompatibleEmbedder as CompatibleEmbedder
+    from tellback.embed.providers import GeminiEmbedder as GeminiEmbedder
+    from tellback.embed.providers import OllamaEmbedder as OllamaEmbedder
+    from tellback.embed.providers import OpenAIEmbedder as OpenAIEmbedder
+    from tellback.embed.providers import OpenRouterEmbedder as OpenRouterEmbedder
+    from tellback.embed.static import StaticEmbedder as StaticEmbedder
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "tellback.embed.function": "FunctionEmbedder",
+            "tellback.embed.onnx": "OnnxEmbedder",
+            "tellback.embed.providers": """
+                CompatibleEmbedder GeminiEmbedder OllamaEmbedder OpenAIEmbedder OpenRouterEmbedder
+            """,
+            "tellback.embed.static": "StaticEmbedder",
+        },
     )
-    from tellback.embed.static import StaticEmbedder
-
-_MODULE_BY_NAME = {
-    "CompatibleEmbedder": "providers",
-    "FunctionEmbedder": "function",
-    "GeminiEmbedder": "providers",
-    "OllamaEmbedder": "providers",
-    "OnnxEmbedder": "onnx",
-    "OpenAIEmbedder": "providers",
-    "OpenRouterEmbedder": "providers",
-    "StaticEmbedder": "static",
-}
-
-__all__ = [
-    "CompatibleEmbedder",
-    "Embedder",
-    "FunctionEmbedder",
-    "GeminiEmbedder",
-    "OllamaEmbedder",
-    "OnnxEmbedder",
-    "OpenAIEmbedder",
-    "OpenRouterEmbedder",
-    "StaticEmbedder",
-    "resolve_embedder",
-]
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_BY_NAME.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"tellback.embed.{module}"), name)
-    return value
+    __all__ += ["Embedder", "resolve_embedder"]

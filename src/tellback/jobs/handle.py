@@ -12,6 +12,7 @@ from typing import Any
 from tellback.concurrency import BackgroundTasks
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.jobs.worker import Worker
+from tellback.portal import Handle
 from tellback.stores import Store
 from tellback.types.access import Scope
 from tellback.types.ids import utc_now
@@ -23,7 +24,7 @@ MAX_NAMED_JOBS = 5
 """How many of what is left a timeout names."""
 
 
-class Jobs:
+class Jobs(Handle):
     """Jobs of all users, kept in the store until they are done, and the work this process does in the background.
 
     `worker` runs them here; without one, other processes do.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.types.jobs import ANY, Binding, ConversationScope, ExtractionPolicy
 
@@ -82,7 +83,7 @@ def _coerce(what: str, kind: type[T], value: Any) -> T:
     return kind(**value)
 
 
-class AllBindings:
+class AllBindings(Handle):
     """Every binding, whoever made it, also if its maker is gone. Users see and change their own in `user.memory`."""
 
     def __init__(self, runtime: Runtime, extraction: ExtractionService) -> None:

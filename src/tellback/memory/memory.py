@@ -8,24 +8,44 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from tellback import validation as common
+from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.memory import bindings, recall_service, validation
+from tellback.memory import bindings, recall_service
 from tellback.memory.bindings import PolicyLike, ScopeLike
 from tellback.memory.embedding import EmbeddingService, embed_changes
 from tellback.memory.extraction.extractors import build_verbatim_drafts
 from tellback.memory.extraction.service import ExtractionService, Replay, ReplayProgress, ReplayReport
 from tellback.memory.recall_service import RecallRequest, RecallService
 from tellback.memory.space_view import NEVER, RecallFilter
-from tellback.memory.validation import CategoryLike, DatetimeLike, build_atom_draft
+from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.stores import AtomDraft, AtomFilter, EntityDraft, MemoryStore
 from tellback.types.access import Scope
 from tellback.types.ids import new_id, to_micros, utc_now
 from tellback.types.jobs import Binding, ExtractionRun, Job, JobStatus
-from tellback.types.memory import Atom, AtomStatus, Entity, EntityType, MemorySpace, RecallResult
+from tellback.types.memory import (
+    Atom,
+    AtomStatus,
+    Category,
+    CategoryKind,
+    Entity,
+    EntityType,
+    MemorySpace,
+    RecallResult,
+)
+from tellback.validation import KEY_LENGTH, MAX_NAME_LENGTH, CategoryLike, DatetimeLike
 
 DEFAULT_SPACE_NAME = "default"
+DEFAULT_CATEGORY = Category("fact", CategoryKind.FACT)
+ATOM_FIELDS = frozenset(AtomDraft.__dataclass_fields__) - {
+    "id",
+    "origin",
+    "embedder",
+    "vector",
+    "other_sources",
+    "slot",
+    "value",
+}
 DEFAULT_RECALL_LIMIT = 10
 DEFAULT_TIMELINE_LIMIT = 20
 DEFAULT_ENTITY_LIMIT = 20
@@ -36,7 +56,7 @@ BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 """Before anything was over."""
 
 
-class Memory:
+class Memory(Handle):
     """One user's memory: spaces that hold atoms and entities, never seen by anyone else.
 
     `get_…` gives None for an unknown id, everything else raises `NotFoundError`; an id of another user is unknown.
@@ -66,26 +86,26 @@ class Memory:
         space = MemorySpace(
             id=new_id("ms"),
             scope=self._scope,
-            name=common.validate_name("name", DEFAULT_SPACE_NAME if name is None else name),
+            name=validation.validate_name("name", DEFAULT_SPACE_NAME if name is None else name),
             created_at=now,
             updated_at=now,
-            metadata=common.validate_metadata(metadata),
+            metadata=validation.validate_metadata(metadata),
         )
         return await self._memories.create_space(self._scope, space, reuse_existing=once)
 
     async def get_space(self, id: str) -> MemorySpace | None:
         """The space of that id, or None."""
-        return await self._memories.space(self._scope, id) if common.is_valid_id(id) else None
+        return await self._memories.space(self._scope, id) if validation.is_valid_id(id) else None
 
     async def list_spaces(self, name: str | None = None) -> list[MemorySpace]:
         """The spaces, the oldest first; with a name, those called that."""
         return await self._memories.spaces(
-            self._scope, name=common.validate_optional_text("name", name, common.NAME_LENGTH)
+            self._scope, name=validation.validate_optional_text("name", name, validation.NAME_LENGTH)
         )
 
     async def delete_space(self, id: str) -> None:
         """Hide a space with all that is in it."""
-        await self._memories.delete_space(self._scope, common.validate_id("space", id), now=self._runtime.clock())
+        await self._memories.delete_space(self._scope, validation.validate_id("space", id), now=self._runtime.clock())
 
     # Atoms
 
@@ -107,7 +127,7 @@ class Memory:
         `valid_from` is when it became true (now, if you do not say), `valid_to` when it ends, if that is known. Cite
         where it comes from with `source_conversation_id` and `source_message_ids`.
         """
-        draft = build_atom_draft(
+        draft = _build_atom_draft(
             {
                 "text": text,
                 "category": category,
@@ -130,12 +150,12 @@ class Memory:
         Each is a mapping with what `add_atom` takes.
         """
         now = self._runtime.clock()
-        drafts = [build_atom_draft(atom, now) for atom in validation.validate_mappings("atoms", atoms)]
+        drafts = [_build_atom_draft(atom, now) for atom in validation.validate_mappings("atoms", atoms)]
         return await self._add_drafts(space_id, drafts)
 
     async def get_atom(self, id: str) -> Atom | None:
         """The atom of that id, whatever its status, or None."""
-        return await self._memories.atom(self._scope, id) if common.is_valid_id(id) else None
+        return await self._memories.atom(self._scope, id) if validation.is_valid_id(id) else None
 
     async def supersede_atom(
         self,
@@ -159,7 +179,7 @@ class Memory:
         old = await self.get_atom(old_id)
         if old is None:
             raise NotFoundError("atom", old_id)
-        draft = build_atom_draft(
+        draft = _build_atom_draft(
             {
                 "text": text,
                 "category": old.category if category is None else category,
@@ -210,21 +230,21 @@ class Memory:
         names = validation.validate_names("categories", categories) or ()
         if category is not None:
             names = (validation.parse_category_name(category), *names)
-        moment = validation.validate_moment("valid_at", valid_at)
+        moment = validation.parse_optional_datetime("valid_at", valid_at)
         atom_status = AtomStatus.ACTIVE if status is None else validation.validate_enum("status", status, AtomStatus)
         include_ended = include_superseded or atom_status is not AtomStatus.ACTIVE
         atom_filter = AtomFilter(
             status=atom_status,
             valid_at=moment or (BEGINNING_OF_TIME if include_ended else self._runtime.clock()),
-            known_at=validation.validate_moment("known_at", known_at),
+            known_at=validation.parse_optional_datetime("known_at", known_at),
             must_have_started=moment is not None,
             categories=tuple(dict.fromkeys(names)),
-            limit=None if limit is None else common.validate_count("limit", limit),
+            limit=None if limit is None else validation.validate_count("limit", limit),
             before=before.id
             if isinstance(before, Atom)
-            else common.validate_optional_text("before", before, common.KEY_LENGTH),
+            else validation.validate_optional_text("before", before, KEY_LENGTH),
         )
-        return await self._memories.atoms(self._scope, common.validate_id("space", space_id), atom_filter)
+        return await self._memories.atoms(self._scope, validation.validate_id("space", space_id), atom_filter)
 
     # Entities
 
@@ -241,17 +261,17 @@ class Memory:
         draft = EntityDraft(
             id=new_id("ent"),
             type=validation.validate_enum("type", type, EntityType),
-            canonical_name=common.validate_name("canonical_name", canonical_name, validation.MAX_NAME_LENGTH).strip(),
-            description=common.validate_optional_text("description", description, validation.MAX_TEXT_LENGTH),
-            attributes=common.validate_metadata(attributes),
+            canonical_name=validation.validate_name("canonical_name", canonical_name, MAX_NAME_LENGTH).strip(),
+            description=validation.validate_optional_text("description", description, validation.MAX_TEXT_LENGTH),
+            attributes=validation.validate_metadata(attributes),
             aliases=tuple(name.strip() for name in validation.validate_names("aliases", aliases) or ()),
         )
-        space_id = common.validate_id("space", space_id)
+        space_id = validation.validate_id("space", space_id)
         return await self._memories.create_entity(self._scope, space_id, draft, now=self._runtime.clock())
 
     async def get_entity(self, id: str) -> Entity | None:
         """The entity of that id, also one that was merged, or None."""
-        return await self._memories.entity(self._scope, id) if common.is_valid_id(id) else None
+        return await self._memories.entity(self._scope, id) if validation.is_valid_id(id) else None
 
     async def find_entity_by_name(self, space_id: str, type: str | None = None, name: str = "") -> Entity | None:
         """The entity called that, by its own name or by an alias; case, accents and spacing do not matter.
@@ -260,8 +280,8 @@ class Memory:
         """
         found = await self._memories.find_entities(
             self._scope,
-            common.validate_id("space", space_id),
-            common.validate_name("name", name, validation.MAX_NAME_LENGTH),
+            validation.validate_id("space", space_id),
+            validation.validate_name("name", name, MAX_NAME_LENGTH),
             type=None if type is None else validation.validate_enum("type", type, EntityType),
         )
         return found[0] if found else None
@@ -273,8 +293,8 @@ class Memory:
         """
         return await self._memories.merge(
             self._scope,
-            common.validate_id("entity", canonical_id),
-            common.validate_id("entity", alias_id),
+            validation.validate_id("entity", canonical_id),
+            validation.validate_id("entity", alias_id),
             now=self._runtime.clock(),
         )
 
@@ -284,12 +304,12 @@ class Memory:
         """Entities, the oldest first, without those that were merged. For the next page, pass the last as `after`."""
         return await self._memories.entities(
             self._scope,
-            common.validate_id("space", space_id),
+            validation.validate_id("space", space_id),
             type=None if type is None else validation.validate_enum("type", type, EntityType),
             after=after.id
             if isinstance(after, Entity)
-            else common.validate_optional_text("after", after, common.KEY_LENGTH),
-            limit=None if limit is None else common.validate_count("limit", limit),
+            else validation.validate_optional_text("after", after, KEY_LENGTH),
+            limit=None if limit is None else validation.validate_count("limit", limit),
         )
 
     async def search_entities(
@@ -300,11 +320,11 @@ class Memory:
             raise InvalidArgumentError(f"query is a text, not {query!r:.80}.")
         found = await self._memories.entities(
             self._scope,
-            common.validate_id("space", space_id),
+            validation.validate_id("space", space_id),
             type=None if type is None else validation.validate_enum("type", type, EntityType),
         )
-        best = await recall_service.rank_entities(found, (query or "")[: validation.MAX_NAME_LENGTH])
-        return best[: DEFAULT_ENTITY_LIMIT if limit is None else common.validate_count("limit", limit)]
+        best = await recall_service.rank_entities(found, (query or "")[:MAX_NAME_LENGTH])
+        return best[: DEFAULT_ENTITY_LIMIT if limit is None else validation.validate_count("limit", limit)]
 
     # Recall
 
@@ -391,7 +411,7 @@ class Memory:
         About an entity, on a topic, or both; without either, everything. Where there is more than `limit`, the best for
         the query stay, or the newest.
         """
-        start, end = validation.validate_moment("from_", from_), validation.validate_moment("to", to)
+        start, end = validation.parse_optional_datetime("from_", from_), validation.parse_optional_datetime("to", to)
         if start is not None and end is not None and start > end:
             raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
         limit = DEFAULT_TIMELINE_LIMIT if limit is None else limit
@@ -435,7 +455,7 @@ class Memory:
             raise InvalidArgumentError("memory_space_ids is empty: name at least one space.")
         names = []
         for id in ids:
-            space = await self._memories.space(self._scope, common.validate_id("space", id))
+            space = await self._memories.space(self._scope, validation.validate_id("space", id))
             if space is None:
                 raise NotFoundError("space", id)
             names.append(space.name)
@@ -458,7 +478,7 @@ class Memory:
 
     async def get_binding(self, id: str) -> Binding | None:
         """The binding of that id, if this user made it or it is about this user's conversations, or None."""
-        return await self._runtime.store.bindings.get(self._scope, id) if common.is_valid_id(id) else None
+        return await self._runtime.store.bindings.get(self._scope, id) if validation.is_valid_id(id) else None
 
     async def list_bindings(self) -> list[Binding]:
         """The bindings this user made, and those that are about this user's conversations."""
@@ -489,9 +509,9 @@ class Memory:
             self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
         jobs = await self._runtime.store.jobs.plan(
             self._scope,
-            common.validate_id("conversation", conversation_id),
+            validation.validate_id("conversation", conversation_id),
             version=extraction_version,
-            space_id=None if space_id is None else common.validate_id("space", space_id),
+            space_id=None if space_id is None else validation.validate_id("space", space_id),
             window_length=self._extraction.window_length,
             now=self._runtime.clock(),
         )
@@ -526,7 +546,7 @@ class Memory:
         """
         if extraction_version is not None:
             self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
-        name = common.validate_optional_text("namespace", namespace, common.NAME_LENGTH)
+        name = validation.validate_optional_text("namespace", namespace, validation.NAME_LENGTH)
         return await Replay(self._runtime, self._extraction, extraction_version, on_progress).run(self._scope, name)
 
     async def list_jobs(
@@ -540,27 +560,29 @@ class Memory:
         """This user's extraction jobs, the newest first. For the next page, pass the last one's id as `before`."""
         return await self._runtime.store.jobs.list_jobs(
             self._scope,
-            status=None if status is None else JobStatus(common.validate_choice("status", status, tuple(JobStatus))),
-            conversation_id=common.validate_optional_text("conversation_id", conversation_id, common.KEY_LENGTH),
-            limit=DEFAULT_JOB_LIMIT if limit is None else common.validate_count("limit", limit),
-            before=common.validate_optional_text("before", before, common.KEY_LENGTH),
+            status=None
+            if status is None
+            else JobStatus(validation.validate_choice("status", status, tuple(JobStatus))),
+            conversation_id=validation.validate_optional_text("conversation_id", conversation_id, KEY_LENGTH),
+            limit=DEFAULT_JOB_LIMIT if limit is None else validation.validate_count("limit", limit),
+            before=validation.validate_optional_text("before", before, KEY_LENGTH),
         )
 
     async def get_job(self, id: str) -> Job | None:
         """A job of this user as it stands now, or None."""
-        return await self._runtime.store.jobs.get(self._scope, id) if common.is_valid_id(id) else None
+        return await self._runtime.store.jobs.get(self._scope, id) if validation.is_valid_id(id) else None
 
     async def retry_job(self, id: str) -> Job:
         """Queue a job of this user that failed, was cancelled or is done again, as if it were new."""
         now = self._runtime.clock()
-        job = await self._runtime.store.jobs.retry(self._scope, common.validate_id("job", id), now=now)
+        job = await self._runtime.store.jobs.retry(self._scope, validation.validate_id("job", id), now=now)
         self._runtime.jobs.wake()
         return job
 
     async def cancel_job(self, id: str) -> Job:
         """End a job of this user that has not ended yet."""
         now = self._runtime.clock()
-        return await self._runtime.store.jobs.cancel(self._scope, common.validate_id("job", id), now=now)
+        return await self._runtime.store.jobs.cancel(self._scope, validation.validate_id("job", id), now=now)
 
     # Conversations
 
@@ -570,9 +592,9 @@ class Memory:
         Doing it again adds only what was said since; what was deleted stays so. Messages that the person could not see,
         and what tools gave, stay in the log alone.
         """
-        space_id = common.validate_id("space", space_id)
+        space_id = validation.validate_id("space", space_id)
         log = self._runtime.store.conversations
-        id = common.validate_id("conversation", conversation_id)
+        id = validation.validate_id("conversation", conversation_id)
         conversation = await log.get(self._scope, id)
         if conversation is None:
             raise NotFoundError("conversation", id)
@@ -602,14 +624,14 @@ class Memory:
         include_archived: bool = False,
         neighbours: int = 0,
     ) -> RecallRequest:
-        moment = validation.validate_moment("now", now) or self._runtime.clock()
+        moment = validation.parse_optional_datetime("now", now) or self._runtime.clock()
         valid, known = (
-            validation.validate_moment("valid_at", valid_at),
-            validation.validate_moment("known_at", known_at),
+            validation.parse_optional_datetime("valid_at", valid_at),
+            validation.parse_optional_datetime("known_at", known_at),
         )
         return RecallRequest(
             scope=self._scope,
-            space_id=common.validate_id("space", space_id),
+            space_id=validation.validate_id("space", space_id),
             now=to_micros(moment),
             filter=RecallFilter(
                 valid_at=to_micros(valid or moment),
@@ -619,13 +641,13 @@ class Memory:
                 categories=validation.validate_names("category_names", categories) or None,
                 min_importance=0 if not min_importance else validation.validate_importance(min_importance),
             ),
-            limit=DEFAULT_RECALL_LIMIT if limit is None else common.validate_count("limit", limit),
-            neighbours=min(common.validate_count("neighbours", neighbours), MAX_NEIGHBOURS),
+            limit=DEFAULT_RECALL_LIMIT if limit is None else validation.validate_count("limit", limit),
+            neighbours=min(validation.validate_count("neighbours", neighbours), MAX_NEIGHBOURS),
         )
 
     async def _resolve_entity(self, space_id: str, id_or_name: str) -> tuple[list[str], str | None]:
         """The entity of that id, or those of that name; and the name, if it is one."""
-        reference = common.validate_name("entity_id_or_name", id_or_name, validation.MAX_NAME_LENGTH)
+        reference = validation.validate_name("entity_id_or_name", id_or_name, MAX_NAME_LENGTH)
         entity = await self._memories.entity(self._scope, reference)
         while entity is not None and entity.merged_into is not None:
             entity = await self._memories.entity(self._scope, entity.merged_into)
@@ -637,7 +659,7 @@ class Memory:
         return [entity.id for entity in found], reference
 
     async def _add_drafts(self, space_id: str, drafts: Sequence[AtomDraft]) -> list[Atom]:
-        space_id = common.validate_id("space", space_id)
+        space_id = validation.validate_id("space", space_id)
         if not drafts:
             await self._memories.version(self._scope, space_id)  # an unknown space is unknown, whatever is added
             return []
@@ -648,7 +670,7 @@ class Memory:
         return cast("list[AtomDraft]", [*await embed_changes(self._embedding, drafts)])
 
     async def _set_status(self, id: str, status: AtomStatus) -> Atom:
-        id = common.validate_id("atom", id)
+        id = validation.validate_id("atom", id)
         return await self._memories.set_status(self._scope, id, status, now=self._runtime.clock())
 
     @property
@@ -670,3 +692,29 @@ async def load_versions(memory: Memory, atom: Atom, limit: int | None = None) ->
 
     earlier, later = await follow(lambda each: each.supersedes), await follow(lambda each: each.superseded_by)
     return [*reversed(earlier), atom, *later]
+
+
+def _build_atom_draft(fields: Mapping[str, Any], now: datetime) -> AtomDraft:
+    """An atom from what `add_atom` takes; None is as if it were not given."""
+    unknown = set(fields) - ATOM_FIELDS
+    if unknown or "text" not in fields:
+        problem = f"no {', '.join(sorted(map(str, unknown)))}" if unknown else "a text"
+        raise InvalidArgumentError(f"an atom has {problem}; it takes {', '.join(sorted(ATOM_FIELDS))}.")
+    values = {name: value for name, value in fields.items() if value is not None}
+    valid_from = validation.parse_optional_datetime("valid_from", values.get("valid_from")) or now.astimezone(UTC)
+    valid_to = validation.parse_optional_datetime("valid_to", values.get("valid_to"))
+    if valid_to is not None and valid_to <= valid_from:
+        raise InvalidArgumentError(f"valid_to must be after {valid_from.isoformat()}, got {valid_to.isoformat()}.")
+    source = values.get("source_conversation_id")
+    return AtomDraft(
+        id=new_id("atom"),
+        text=validation.validate_memory_text(fields["text"]),
+        category=validation.validate_category(values.get("category", DEFAULT_CATEGORY)),
+        valid_from=valid_from,
+        importance=validation.validate_importance(values.get("importance", 3)),
+        confidence=validation.validate_ratio("confidence", values.get("confidence", 1.0)),
+        valid_to=valid_to,
+        source_conversation_id=validation.validate_optional_text("source_conversation_id", source, KEY_LENGTH),
+        source_message_ids=validation.validate_ids("source_message_ids", values.get("source_message_ids", ())),
+        entity_ids=validation.validate_ids("entity_ids", values.get("entity_ids", ())),
+    )

@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -51,6 +50,11 @@ MAX_CACHED_ATOMS = 1_000
 ROW_BYTES = 900
 """About what a row takes besides its text: the tuple, its ids, its moments."""
 
+INDEXED_COLUMNS = (
+    *("id", "text", "category", "kind", "importance", "status", "valid_from", "created_at"),
+    *("source_conversation_id", "entity_ids"),
+)
+
 SearchFactory = Callable[[], Awaitable[SpaceSearch]]
 """What to look for in a space that is too large to be held; asked for only where one is."""
 
@@ -91,7 +95,7 @@ class SpaceView:
     def __init__(self, words: WordVectors | None, *, ordered: bool = False) -> None:
         self.version = -1
         self.index = SpaceIndex(words, ordered=ordered)
-        self.rows: list[Sequence[Any]] = []
+        self.rows: list[store_rows.Row] = []
         self.valid_from = GrowableArray(np.int64)
         self._kinds = GrowableArray(np.int8)
         self.importance = GrowableArray(np.int8)
@@ -130,7 +134,7 @@ class SpaceView:
     def chain(self, row: int) -> list[int]:
         """The rows that stood in one place one after the other, this one among them."""
         found = [row]
-        for column in (store_rows.SUPERSEDES, store_rows.SUPERSEDED_BY):
+        for column in ("supersedes", "superseded_by"):
             other = self._row_by_id.get(self.rows[row][column])
             while other is not None:
                 found.append(other)
@@ -143,7 +147,7 @@ class SpaceView:
         if found is None:
             if len(self._atoms) >= MAX_CACHED_ATOMS:
                 self._atoms.clear()
-            found = self._atoms[row] = store_rows.atom_from_row(self.rows[row])
+            found = self._atoms[row] = store_rows.ATOM.read(self.rows[row])
         return found
 
     def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
@@ -165,14 +169,16 @@ class SpaceView:
         self._prior_scores = None
         self._atoms.clear()
         present = len(self.rows)
-        added = [row for row in changes.atoms if row[store_rows.SEQ] > present]
+        added = []
         for row in changes.atoms:
-            number = row[store_rows.SEQ] - 1
-            if number < present:
-                self._update_row(number, row)
-                # All validity ends of what changed come along: an earlier one may be gone.
-                self._end_known_at.view[number] = self._ends_at.view[number] = NEVER
-                self._extra_validity_ends.pop(number, None)
+            number = row["seq"] - 1
+            if number >= present:
+                added.append(row)
+                continue
+            self._update_row(number, row)
+            # All validity ends of what changed come along: an earlier one may be gone.
+            self._end_known_at.view[number] = self._ends_at.view[number] = NEVER
+            self._extra_validity_ends.pop(number, None)
         if added:
             self._append_rows(added)
         for seq, known_at, valid_to in changes.validity_ends:
@@ -243,41 +249,42 @@ class SpaceView:
         ids = dict.fromkeys(id for name in candidates for id in self._entities_by_name.get(name, ()))
         return list(ids)
 
-    def _append_rows(self, rows: list[Sequence[Any]]) -> None:
+    def _append_rows(self, rows: list[store_rows.Row]) -> None:
         first = len(self.rows)
-        self.index.extend([_index_entry(row) for row in rows])
+        ids, texts, categories, kinds, importance, statuses, valid_from, created_at, conversation_ids, entity_ids = (
+            store_rows.read_columns(rows, *INDEXED_COLUMNS)
+        )
+        self.index.extend(list(map(_index_entry, texts, valid_from, conversation_ids, kinds)))
         self.rows += rows
-        columns = list(zip(*rows, strict=True))
-        self.valid_from.extend(columns[store_rows.VALID_FROM])
-        self._created_at.extend(columns[store_rows.CREATED_AT])
-        self._kinds.extend([KIND_CODES[kind] for kind in columns[store_rows.KIND]])
-        self.importance.extend(columns[store_rows.IMPORTANCE])
-        statuses = columns[store_rows.STATUS]
+        self.valid_from.extend(valid_from)
+        self._created_at.extend(created_at)
+        self._kinds.extend([KIND_CODES[kind] for kind in kinds])
+        self.importance.extend(importance)
         self._active.extend([status == ACTIVE for status in statuses])
         self._archived.extend([status == ARCHIVED for status in statuses])
         codes = self._category_codes
-        self._categories.extend([codes.setdefault(name, len(codes)) for name in columns[store_rows.CATEGORY]])
+        self._categories.extend([codes.setdefault(name, len(codes)) for name in categories])
         for column in (self._end_known_at, self._ends_at):
             column.extend(np.full(len(rows), NEVER))
         self._embedded.extend(np.zeros(len(rows), np.bool_))
-        self._text_bytes += sum(map(len, columns[store_rows.TEXT]))
-        self._row_by_id.update(zip(columns[0], range(first, first + len(rows)), strict=True))
-        for number, ids in enumerate(columns[store_rows.ENTITY_IDS], first):
-            if ids != "[]":
-                for id in store_rows.parse_ids(ids):
+        self._text_bytes += sum(map(len, texts))
+        self._row_by_id.update(zip(ids, range(first, first + len(rows)), strict=True))
+        for number, about in enumerate(entity_ids, first):
+            if about != "[]":
+                for id in store_rows.parse_ids(about):
                     self._rows_by_entity.setdefault(id, set()).add(number)
 
-    def _update_row(self, number: int, row: Sequence[Any]) -> None:
+    def _update_row(self, number: int, row: store_rows.Row) -> None:
         """An atom's words never change; its status, its end and what it is about may."""
-        before, after = (store_rows.parse_ids(each[store_rows.ENTITY_IDS]) for each in (self.rows[number], row))
+        before, after = (store_rows.parse_ids(each["entity_ids"]) for each in (self.rows[number], row))
         if before != after:
             for id in before:
                 self._rows_by_entity.get(id, set()).discard(number)
             for id in after:
                 self._rows_by_entity.setdefault(id, set()).add(number)
         self.rows[number] = row
-        self._active.view[number] = row[store_rows.STATUS] == AtomStatus.ACTIVE
-        self._archived.view[number] = row[store_rows.STATUS] == AtomStatus.ARCHIVED
+        self._active.view[number] = row["status"] == AtomStatus.ACTIVE
+        self._archived.view[number] = row["status"] == AtomStatus.ARCHIVED
 
     def _add_validity_end(self, number: int, known_at: int, ends_at: int) -> None:
         """Nearly all atoms have one end of validity at most; further ones are in a dictionary."""
@@ -349,17 +356,14 @@ def _name_words(text: str) -> list[str]:
     ]
 
 
-def _index_entry(row: Sequence[Any]) -> IndexEntry:
+def _index_entry(text: str, valid_from: int, conversation_id: str | None, kind: str) -> IndexEntry:
     """Turns of one conversation are each other's neighbours; facts made from it stand beside them, not among them.
 
     What somebody said, and nobody told in which conversation, stands beside what was said at the same time.
     """
-    group = row[store_rows.SOURCE_CONVERSATION_ID]
-    if group is None and split_speaker(row[store_rows.TEXT])[0] is not None:
-        return IndexEntry(row[store_rows.TEXT], row[store_rows.VALID_FROM], UNGROUPED)
-    if group is not None and row[store_rows.KIND] != EPISODE:
-        group = f"{group} facts"
-    return IndexEntry(row[store_rows.TEXT], row[store_rows.VALID_FROM], group)
+    if conversation_id is None:
+        return IndexEntry(text, valid_from, None if split_speaker(text)[0] is None else UNGROUPED)
+    return IndexEntry(text, valid_from, conversation_id if kind == EPISODE else f"{conversation_id} facts")
 
 
 def _entity_names(entity: Entity) -> frozenset[str]:
@@ -521,7 +525,7 @@ class SpaceCache:
 
 async def _apply_changes(view: SpaceView, changes: SpaceChanges) -> None:
     is_small = len(changes.atoms) + len(changes.vectors) <= INLINE_ATOMS
-    if is_small and sum(len(row[store_rows.TEXT]) for row in changes.atoms) <= INLINE_CHARACTERS:
+    if is_small and sum(len(row["text"]) for row in changes.atoms) <= INLINE_CHARACTERS:
         view.apply(changes)
         return
     # Cancelled meanwhile, the thread goes on: wait for it, so that nobody does the same beside it.

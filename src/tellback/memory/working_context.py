@@ -17,7 +17,7 @@ from tellback.chat.history import repair_history
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.sanitizer import sanitize_block, sanitize_line
 from tellback.memory.templates import Template, Templates
-from tellback.memory.validation import validate_ratio
+from tellback.portal import Handle
 from tellback.types import Message, MessagePart, ToolCall, message_text, system_message
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.ids import utc_now
@@ -273,7 +273,7 @@ class MemoryReader(Protocol):
     ) -> RecallResult: ...
 
 
-class WorkingContextBuilder:
+class WorkingContextBuilder(Handle):
     """Builds the working context of a user's conversations."""
 
     def __init__(
@@ -324,7 +324,7 @@ class WorkingContextBuilder:
         token_budget = validation.validate_count("token_budget", 8_000 if token_budget is None else token_budget)
         always_on_names = _validate_category_names(always_on_category_names or ())
         query = validation.validate_optional_text("recall_query", recall_query, validation.CONTENT_LENGTH)
-        score_threshold = 0.0 if min_score is None else validate_ratio("min_score", min_score)
+        score_threshold = 0.0 if min_score is None else validation.validate_ratio("min_score", min_score)
         present = self._clock()
         moment = present if now is None else validation.parse_datetime("now", now)
         moment = present if abs(moment - present) <= PRESENT_TOLERANCE else moment

@@ -7,14 +7,24 @@
 
 from __future__ import annotations
 
-from tellback.errors import MissingExtraError
+from typing import TYPE_CHECKING, Any
 
-try:
+from tellback.errors import MissingExtraError
+from tellback.server.settings import JwtSettings, ServerSettings
+
+if TYPE_CHECKING:
     from tellback.server.app import create_app
-    from tellback.server.settings import JwtSettings, ServerSettings
-except ModuleNotFoundError as error:
-    if error.name not in ("fastapi", "starlette", "uvicorn", "jwt", "prometheus_client"):
-        raise
-    raise MissingExtraError(str(error.name), "server", "The server") from error
 
 __all__ = ["JwtSettings", "ServerSettings", "create_app"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "create_app":  # the command line reads the settings without FastAPI
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from tellback.server.app import create_app
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "starlette", "uvicorn", "jwt", "prometheus_client"):
+            raise
+        raise MissingExtraError(str(error.name), "server", "The server") from error
+    return create_app

@@ -1,23 +1,29 @@
-"""Server settings, from arguments and `TELLBACK_*` environment variables, and the hosts that are allowed."""
+"""Server settings, and the hosts that are allowed.
+
+A field made by `_setting` is also an option of `tellback serve` and a `TELLBACK_*` environment variable, with its help
+and its bounds: `cli/serve.py` derives those. pydantic-settings is not used: the command line is Typer's, lists in the
+environment are separated by spaces, and `tellback --help` imports no pydantic.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError, NotAllowedError
-from tellback.server.operations.logs import LogFormat
 from tellback.types.access import API_KEY_ROLES
 
 if TYPE_CHECKING:
     from tellback.server.middleware.browser_auth import WebUI
 
 _PROXY_HEADERS = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+
+LogFormat = Literal["auto", "json", "text"]
 
 LOCAL_USER = "local"
 """Whose data it is where there are no credentials and no user is named."""
@@ -40,6 +46,11 @@ ASYMMETRIC_ALGORITHMS = (
 _POSITIVE_FIELDS = (
     *("body_bytes", "text_length", "page_size", "largest_page", "heartbeat_seconds", "stalled_seconds", "body_seconds"),
 )
+
+
+def _setting(default: Any, help: str, option: str | None = None, *, repr: bool = True, **bounds: float) -> Any:
+    """A field that `tellback serve` sets: by the option of its own name, unless another is given."""
+    return field(default=default, repr=repr, metadata={"help": help, "option": option, "bounds": bounds})
 
 
 @lru_cache(maxsize=1_000)
@@ -129,18 +140,18 @@ class JwtSettings:
     is None. `leeway_seconds` is by how much the issuer's clock may differ.
     """
 
-    issuer: str
-    audience: str
-    jwks_url: str | None = None
+    issuer: str = _setting(MISSING, "Take tokens of this issuer.")
+    audience: str = _setting(MISSING, "Whom tokens must be for.")
+    jwks_url: str | None = _setting(None, "Where the issuer's keys are.", "jwks-url")
     jwks: Mapping[str, object] | None = field(default=None, repr=False)
     algorithms: tuple[str, ...] = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
-    tenant_claim: str = "tenant_id"
-    app_claim: str = "app_id"
-    role_claim: str = "role"
-    user_claim: str = "sub"
-    tenant_id: str | None = None
-    app_id: str = "default"
-    role: str = "user"
+    tenant_claim: str = _setting("tenant_id", "The claim with the tenant.")
+    app_claim: str = _setting("app_id", "The claim with the app.")
+    role_claim: str = _setting("role", "The claim with the role.")
+    user_claim: str = _setting("sub", "The claim with the user.")
+    tenant_id: str | None = _setting(None, "The tenant of tokens that name none.", "jwt-tenant")
+    app_id: str = _setting("default", "The app of tokens that name none.", "jwt-app")
+    role: str = _setting("user", "The role of tokens that name none.")
     leeway_seconds: float = 30.0
 
     def __post_init__(self) -> None:
@@ -179,21 +190,25 @@ class ServerSettings:
 
     open: bool = False
     jwt: JwtSettings | None = None
-    models: tuple[str, ...] = ()
-    cors_origins: tuple[str, ...] = ()
-    allowed_hosts: tuple[str, ...] = ()
-    rate_limit: int | None = 600
-    failure_limit: int | None = 60
-    concurrency: int | None = 100
-    body_bytes: int = 4_000_000
-    text_length: int = 200_000
-    page_size: int = 50
-    largest_page: int = 200
-    heartbeat_seconds: float = 15.0
+    models: tuple[str, ...] = _setting((), "Another that callers may name.", "allow-model")
+    cors_origins: tuple[str, ...] = _setting((), "A web page's origin that may call.", "cors-origin")
+    allowed_hosts: tuple[str, ...] = _setting((), "A name this server goes by.", "allowed-host")
+    rate_limit: int | None = _setting(600, "Requests a minute for each credential; 0 is no limit.", min=0)
+    failure_limit: int | None = _setting(
+        60, "Failed attempts a minute to get in, from each address; 0 is no limit.", min=0
+    )
+    concurrency: int | None = _setting(
+        100, "Requests and streams at once of each credential, in each process; 0: any.", min=0
+    )
+    body_bytes: int = _setting(4_000_000, "The bytes that a body may have.", min=1)
+    text_length: int = _setting(200_000, "The characters that a text may have.", min=1)
+    page_size: int = _setting(50, "How many a page has if nobody says.", min=1)
+    largest_page: int = _setting(200, "How many a page has at most.", min=1)
+    heartbeat_seconds: float = _setting(15.0, "How long a stream is silent at most.", min=0.1, max=3_600)
     stalled_seconds: float = 60.0
     body_seconds: float = 30.0
-    shutdown_seconds: float = 30.0
-    metrics_token: str | None = field(default=None, repr=False)
+    shutdown_seconds: float = _setting(30.0, "How long turns may take to end on shutdown.", min=0, max=3_600)
+    metrics_token: str | None = _setting(None, "What /metrics asks for; better given by the environment.", repr=False)
 
     def __post_init__(self) -> None:
         for origin in self.cors_origins:
@@ -232,42 +247,30 @@ def _validate_jwks_url(url: str) -> None:
         raise ConfigurationError(f"jwks_url is an https address, or one of this machine, not {url!r:.120}.")
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """How to serve. `agents` are files, folders, or `module:attribute`; `models` may be named by callers besides
-    `model`. `trust_proxy` are addresses of proxies whose word on who calls is taken. `web_uis` build pages for people.
-    `open` is found out by `check_options`, not passed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions(ServerSettings):
+    """How to serve: the settings of the app, and those of its processes. `agents` are files, folders, or
+    `module:attribute`. `trust_proxy` are addresses of proxies whose word on who calls is taken. `web_uis` build pages
+    for people. `open` is found out by `check_options`, not passed."""
 
-    url: str = field(default="tellback.db", repr=False)
-    host: str = "127.0.0.1"
-    port: int = 8765
-    workers: int = 1
-    model: str | None = None
-    models: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    extractor: Literal["llm", "verbatim"] | None = None
-    prompts: str | None = None
-    runs_jobs: bool = True
-    jwt: JwtSettings | None = None
-    cors_origins: tuple[str, ...] = ()
-    allowed_hosts: tuple[str, ...] = ()
-    rate_limit: int | None = 600
-    failure_limit: int | None = 60
-    concurrency: int | None = 100
-    body_bytes: int = 4_000_000
-    text_length: int = 200_000
-    page_size: int = 50
-    largest_page: int = 200
-    heartbeat_seconds: float = 15.0
-    shutdown_seconds: float = 30.0
-    metrics_token: str | None = field(default=None, repr=False)
-    trust_proxy: tuple[str, ...] = ()
-    log_format: LogFormat = "auto"
+    url: str = _setting("tellback.db", "The store: a file, or postgresql://…", repr=False)
+    host: str = _setting("127.0.0.1", "The address to serve on.")
+    port: int = _setting(8765, "The port to serve on.", min=0, max=65_535)
+    workers: int = _setting(1, "Processes that serve; several need PostgreSQL.", min=1, max=64)
+    model: str | None = _setting(None, "The model that answers where none is named: by default the best at hand.")
+    agents: tuple[str, ...] = _setting((), "Agents: a file, a folder, or module:attribute for those with routes.")
+    extractor: Literal["llm", "verbatim"] | None = _setting(
+        None, "How conversations are read: by the model if there is one."
+    )
+    prompts: str | None = _setting(None, "A folder with prompts of your own.")
+    runs_jobs: bool = _setting(True, "Run jobs in this process as well.", "worker")
+    trust_proxy: tuple[str, ...] = _setting((), "The address of a proxy that says who calls.")
+    log_format: LogFormat = _setting("auto", "JSON, or text for people.")
     verbose: bool = False
     web_uis: tuple[Callable[[], WebUI], ...] = ()
-    open: bool = False
 
     def __post_init__(self) -> None:
+        ServerSettings.__post_init__(self)  # a class with slots is made twice, and super() would mean the first
         if self.workers < 1:
             raise ConfigurationError(f"workers is at least 1, not {self.workers}.")
         if self.workers > 1 and not self.is_on_postgres:
@@ -287,24 +290,3 @@ class ServeOptions:
     def is_on_postgres(self) -> bool:
         """Whether the store is one that several processes can serve."""
         return self.url.startswith(("postgresql://", "postgres://"))
-
-    @property
-    def settings(self) -> ServerSettings:
-        """The settings of the app."""
-        return ServerSettings(
-            open=self.open,
-            jwt=self.jwt,
-            models=self.models,
-            cors_origins=self.cors_origins,
-            allowed_hosts=self.allowed_hosts,
-            rate_limit=self.rate_limit,
-            failure_limit=self.failure_limit,
-            concurrency=self.concurrency,
-            body_bytes=self.body_bytes,
-            text_length=self.text_length,
-            page_size=self.page_size,
-            largest_page=self.largest_page,
-            heartbeat_seconds=self.heartbeat_seconds,
-            shutdown_seconds=self.shutdown_seconds,
-            metrics_token=self.metrics_token,
-        )

@@ -2,3 +2,33 @@
 
 `tellback.agent` and everything above it may import it; it imports `tellback.stores` and below. Drivers are imported by
 the sub-packages only, so that importing this package stays light."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tellback.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tellback.sessions.adapter import PersistenceAdapter as PersistenceAdapter
+    from tellback.sessions.in_memory import InMemoryAdapter as InMemoryAdapter
+    from tellback.sessions.mongo import MongoAdapter as MongoAdapter
+    from tellback.sessions.opensearch import OpenSearchAdapter as OpenSearchAdapter
+    from tellback.sessions.redis import RedisAdapter as RedisAdapter
+    from tellback.sessions.sql.postgres import PostgresAdapter as PostgresAdapter
+    from tellback.sessions.sql.sqlite import SqliteAdapter as SqliteAdapter
+    from tellback.sessions.sqlalchemy import SqlAlchemyAdapter as SqlAlchemyAdapter
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "tellback.sessions.adapter": "PersistenceAdapter",
+            "tellback.sessions.in_memory": "InMemoryAdapter",
+            "tellback.sessions.mongo": "MongoAdapter",
+            "tellback.sessions.opensearch": "OpenSearchAdapter",
+            "tellback.sessions.redis": "RedisAdapter",
+            "tellback.sessions.sql.postgres": "PostgresAdapter",
+            "tellback.sessions.sql.sqlite": "SqliteAdapter",
+            "tellback.sessions.sqlalchemy": "SqlAlchemyAdapter",
+        },
+    )

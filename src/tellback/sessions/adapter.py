@@ -77,7 +77,7 @@ class PersistenceAdapter(Protocol):
     anything but a text raises `InvalidArgumentError`. A database that cannot be reached raises `StoreUnavailableError`,
     and works again by itself when it is back. Use before `initialize` raises `StoreClosedError`.
 
-    >>> from tellback import InMemoryAdapter
+    >>> from tellback.sessions import InMemoryAdapter
     >>> isinstance(InMemoryAdapter(), PersistenceAdapter)
     True
     """

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from tellback.errors import ConfigurationError, SkillError, ToolError
 from tellback.tools import Tool, tools_by_name
@@ -244,46 +244,38 @@ class Skill:
         return metadata.build_skill(fn)
 
 
+class SkillFields(TypedDict, total=False):
+    """What `@skill` takes: see `Skill`."""
+
+    description: str | None
+    when: Sequence[str]
+    name: str | None
+    modalities: Sequence[str] | None
+    tools: Sequence[Tool | Callable[..., Any]]
+    requires: Sequence[str]
+    body: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class _SkillMetadata:
     """What `@skill` was told. The skill itself is made later, so that a method becomes the skill of its object."""
 
-    name: str | None
-    description: str | None
-    fields: Mapping[str, Any]
+    fields: SkillFields
 
     def build_skill(self, fn: Callable[..., Any]) -> Skill:
-        name = self.name if self.name is not None else _skill_function_name(fn)
-        description = self.description if self.description is not None else _first_paragraph(fn)
-        body_fn = fn if self.fields["body"] is None else None
-        return Skill(name, description, body_fn=body_fn, fn=fn, **self.fields)
+        fields: dict[str, Any] = dict(self.fields)
+        if fields.get("name") is None:
+            fields["name"] = _skill_function_name(fn)
+        if fields.get("description") is None:
+            fields["description"] = _first_paragraph(fn)
+        return Skill(body_fn=fn if fields.get("body") is None else None, fn=fn, **fields)
 
 
 @overload
 def skill(fn: F, /) -> F: ...
 @overload
-def skill(
-    *,
-    description: str | None = None,
-    when: Sequence[str] = (),
-    name: str | None = None,
-    modalities: Sequence[str] | None = None,
-    tools: Sequence[Tool | Callable[..., Any]] = (),
-    requires: Sequence[str] = (),
-    body: str | None = None,
-) -> Callable[[F], F]: ...
-def skill(
-    fn: F | None = None,
-    /,
-    *,
-    description: str | None = None,
-    when: Sequence[str] = (),
-    name: str | None = None,
-    modalities: Sequence[str] | None = None,
-    tools: Sequence[Tool | Callable[..., Any]] = (),
-    requires: Sequence[str] = (),
-    body: str | None = None,
-) -> F | Callable[[F], F]:
+def skill(**fields: Unpack[SkillFields]) -> Callable[[F], F]: ...
+def skill(fn: F | None = None, /, **fields: Unpack[SkillFields]) -> F | Callable[[F], F]:
     """Mark a function as a skill; it can still be called as before.
 
     The function makes the body: it returns the text, and its parameters are filled from the context. With `body`, that
@@ -295,14 +287,11 @@ def skill(
     >>> receipts([1, 2]), Skill.from_fn(receipts).modalities
     ('Read the 2 files.', ('image', 'pdf'))
     """
-    fields = {"when": when, "modalities": modalities, "tools": tools, "requires": requires, "body": body}
-    metadata = _SkillMetadata(name, description, fields)
 
     def mark(target: F) -> F:
-        built = metadata.build_skill(target)  # wrong values are found here, where they were written
-        stored_fields = {**fields, "tools": built.tools}
+        built = _SkillMetadata(fields).build_skill(target)  # wrong values are found here, where they were written
         try:
-            setattr(target, _METADATA_ATTRIBUTE, _SkillMetadata(name, description, stored_fields))
+            setattr(target, _METADATA_ATTRIBUTE, _SkillMetadata({**fields, "tools": built.tools}))
         except (AttributeError, TypeError) as error:
             raise SkillError(built.name, f"{target!r:.80} cannot be marked: put @skill on a plain function.") from error
         return target

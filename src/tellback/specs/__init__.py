@@ -5,8 +5,9 @@ Names are loaded when first used: a description is checked with pydantic, which 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tellback.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tellback.specs.agents import Agents as Agents
@@ -16,23 +17,13 @@ if TYPE_CHECKING:
     from tellback.specs.model import AgentSpec as AgentSpec
     from tellback.specs.model import BoundSpec as BoundSpec
     from tellback.specs.model import Parameter as Parameter
-
-_HOME = {
-    "AgentSpec": "tellback.specs.model",
-    "Agents": "tellback.specs.agents",
-    "BoundSpec": "tellback.specs.model",
-    "Parameter": "tellback.specs.model",
-    "SpecRegistry": "tellback.specs.agents",
-    "bind": "tellback.specs.arguments",
-    "load_spec": "tellback.specs.loader",
-}
-
-__all__ = ["AgentSpec", "Agents", "BoundSpec", "Parameter", "SpecRegistry", "bind", "load_spec"]
-
-
-def __getattr__(name: str) -> Any:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(module), name)
-    return value
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "tellback.specs.agents": "Agents SpecRegistry",
+            "tellback.specs.arguments": "bind",
+            "tellback.specs.loader": "load_spec",
+            "tellback.specs.model": "AgentSpec BoundSpec Parameter",
+        },
+    )

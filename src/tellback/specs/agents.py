@@ -8,15 +8,16 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tellback import validation
 from tellback.chat.dispatch import resolve_caller
 from tellback.errors import AgentSpecError, ConfigurationError, InvalidArgumentError, NotFoundError, ToolError
 from tellback.memory.tools import Forget, RecallByEntity, RecallByTopic, RecallTimeline, Remember
+from tellback.portal import Handle
 from tellback.specs.model import BoundSpec, FunctionSpec, MemoryToolSpec, ToolSpec
 from tellback.tools import Tool, tools_by_name
-from tellback.turns.request import TurnRequest, build_turn_request
+from tellback.turns.request import InvokeOptions, TurnRequest, build_turn_request
 
 if TYPE_CHECKING:
     from tellback.chat import Model
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tellback.specs.model import AgentSpec, BoundSpec
     from tellback.turns.recall import UserHandle
     from tellback.types import ReplyDelta
-    from tellback.types.conversations import Identity, Session, TurnResult
+    from tellback.types.conversations import TurnResult
 
 
 LOOK_BACK = 100
@@ -141,25 +142,7 @@ async def validate_resumed(
         return
 
 
-class InvokeOptions(TypedDict, total=False):
-    """What an invocation passes on to `run_turn`."""
-
-    provider: str | None
-    max_cycles: int | None
-    tail_limit: int | None
-    idempotency_key: str | None
-    approvals: Mapping[str, Any] | None
-    wait: float
-    trace_id: str | None
-    memory_space_id: str | None
-    recall: Mapping[str, Any] | None
-    session: Session | None
-    sender: Identity | None
-    extras: Mapping[str, Any] | None
-    metadata: Mapping[str, Any] | None
-
-
-class Agents:
+class Agents(Handle):
     """One user's way to the agents that were registered."""
 
     def __init__(self, registry: SpecRegistry, user: UserHandle) -> None:

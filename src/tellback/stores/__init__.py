@@ -10,38 +10,39 @@ from typing import TYPE_CHECKING, Any
 
 from tellback.stores.events import EventFeed
 from tellback.stores.operations.dispatch import EXTRACTION_JOB
-from tellback.stores.ports import (
-    AddedCitation,
+from tellback.stores.ports.conversations import (
     AgentSessions,
-    ApiKeys,
     AppendResult,
-    AtomChange,
-    AtomDraft,
-    AtomFilter,
-    Bindings,
     ConversationLog,
-    DispatchResult,
-    EntityDraft,
-    EventLog,
-    IdempotencyClaim,
-    IdempotencyStore,
-    JobEnd,
-    JobLog,
-    KnownAtom,
-    MemoryStore,
-    RateWindows,
-    Reconciliation,
-    Replacement,
     SessionTurn,
-    SpaceChanges,
-    SpaceSearch,
-    Store,
-    StoredKey,
-    StoredResponse,
     TurnBusy,
     TurnClaim,
     TurnDraft,
     TurnStarted,
+)
+from tellback.stores.ports.jobs import Bindings, DispatchResult, JobEnd, JobLog
+from tellback.stores.ports.memory import (
+    AddedCitation,
+    AtomChange,
+    AtomDraft,
+    AtomFilter,
+    EntityDraft,
+    KnownAtom,
+    MemoryStore,
+    Reconciliation,
+    Replacement,
+    SpaceChanges,
+    SpaceSearch,
+)
+from tellback.stores.ports.store import (
+    ApiKeys,
+    EventLog,
+    IdempotencyClaim,
+    IdempotencyStore,
+    RateWindows,
+    Store,
+    StoredKey,
+    StoredResponse,
 )
 from tellback.stores.rows import SESSION_NOTE
 from tellback.stores.url import open_store

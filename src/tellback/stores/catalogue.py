@@ -1,7 +1,7 @@
 """The catalogue of named SQL statements and numbered migrations, loaded once per dialect.
 
 Shared files are read first, then the engine's own; `{name}` in a statement is replaced by the file of that name in
-`sql/parts`.
+`sql/parts`, or by the dialect's own words for it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,20 @@ SQL_FOLDER = Path(__file__).parent / "sql"
 MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 Dialect = Literal["sqlite", "postgres"]
 _NAMED_PARAMETER = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
+DIALECT_PARTS: dict[Dialect, dict[str, str]] = {
+    # The writer's transaction is the lock.
+    "sqlite": {
+        **dict.fromkeys(("for_update", "for_update_skip_locked", "for_no_key_update", "for_key_share"), ""),
+        "listed_ids": "SELECT value FROM json_each(:ids)",
+    },
+    "postgres": {
+        "for_update": "FOR UPDATE",
+        "for_update_skip_locked": "FOR UPDATE SKIP LOCKED",
+        "for_no_key_update": "FOR NO KEY UPDATE",
+        "for_key_share": "FOR KEY SHARE",
+        "listed_ids": "SELECT jsonb_array_elements_text(CAST(CAST(:ids AS TEXT) AS JSONB))",
+    },
+}
 _NUMBERED_PARAMETER = re.compile(r"\$(\d+)")
 _PART_REFERENCE = re.compile(r"\{(\w+)\}")
 _CREATE_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
@@ -41,9 +55,8 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
     loaded: dict[str, Statement] = {}
     for folder in (SQL_FOLDER, SQL_FOLDER / dialect):
         for path in sorted(folder.glob("*.sql")):
-            queries = aiosql.from_str(
-                _PART_REFERENCE.sub(_load_part, _read_sql(path)), "asyncpg", mandatory_parameters=False
-            )
+            text = _replace_parts(_read_sql(path), dialect)
+            queries = aiosql.from_str(text, "asyncpg", mandatory_parameters=False)
             order = queries.driver_adapter.var_sorted
             for name in queries.available_queries:
                 if name.endswith("_cursor"):
@@ -75,8 +88,14 @@ class StatementCache(dict[str, Statement]):
         return statement
 
 
-def _load_part(reference: re.Match[str]) -> str:
-    return _PART_REFERENCE.sub(_load_part, _read_sql(SQL_FOLDER / "parts" / f"{reference[1]}.sql").rstrip())
+def _replace_parts(text: str, dialect: Dialect) -> str:
+    def load(reference: re.Match[str]) -> str:
+        part = DIALECT_PARTS[dialect].get(reference[1])
+        if part is None:
+            part = _read_sql(SQL_FOLDER / "parts" / f"{reference[1]}.sql").rstrip()
+        return _replace_parts(part, dialect)
+
+    return _PART_REFERENCE.sub(load, text)
 
 
 def _read_sql(path: Path) -> str:

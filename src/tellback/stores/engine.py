@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from functools import partial, wraps
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from tellback.types.access import Scope
 from tellback.types.jsontext import dump_stored_json
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Operation = Generator[tuple[str, Mapping[str, Any]], list[Any], T]
 OperationFactory = Callable[[], Operation[T]]
 
@@ -62,6 +65,43 @@ class SqlEngine(Protocol):
     async def is_instance_alive(self, instance_id: str) -> bool | None: ...
 
     async def wipe(self) -> None: ...
+
+
+class SqlPort:
+    """A port on an engine."""
+
+    def __init__(self, engine: SqlEngine) -> None:
+        self._engine = engine
+
+
+def reads(operation: Callable[P, Operation[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Make a method of a `SqlPort` that is an operation one that runs it, in a transaction that reads.
+
+    The scope of the transaction is the method's argument `scope`; a method without one works across users.
+    """
+    return _run_by_engine(operation, "read")
+
+
+def reads_briefly(operation: Callable[P, Operation[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same, for a row or two by their keys."""
+    return _run_by_engine(operation, "read", brief=True)
+
+
+def writes(operation: Callable[P, Operation[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same, in a transaction that writes."""
+    return _run_by_engine(operation, "write")
+
+
+def _run_by_engine(
+    operation: Callable[P, Operation[T]], mode: str, **options: bool
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    is_scoped = list(inspect.signature(operation).parameters)[1:2] == ["scope"]
+
+    async def run(port: Any, *args: Any, **kwargs: Any) -> Any:
+        scope = (args[0] if args else kwargs["scope"]) if is_scoped else None
+        return await getattr(port._engine, mode)(scope, partial(operation, port, *args, **kwargs), **options)
+
+    return cast("Callable[P, Coroutine[Any, Any, T]]", wraps(operation)(run))
 
 
 def scope_values(scope: Scope | None) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from tellback.portal import Handle
 from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine
-from tellback.stores.ports import EventLog
+from tellback.stores.ports.store import EventLog
 from tellback.types.conversations import Event
 
 log = logging.getLogger("tellback.stores")
@@ -65,7 +66,7 @@ def _read_events(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
     # The end is read first: what is committed in between lies after it, and is left for the next time.
     until = yield from _latest_position()
     found = yield "platform_events_read", {**values, "until": until}
-    events = rows.events_from_rows(found)
+    events = rows.EVENT.read_all(found)
     if len(events) == values["limit"] and events:
         return events, events[-1].position
     return events, max(until, values["after"])
@@ -73,7 +74,7 @@ def _read_events(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
 
 def _latest_position() -> Operation[int]:
     found = yield "platform_events_latest", {}
-    return int(found[0][0])
+    return int(found[0]["position"])
 
 
 def _assign_positions() -> Operation[bool]:
@@ -82,7 +83,7 @@ def _assign_positions() -> Operation[bool]:
     return len(positioned) >= 5_000
 
 
-class EventFeed:
+class EventFeed(Handle):
     """Every change in the order it was committed, whichever process made it.
 
     Each event has a `position`. Keep the last one you have dealt with, and `subscribe(after=position)` goes on from

@@ -1,7 +1,9 @@
-"""Convert rows to values and back: conversations, messages, events, agent sessions, bindings, jobs, usage, API keys,
-spaces, atoms, entities and citations.
+"""Convert rows to values and back.
 
-Columns are in the order in which the SQL files list them.
+A row is read by the names of its columns (`row["created_at"]`), never by position. Where a dataclass has fields of the
+same names, `RowReader` builds it: the type of a field says how its column is stored (moments in microseconds, mappings
+and lists as JSON). `row_values` gives the values that a statement binds. SQL that names a column otherwise says
+`AS field`.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import functools
 import json
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, fields
 from datetime import datetime, timedelta
-from typing import Any
+from enum import Enum
+from operator import attrgetter, itemgetter
+from types import NoneType
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from tellback.errors import InvalidArgumentError
+from tellback.stores.ports.memory import Row as Row
 from tellback.stores.ports.store import StoredResponse
 from tellback.types.access import ApiKey, Scope
 from tellback.types.blocks import ContentBlock, TextBlock, chat_messages, load_blocks
@@ -28,141 +34,55 @@ from tellback.types.conversations import (
     StoredMessage,
 )
 from tellback.types.ids import from_micros, register_cache, to_micros
-from tellback.types.jobs import (
-    ANY,
-    Binding,
-    ConversationScope,
-    ExtractionPolicy,
-    Job,
-    JobStatus,
-    UsageRecord,
-    UsageTotal,
-)
+from tellback.types.jobs import ANY, Binding, ConversationScope, ExtractionPolicy, Job, UsageRecord, UsageTotal
 from tellback.types.jsontext import dump_stored_json, is_storable, validate_depth
-from tellback.types.memory import (
-    Atom,
-    AtomStatus,
-    Category,
-    CategoryKind,
-    Citation,
-    Entity,
-    EntityStatus,
-    EntityType,
-    MemorySpace,
-)
+from tellback.types.memory import Atom, Category, CategoryKind, Citation, Entity, MemorySpace
 from tellback.types.messages import Message
 from tellback.types.replies import ChatUsage
 
+T = TypeVar("T")
 _decode_json = json.JSONDecoder().raw_decode
-
 
 SESSION_NOTE = "tellback.session"
 """The name in a message's metadata of what only a session's message has."""
-
-SESSION_AFTER_CONVERSATION = 13
-"""The place in a row of the id that the session's conversations come after."""
-
-API_KEY_DIGEST = 10
-"""Where the digest stands behind the columns of a key."""
 
 _POSITIONS_PER_CONVERSATION = 2**32
 _SESSION_ROLES: dict[str, MessageRole] = {"user": "user", "assistant": "agent", "system": "system"}
 _LOG_ROLES = {role: name for name, role in _SESSION_ROLES.items()}
 
 
-def conversation_from_row(row: Sequence[Any]) -> Conversation:
-    """A row of `conversations`."""
-    return Conversation(
-        id=row[0],
-        scope=Scope(row[1], row[2], row[3]),
-        namespace=row[4],
-        status=row[5],
-        created_at=from_micros(row[6]),
-        updated_at=from_micros(row[7]),
-        title=row[8],
-        session_id=row[9],
-        metadata=json.loads(row[10]),
-        closed_at=optional_datetime(row[11]),
-        last_seq=row[12],
-        turns=row[13],
-        rolling_summary=row[14],
-        rolling_summary_until_seq=row[15],
-        summarized_turns=row[16],
-        close_after=None if row[17] is None else timedelta(microseconds=row[17]),
-    )
+def parse_ids(text: str) -> tuple[str, ...]:
+    """A JSON list of texts, which is mostly empty or of one plain id.
+
+    >>> parse_ids("[]"), parse_ids('["msg_1"]'), parse_ids('["a","b"]')
+    ((), ('msg_1',), ('a', 'b'))
+    """
+    if text == "[]":
+        return ()
+    inner = text[2:-2]
+    return (inner,) if '"' not in inner and "\\" not in inner else tuple(json.loads(text))
 
 
-def message_from_row(row: Sequence[Any]) -> StoredMessage:
-    """A row of `messages`."""
-    return StoredMessage(
-        id=row[0],
-        conversation_id=row[1],
-        seq=row[2],
-        turn_id=row[3],
-        role=row[4],
-        content=_decode_content(row[5]),
-        created_at=from_micros(row[6]),
-        visibility=row[7],
-        stop_reason=row[8],
-        model=row[9],
-        provider=row[10],
-        usage=None if row[11] is None else ChatUsage(**json.loads(row[11])),
-        trace_id=row[12],
-        idempotency_key=row[13],
-        meta=None if row[14] is None else json.loads(row[14]),
-        metadata=None if row[15] is None else json.loads(row[15]),
-    )
+def parse_citations(text: str) -> tuple[Citation, ...]:
+    """A JSON list of conversations with their messages.
+
+    >>> parse_citations('[["conv_1",["msg_2"]]]')
+    (Citation(conversation_id='conv_1', message_ids=('msg_2',)),)
+    """
+    return tuple(Citation(id, tuple(messages)) for id, messages in json.loads(text))
 
 
-def history_from_rows(rows: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
-    """Rows of `history_before` as chat messages, the oldest first."""
-    return tuple([message for row in reversed(rows) for message in _chat_messages_from_row(row[0], row[1], row[2])])
+def dump_citations(sources: Sequence[Citation]) -> str | None:
+    """The same, to be stored; None where there are none, as for most atoms.
+
+    >>> dump_citations([Citation("conv_1", ("msg_2",))])
+    '[["conv_1",["msg_2"]]]'
+    """
+    return dump_stored_json([[each.conversation_id, each.message_ids] for each in sources]) if sources else None
 
 
-def _chat_messages_from_row(role: str, content: str, meta: str | None) -> list[Message]:
-    provider_state = None if meta is None else json.loads(meta)
-    if content[:1] != "[":
-        return [Message(role, content, meta=provider_state)]
-    return chat_messages(role, load_blocks(json.loads(content)), provider_state)
-
-
-def events_from_rows(rows: Sequence[Sequence[Any]]) -> list[Event]:
-    """Rows of `events`, which are mostly of the same few users."""
-    scopes: dict[tuple[str, str, str], Scope] = {}
-    result = []
-    for position, type, tenant_id, app_id, user_id, subject_id, data, created_at in rows:
-        owner_ids = (tenant_id, app_id, user_id)
-        scope = scopes.get(owner_ids) or scopes.setdefault(owner_ids, Scope(*owner_ids))
-        # As it was written, without spaces around: looking for them costs more than reading it, and feeds read many.
-        result.append(Event(position, type, scope, subject_id, _decode_json(data)[0], from_micros(created_at)))
-    return result
-
-
-def draft_values(draft: MessageDraft) -> dict[str, Any]:
-    """The values a draft binds; what cannot be stored is refused by name."""
-    try:
-        return _encode_draft(draft)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidArgumentError(f"the message cannot be stored: {error}.") from error
-
-
-def _encode_draft(draft: MessageDraft) -> dict[str, Any]:
-    validate_depth(draft.meta)
-    return {
-        "id": draft.id,
-        "role": draft.role,
-        "visibility": draft.visibility,
-        "content": _encode_content(draft.content),
-        "meta": None if draft.meta is None else dump_stored_json(draft.meta),
-        "stop_reason": draft.stop_reason,
-        "model": draft.model,
-        "provider": draft.provider,
-        "usage": None if draft.usage is None else dump_stored_json(_encode_usage(draft.usage)),
-        "trace_id": draft.trace_id,
-        "idempotency_key": draft.idempotency_key,
-        "created_at": to_micros(draft.created_at),
-        "metadata": None if draft.metadata is None else dump_stored_json(draft.metadata),
-    }
+def _decode_content(content: str) -> tuple[ContentBlock, ...]:
+    return (TextBlock(content),) if content[:1] != "[" else load_blocks(json.loads(content))
 
 
 def _encode_content(blocks: Sequence[ContentBlock]) -> str:
@@ -179,54 +99,237 @@ def _encode_content(blocks: Sequence[ContentBlock]) -> str:
     return dump_stored_json(dicts)
 
 
-def _decode_content(content: str) -> tuple[ContentBlock, ...]:
-    return (TextBlock(content),) if content[:1] != "[" else load_blocks(json.loads(content))
-
-
-def _encode_usage(usage: ChatUsage) -> dict[str, Any]:
+def _encode_usage(usage: ChatUsage) -> str:
     values = ((name, getattr(usage, name)) for name in ChatUsage.__dataclass_fields__)
-    return {name: value for name, value in values if value is not None}
+    return dump_stored_json({name: value for name, value in values if value is not None})
 
 
-def stored_message_from_draft(draft: MessageDraft, conversation_id: str, seq: int, turn_id: str) -> StoredMessage:
-    """A draft that has found its place."""
-    return StoredMessage(
-        id=draft.id,
-        conversation_id=conversation_id,
-        seq=seq,
-        turn_id=turn_id,
-        role=draft.role,
-        content=draft.content,
-        created_at=draft.created_at,
-        visibility=draft.visibility,
-        stop_reason=draft.stop_reason,
-        model=draft.model,
-        provider=draft.provider,
-        usage=draft.usage,
-        trace_id=draft.trace_id,
-        idempotency_key=draft.idempotency_key,
-        meta=draft.meta,
-        metadata=draft.metadata,
-    )
+@functools.lru_cache(maxsize=1_024)
+def _cached_category(name: str, kind: str) -> Category:
+    return Category(name, CategoryKind(kind))
 
 
-def session_from_row(row: Sequence[Any]) -> SessionData:
-    """A row of `sessions`."""
-    return SessionData(
-        id=row[0],
-        user_id=row[1],
-        agent_name=row[2],
-        status=row[3],
-        current_route=row[4],
-        current_state=row[5],
-        collected_data=json.loads(row[6]),
-        message_count=row[7],
-        last_message_at=optional_datetime(row[8]),
-        completed_at=optional_datetime(row[9]),
-        created_at=from_micros(row[10]),
-        updated_at=from_micros(row[11]),
-        version=row[12],
-    )
+@functools.lru_cache(maxsize=1_024)
+def _cached_scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
+    return Scope(tenant_id, app_id, user_id)
+
+
+register_cache(_cached_category.cache_clear)
+register_cache(_cached_scope.cache_clear)
+
+_MICROSECOND = timedelta(microseconds=1)
+_CODECS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    datetime: (from_micros, to_micros),
+    timedelta: (lambda micros: micros * _MICROSECOND, lambda length: length // _MICROSECOND),
+    bool: (bool, int),
+    Mapping[str, Any]: (json.loads, lambda value: dump_stored_json(dict(value))),
+    Mapping[str, str]: (json.loads, lambda value: dump_stored_json(dict(value))),
+    tuple[str, ...]: (parse_ids, dump_stored_json),
+    tuple[Citation, ...]: (parse_citations, dump_citations),
+    tuple[ContentBlock, ...]: (_decode_content, _encode_content),
+    tuple[ConversationScope, ...]: (
+        lambda text: tuple(ConversationScope(*each) for each in json.loads(text)),
+        lambda scopes: dump_stored_json([[scope.namespace, scope.user_id] for scope in scopes]),
+    ),
+    ExtractionPolicy: (
+        lambda text: ExtractionPolicy(**json.loads(text)),
+        lambda policy: dump_stored_json(asdict(policy)),
+    ),
+    ChatUsage: (lambda text: ChatUsage(**json.loads(text)), _encode_usage),
+}
+"""How a field of each type is read from its column, and written to it. Other types are stored as they are."""
+
+_SCOPE_COLUMNS = ("tenant_id", "app_id", "user_id")
+_JOINED: dict[Any, tuple[tuple[str, ...], Callable[..., Any]]] = {
+    Scope: (_SCOPE_COLUMNS, _cached_scope),
+    Category: (("category", "kind"), _cached_category),
+}
+"""Types that stand in several columns."""
+
+
+def _codec(hint: Any) -> tuple[Any, Any]:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {member.value: member for member in hint}.__getitem__, attrgetter("value")
+    return _CODECS.get(hint, (None, None))
+
+
+def _field_hints(type: Any) -> list[tuple[str, Any, Any, bool]]:
+    """The name, the type without `None`, the value for NULL of every field, and whether there may be NULL.
+
+    NULL is None where the type allows that, and else the field's default.
+    """
+    hints = get_type_hints(type)
+    found = []
+    for field in fields(type):
+        hint, has_default = hints[field.name], field.default is not MISSING
+        is_optional = NoneType in get_args(hint)
+        if is_optional:
+            hint = next(each for each in get_args(hint) if each is not NoneType)
+        missing = field.default if has_default and not is_optional else None
+        found.append((field.name, hint, missing, is_optional or has_default))
+    return found
+
+
+Columns = tuple[str, ...]
+
+
+class RowReader(Generic[T]):
+    """Builds values of a dataclass from rows.
+
+    The expression that does so is compiled once for each list of columns, as `dataclasses` compiles `__init__`: rows
+    are read by the thousand, and SQLite looks up a name by going through all of them.
+
+    >>> RowReader(Citation).read({"conversation_id": "conv_1", "message_ids": '["msg_2"]'})
+    Citation(conversation_id='conv_1', message_ids=('msg_2',))
+    """
+
+    def __init__(self, type: type[T], **decoders: Callable[[Any], Any]) -> None:
+        self._type = type
+        self._decoders = decoders
+        self._readers: dict[Columns | None, Callable[[Row], T]] = {}
+
+    def read(self, row: Row) -> T:
+        """Build the value of a row."""
+        return self._reader_for(row)(row)
+
+    def read_all(self, rows: Sequence[Row]) -> list[T]:
+        """Build the value of every row of one statement."""
+        if not rows:
+            return []
+        read = self._reader_for(rows[0])
+        return [read(row) for row in rows]
+
+    def read_first(self, rows: Sequence[Row]) -> T | None:
+        """Build the value of the first row, if there is one."""
+        return self.read(rows[0]) if rows else None
+
+    def _reader_for(self, row: Row) -> Callable[[Row], T]:
+        columns = None if isinstance(row, dict) else tuple(row.keys())
+        return self._readers.get(columns) or self._readers.setdefault(columns, self._compile(_key_finder(row)))
+
+    def _compile(self, key_of: Callable[[str], Any]) -> Callable[[Row], T]:
+        names: dict[str, Any] = {"build": self._type}
+        values = []
+        for name, hint, missing, is_nullable in _field_hints(self._type):
+            parts, join = _JOINED.get(hint, ((name,), None))
+            decode = join or self._decoders.get(name) or _codec(hint)[0]
+            value = ", ".join(f"row[{key_of(part)!r}]" for part in parts)
+            names[f"decode_{name}"], names[f"missing_{name}"] = decode, missing
+            if decode is not None and is_nullable:
+                value = f"missing_{name} if (value := {value}) is None else decode_{name}(value)"
+            elif decode is not None:
+                value = f"decode_{name}({value})"
+            values.append(value)
+        reader: Callable[[Row], T] = eval(f"lambda row: build({', '.join(values)})", names)
+        return reader
+
+
+def _key_finder(row: Row) -> Callable[[str], Any]:
+    """What finds the key of a column by its name: a place, or in a dictionary the name itself."""
+    return str if isinstance(row, dict) else {name: place for place, name in enumerate(row.keys())}.__getitem__
+
+
+def read_columns(rows: Sequence[Row], *names: str) -> Iterator[tuple[Any, ...]]:
+    """Some columns of many rows, each as a tuple.
+
+    >>> list(read_columns([{"id": "a", "seq": 1}, {"id": "b", "seq": 2}], "seq", "id"))
+    [(1, 2), ('a', 'b')]
+    """
+    return zip(*map(itemgetter(*map(_key_finder(rows[0]), names)), rows), strict=True)
+
+
+@functools.cache
+def _writer(type: Any) -> Callable[[Any], dict[str, Any]]:
+    names: dict[str, Any] = {}
+    items = []
+    for name, hint, _, is_nullable in _field_hints(type):
+        if hint in _JOINED or name in _SCOPE_COLUMNS:
+            continue
+        item, names[f"encode_{name}"] = f"value.{name}", _codec(hint)[1]
+        if names[f"encode_{name}"] is not None:
+            item = f"encode_{name}({item})"
+            if is_nullable:
+                item = f"None if value.{name} is None else {item}"
+        items.append(f"{name!r}: {item}")
+    writer: Callable[[Any], dict[str, Any]] = eval(f"lambda value: {{{', '.join(items)}}}", names)
+    return writer
+
+
+def row_values(value: Any, **more: Any) -> dict[str, Any]:
+    """The values that a statement binds for a dataclass, by the names of its fields, and `more` of them.
+
+    Categories, which stand in two columns, and the scope are left out: a statement's scope is bound by the engine.
+
+    >>> row_values(Citation("conv_1", ("msg_2",)), seq=3)
+    {'conversation_id': 'conv_1', 'message_ids': '["msg_2"]', 'seq': 3}
+    """
+    values = _writer(value.__class__)(value)
+    values.update(more)
+    return values
+
+
+@functools.cache
+def _draft_reader(draft: Any, build: Any) -> Callable[..., Any]:
+    shared = [field.name for field in fields(draft) if field.name in build.__dataclass_fields__]
+    items = ", ".join(f"{name}=draft.{name}" for name in shared)
+    reader: Callable[..., Any] = eval(f"lambda draft, given: build({items}, **given)", {"build": build})
+    return reader
+
+
+def value_from_draft(build: Callable[..., T], draft: Any, **given: Any) -> T:
+    """The value that a draft became: the fields they share, and those that are given."""
+    value: T = _draft_reader(draft.__class__, build)(draft, given)
+    return value
+
+
+CONVERSATION = RowReader(Conversation)
+MESSAGE = RowReader(StoredMessage)
+SESSION = RowReader(SessionData)
+BINDING = RowReader(Binding)
+JOB = RowReader(Job)
+USAGE = RowReader(UsageRecord)
+USAGE_TOTAL = RowReader(UsageTotal, cost_usd=float)
+API_KEY = RowReader(ApiKey)
+RESPONSE = RowReader(StoredResponse, body=bytes)
+SPACE = RowReader(MemorySpace)
+ATOM = RowReader(Atom)
+ENTITY = RowReader(Entity)
+# As it was written, without spaces around: looking for them costs more than reading it, and feeds read many.
+EVENT = RowReader(Event, data=lambda text: _decode_json(text)[0])
+
+
+def scope_from_row(row: Row) -> Scope:
+    """The user whose row it is."""
+    return _cached_scope(row["tenant_id"], row["app_id"], row["user_id"])
+
+
+def scoped_ids(rows: Sequence[Row]) -> list[tuple[Scope, str]]:
+    """The ids of rows of many users, each with whose it is."""
+    return [(scope_from_row(row), row["id"]) for row in rows]
+
+
+def history_from_rows(rows: Sequence[Row]) -> tuple[Message, ...]:
+    """Rows of `history_before` as chat messages, the oldest first."""
+    if not rows:
+        return ()
+    oldest_first = read_columns(rows[::-1], "role", "content", "meta")
+    return tuple([message for messages in map(_chat_messages, *oldest_first) for message in messages])
+
+
+def _chat_messages(role: str, content: str, meta: str | None) -> list[Message]:
+    provider_state = None if meta is None else json.loads(meta)
+    if content[:1] != "[":
+        return [Message(role, content, meta=provider_state)]
+    return chat_messages(role, load_blocks(json.loads(content)), provider_state)
+
+
+def draft_values(draft: MessageDraft) -> dict[str, Any]:
+    """The values a draft binds; what cannot be stored is refused by name."""
+    try:
+        validate_depth(draft.meta)
+        return row_values(draft)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidArgumentError(f"the message cannot be stored: {error}.") from error
 
 
 def session_values(session: SessionData) -> dict[str, Any]:
@@ -235,20 +338,7 @@ def session_values(session: SessionData) -> dict[str, Any]:
         collected = json.dumps(dict(session.collected_data), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"session {session.id!r} holds what is not JSON: {error}.") from error
-    return {
-        "id": session.id,
-        "agent_name": session.agent_name,
-        "status": session.status,
-        "current_route": session.current_route,
-        "current_state": session.current_state,
-        "collected_data": collected,
-        "message_count": session.message_count,
-        "last_message_at": _optional_micros(session.last_message_at),
-        "completed_at": _optional_micros(session.completed_at),
-        "created_at": to_micros(session.created_at),
-        "updated_at": to_micros(session.updated_at),
-        "version": session.version,
-    }
+    return row_values(session, collected_data=collected)
 
 
 def draft_from_session_message(message: MessageData, agent_name: str | None) -> MessageDraft:
@@ -296,276 +386,12 @@ def split_position(position: int | None, default: tuple[int, int]) -> tuple[int,
     return default if position is None else divmod(position, _POSITIONS_PER_CONVERSATION)
 
 
-@dataclass(frozen=True, slots=True)
-class BindingRow:
-    """A binding, and the position in the events from which on it holds."""
-
-    binding: Binding
-    since_position: int
-
-
-def binding_from_row(row: Sequence[Any]) -> BindingRow:
-    """A row of `bindings`."""
-    binding = Binding(
-        id=row[0],
-        tenant_id=row[1],
-        app_id=row[2],
-        created_by=row[3],
-        conversation_scope=tuple(ConversationScope(*each) for each in json.loads(row[4])),
-        memory_space_ids=tuple(json.loads(row[5])),
-        memory_space_names=tuple(json.loads(row[6])),
-        extraction_policy=ExtractionPolicy(**json.loads(row[7])),
-        enabled=bool(row[8]),
-        created_at=from_micros(row[10]),
-        updated_at=from_micros(row[11]),
-    )
-    return BindingRow(binding, row[9])
-
-
-def binding_values(binding: Binding, since: int) -> dict[str, Any]:
-    """A binding to be stored."""
-    return {
-        "id": binding.id,
-        "created_by": binding.created_by,
-        "scopes": dump_stored_json([[scope.namespace, scope.user_id] for scope in binding.conversation_scope]),
-        "space_ids": dump_stored_json(binding.memory_space_ids),
-        "space_names": dump_stored_json(binding.memory_space_names),
-        "policy": dump_policy(binding.extraction_policy),
-        "enabled": int(binding.enabled),
-        "windowed": int(binding.extraction_policy.windowed),
-        "single_user_id": _single_user(binding),
-        "since": since,
-        "now": to_micros(binding.created_at),
-    }
-
-
-def _single_user(binding: Binding) -> str | None:
-    """Whom a binding is about, if that is one user."""
+def binding_values(binding: Binding, since: int | None) -> dict[str, Any]:
+    """The values a binding binds; `since` is the position in the events from which on it holds."""
     users = {scope.user_id for scope in binding.conversation_scope}
-    return None if len(users) != 1 or ANY in users else users.pop()
-
-
-def dump_policy(policy: ExtractionPolicy) -> str:
-    """A policy to be stored."""
-    return dump_stored_json(asdict(policy))
-
-
-def job_from_row(row: Sequence[Any]) -> Job:
-    """A row of `jobs`."""
-    return Job(
-        id=row[0],
-        scope=Scope(row[1], row[2], row[3]),
-        kind=row[4],
-        status=JobStatus(row[5]),
-        conversation_id=row[6],
-        binding_id=row[7],
-        memory_space_id=row[8],
-        extraction_version=row[9],
-        from_seq=row[10],
-        to_seq=row[11],
-        attempts=row[12],
-        due_at=from_micros(row[13]),
-        created_at=from_micros(row[14]),
-        updated_at=from_micros(row[15]),
-        finished_at=optional_datetime(row[16]),
-        error=row[17],
-        raw_output=row[18],
-        result={} if row[19] is None else json.loads(row[19]),
-        runs=row[20],
-    )
-
-
-def usage_from_row(row: Sequence[Any]) -> UsageRecord:
-    """A row of `usage`."""
-    return UsageRecord(
-        id=row[0],
-        scope=Scope(row[1], row[2], row[3]),
-        purpose=row[4],
-        job_id=row[5],
-        conversation_id=row[6],
-        model=row[7],
-        provider=row[8],
-        input_tokens=row[9],
-        output_tokens=row[10],
-        cost_usd=row[11],
-        created_at=from_micros(row[12]),
-    )
-
-
-def usage_values(record: UsageRecord) -> dict[str, Any]:
-    """A call's cost, to be stored."""
-    return {
-        "id": record.id,
-        "purpose": record.purpose,
-        "job_id": record.job_id,
-        "conversation_id": record.conversation_id,
-        "model": record.model,
-        "provider": record.provider,
-        "input_tokens": record.input_tokens,
-        "output_tokens": record.output_tokens,
-        "cost_usd": record.cost_usd,
-        "created_at": to_micros(record.created_at),
-    }
-
-
-def usage_total_from_row(row: Sequence[Any]) -> UsageTotal:
-    """A sum of rows of `usage`."""
-    return UsageTotal(
-        Scope(row[0], row[1], row[2]), row[3], row[4], row[5], int(row[6]), int(row[7]), float(row[8]), int(row[9])
-    )
-
-
-def api_key_from_row(row: Sequence[Any]) -> ApiKey:
-    """A row of `api_keys`."""
-    return ApiKey(
-        id=row[0],
-        tenant_id=row[1],
-        app_id=row[2],
-        user_id=row[3],
-        role=row[4],
-        name=row[5],
-        rate_limit=row[6],
-        created_at=from_micros(row[7]),
-        expires_at=optional_datetime(row[8]),
-        revoked_at=optional_datetime(row[9]),
-    )
-
-
-def api_key_values(key: ApiKey, digest: str) -> dict[str, Any]:
-    """A key to be stored."""
-    return {
-        "id": key.id,
-        "tenant": key.tenant_id,
-        "app": key.app_id,
-        "user": key.user_id,
-        "role": key.role,
-        "name": key.name,
-        "digest": digest,
-        "rate_limit": key.rate_limit,
-        "created_at": to_micros(key.created_at),
-        "expires_at": _optional_micros(key.expires_at),
-        "revoked_at": _optional_micros(key.revoked_at),
-    }
-
-
-def stored_response_from_columns(status: int, content_type: str, headers: str, body: bytes) -> StoredResponse:
-    """What a request was answered."""
-    return StoredResponse(status, content_type, bytes(body), json.loads(headers))
-
-
-def stored_response_values(response: StoredResponse) -> dict[str, Any]:
-    """An answer to be stored."""
-    return {
-        "status": response.status,
-        "content_type": response.content_type,
-        "headers": dump_stored_json(dict(response.headers)),
-        "body": response.body,
-    }
-
-
-def optional_datetime(micros: int | None) -> datetime | None:
-    """A moment that may be missing."""
-    return None if micros is None else from_micros(micros)
-
-
-def _optional_micros(moment: datetime | None) -> int | None:
-    return None if moment is None else to_micros(moment)
-
-
-TEXT, CATEGORY, KIND, IMPORTANCE, STATUS, VALID_FROM, CREATED_AT = 5, 6, 7, 8, 10, 11, 13
-SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ, SLOT, VALUE = 16, 17, 18, 20, 22, 23, 24
-"""Places in a row of `atoms`, for whoever needs a few of them of many rows."""
-
-_ATOM_STATUSES = {status.value: status for status in AtomStatus}
-
-
-def space_from_row(row: Sequence[Any]) -> MemorySpace:
-    """A row of `spaces`."""
-    return MemorySpace(
-        id=row[0],
-        scope=Scope(row[1], row[2], row[3]),
-        name=row[4],
-        metadata=json.loads(row[5]),
-        created_at=from_micros(row[6]),
-        updated_at=from_micros(row[7]),
-        atom_count=row[8],
-    )
-
-
-def atom_from_row(row: Sequence[Any]) -> Atom:
-    """A row of `atoms`."""
-    return Atom(
-        id=row[0],
-        memory_space_id=row[1],
-        scope=_cached_scope(row[2], row[3], row[4]),
-        text=row[5],
-        category=_cached_category(row[6], row[7]),
-        importance=row[8],
-        confidence=row[9],
-        status=_ATOM_STATUSES[row[10]],
-        valid_from=from_micros(row[11]),
-        valid_to=optional_datetime(row[12]),
-        created_at=from_micros(row[13]),
-        updated_at=from_micros(row[14]),
-        superseded_at=optional_datetime(row[15]),
-        supersedes=row[16],
-        superseded_by=row[17],
-        source_conversation_id=row[18],
-        source_message_ids=parse_ids(row[19]),
-        entity_ids=parse_ids(row[20]),
-        other_sources=parse_citations(row[21]),
-    )
-
-
-def parse_citations(text: str | None) -> tuple[Citation, ...]:
-    """A JSON list of conversations with their messages, which is mostly missing.
-
-    >>> parse_citations('[["conv_1",["msg_2"]]]')
-    (Citation(conversation_id='conv_1', message_ids=('msg_2',)),)
-    """
-    return () if text is None else tuple(Citation(id, tuple(messages)) for id, messages in json.loads(text))
-
-
-def dump_citations(sources: Sequence[Citation]) -> str | None:
-    """The same, to be stored.
-
-    >>> dump_citations([Citation("conv_1", ("msg_2",))])
-    '[["conv_1",["msg_2"]]]'
-    """
-    return dump_stored_json([[each.conversation_id, each.message_ids] for each in sources]) if sources else None
-
-
-def entity_from_row(row: Sequence[Any]) -> Entity:
-    """A row of `entities`."""
-    return Entity(
-        id=row[0],
-        memory_space_id=row[1],
-        scope=Scope(row[2], row[3], row[4]),
-        type=EntityType(row[5]),
-        canonical_name=row[6],
-        description=row[7],
-        attributes=json.loads(row[8]),
-        aliases=parse_ids(row[9]),
-        status=EntityStatus(row[10]),
-        merged_into=row[11],
-        first_seen_at=optional_datetime(row[12]),
-        last_seen_at=optional_datetime(row[13]),
-        atom_count=row[14],
-        created_at=from_micros(row[15]),
-        updated_at=from_micros(row[16]),
-    )
-
-
-def parse_ids(text: str) -> tuple[str, ...]:
-    """A JSON list of texts, which is mostly empty or of one plain id.
-
-    >>> parse_ids("[]"), parse_ids('["msg_1"]'), parse_ids('["a","b"]')
-    ((), ('msg_1',), ('a', 'b'))
-    """
-    if text == "[]":
-        return ()
-    inner = text[2:-2]
-    return (inner,) if '"' not in inner and "\\" not in inner else tuple(json.loads(text))
+    single_user_id = None if len(users) != 1 or ANY in users else users.pop()
+    windowed = int(binding.extraction_policy.windowed)
+    return row_values(binding, windowed=windowed, single_user_id=single_user_id, since=since)
 
 
 def vector_to_floats(vector: bytes) -> tuple[float, ...]:
@@ -575,17 +401,3 @@ def vector_to_floats(vector: bytes) -> tuple[float, ...]:
     (1.0, -2.0)
     """
     return struct.unpack(f"<{len(vector) // 2}e", vector)
-
-
-@functools.lru_cache(maxsize=1_024)
-def _cached_category(name: str, kind: str) -> Category:
-    return Category(name, CategoryKind(kind))
-
-
-@functools.lru_cache(maxsize=1_024)
-def _cached_scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
-    return Scope(tenant_id, app_id, user_id)
-
-
-register_cache(_cached_category.cache_clear)
-register_cache(_cached_scope.cache_clear)

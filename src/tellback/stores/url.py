@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from tellback.errors import ConfigurationError
-from tellback.stores.ports import Store
+from tellback.stores.ports.store import Store
 
 
 def open_store(url: str | PathLike[str]) -> Store:

@@ -8,7 +8,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from tellback.errors import ConfigurationError, ToolSchemaError
@@ -97,24 +97,21 @@ class Tool:
         return self.fn(*args, **kwargs)
 
 
+class ToolFields(TypedDict, total=False):
+    """What `@tool` takes: see `Tool`."""
+
+    name: str | None
+    description: str | None
+    timeout: float | None
+    requires_approval: bool
+
+
 @overload
 def tool(fn: Callable[..., Any], /) -> Tool: ...
 @overload
+def tool(**fields: Unpack[ToolFields]) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: float | None = None,
-    requires_approval: bool = False,
-) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(
-    fn: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: float | None = None,
-    requires_approval: bool = False,
+    fn: Callable[..., Any] | None = None, /, **fields: Unpack[ToolFields]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Decorate a function to make it a tool; it can still be called as before.
 
@@ -125,9 +122,7 @@ def tool(
     >>> shout("hi"), shout.description
     ('HI', 'Say it louder.')
     """
-    make = functools.partial(
-        Tool.from_fn, name=name, description=description, timeout=timeout, requires_approval=requires_approval
-    )
+    make = functools.partial(Tool.from_fn, **fields)
     return make if fn is None else make(fn)
 
 

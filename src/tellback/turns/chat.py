@@ -12,6 +12,7 @@ from tellback import validation
 from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import as_approvals
 from tellback.chat.offline import SETUP_HINT, is_offline
+from tellback.chat.options import ChatOptionsLike
 from tellback.errors import ConfigurationError, ConversationClosedError, InvalidArgumentError
 from tellback.turns.attachments import append_contents, append_summaries, build_user_message, parse_attachments
 from tellback.turns.recall import (
@@ -46,7 +47,7 @@ class ChatArguments(TypedDict, total=False):
     system: str | None
     tools: Sequence[Any] | None
     skills: Sequence[Any] | None
-    options: ChatOptions | Mapping[str, Any] | None
+    options: ChatOptionsLike | None
     recall: Mapping[str, Any] | None
     attachments: Sequence[Any] | None
     approvals: Mapping[str, Any] | None

@@ -12,6 +12,8 @@ from tellback import validation
 from tellback.chat import ChatOptions, Model, ProviderRegistration, builtin_providers
 from tellback.chat.approval import as_approvals
 from tellback.chat.offline import OFFLINE
+from tellback.chat.options import ChatOptionsLike
+from tellback.chat.usage import parse_usage
 from tellback.errors import ConfigurationError, InvalidArgumentError
 from tellback.stores import SessionTurn, TurnDraft
 from tellback.tools import Tool
@@ -108,7 +110,7 @@ def _draft(role: str, turn: AssistantTurn, now: datetime) -> MessageDraft:
         stop_reason=validation.validate_optional_text("stop_reason", turn.stop_reason, validation.KEY_LENGTH),
         model=validation.validate_optional_text("model", turn.model, validation.KEY_LENGTH),
         provider=validation.validate_optional_text("provider", turn.provider, validation.KEY_LENGTH),
-        usage=validation.parse_usage(turn.usage, turn.provider, turn.model),
+        usage=parse_usage(turn.usage, turn.provider, turn.model),
         trace_id=validation.validate_optional_text("trace_id", turn.trace_id, validation.KEY_LENGTH),
     )
 
@@ -124,7 +126,7 @@ def _parse_mapping(label: str, values: Any, field_names: Sequence[str]) -> dict[
 
 
 def resolve_options(
-    options: ChatOptions | Mapping[str, Any] | None,
+    options: ChatOptionsLike | Mapping[str, Any] | None,
     *,
     default_model: str | Model | None,
     model: str | Model | None = None,
@@ -262,14 +264,10 @@ class TurnPlanner:
         return ChatUsage()
 
 
-class TurnArguments(TypedDict, total=False):
-    """What `run_turn` and `stream_turn` take by keyword."""
+class InvokeOptions(TypedDict, total=False):
+    """What an invocation passes on to `run_turn`."""
 
-    content: Content | None
     provider: str | None
-    tools: Sequence[Any] | None
-    tool_handler: ToolHandler | None
-    options: ChatOptions | Mapping[str, Any] | None
     max_cycles: int | None
     tail_limit: int | None
     idempotency_key: str | None
@@ -282,6 +280,15 @@ class TurnArguments(TypedDict, total=False):
     sender: Identity | None
     extras: Mapping[str, Any] | None
     metadata: Mapping[str, Any] | None
+
+
+class TurnArguments(InvokeOptions, total=False):
+    """What `run_turn` and `stream_turn` take by keyword."""
+
+    content: Content | None
+    tools: Sequence[Any] | None
+    tool_handler: ToolHandler | None
+    options: ChatOptionsLike | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +350,7 @@ def build_turn_request(
     provider: str | None = None,
     tools: Sequence[Any] | None = None,
     tool_handler: ToolHandler | None = None,
-    options: ChatOptions | Mapping[str, Any] | None = None,
+    options: ChatOptionsLike | None = None,
     max_cycles: int | None = None,
     tail_limit: int | None = None,
     idempotency_key: str | None = None,

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 from urllib.parse import unquote_to_bytes
 
 from tellback.types.jsontext import parse_arguments
@@ -107,61 +107,51 @@ def text_part(text: str) -> MessagePart:
     return MessagePart(kind="text", text=text)
 
 
-def image_part(
-    *,
-    url: str | None = None,
-    data: bytes | str | None = None,
-    mime: str | None = None,
-    name: str | None = None,
-    meta: Mapping[str, Any] | None = None,
-) -> MessagePart:
+class MediaFields(TypedDict, total=False):
+    """What media parts are made of: a `url`, or `data` (bytes, or base64 text) with its `mime` type."""
+
+    url: str | None
+    data: bytes | str | None
+    mime: str | None
+    name: str | None
+    meta: Mapping[str, Any] | None
+
+
+def image_part(**media: Unpack[MediaFields]) -> MessagePart:
     """An image, by `url` or by its `data` (bytes, or base64 text) and `mime`.
 
     >>> image_part(data=b"...", mime="image/png").data
     'Li4u'
     """
-    return _media_part("image", url, data, mime, name, meta)
+    return _media_part("image", **media)
 
 
-def audio_part(
-    *,
-    url: str | None = None,
-    data: bytes | str | None = None,
-    mime: str | None = None,
-    name: str | None = None,
-    meta: Mapping[str, Any] | None = None,
-) -> MessagePart:
+def audio_part(**media: Unpack[MediaFields]) -> MessagePart:
     """A recording, by `url` or by its `data` and `mime`.
 
     >>> audio_part(url="https://example.com/a.mp3").kind
     'audio'
     """
-    return _media_part("audio", url, data, mime, name, meta)
+    return _media_part("audio", **media)
 
 
-def file_part(
+def file_part(**media: Unpack[MediaFields]) -> MessagePart:
+    """A document, by `url` or by its `data` and `mime`.
+
+    >>> file_part(data=b"%PDF-1.7", mime="application/pdf", name="bill.pdf").name
+    'bill.pdf'
+    """
+    return _media_part("file", **media)
+
+
+def _media_part(
+    kind: str,
     *,
     url: str | None = None,
     data: bytes | str | None = None,
     mime: str | None = None,
     name: str | None = None,
     meta: Mapping[str, Any] | None = None,
-) -> MessagePart:
-    """A document, by `url` or by its `data` and `mime`.
-
-    >>> file_part(data=b"%PDF-1.7", mime="application/pdf", name="bill.pdf").name
-    'bill.pdf'
-    """
-    return _media_part("file", url, data, mime, name, meta)
-
-
-def _media_part(
-    kind: str,
-    url: str | None,
-    data: bytes | str | None,
-    mime: str | None,
-    name: str | None,
-    meta: Mapping[str, Any] | None,
 ) -> MessagePart:
     if (url is None) == (data is None):
         raise ValueError(f"{kind}_part takes either url= or data=, and exactly one of them.")

@@ -20,10 +20,9 @@ from pydantic import Field
 
 from tellback import validation
 from tellback.chat import Model
-from tellback.chat.usage import make_usage
+from tellback.chat.usage import make_usage, parse_usage
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.bindings import PolicyLike, ScopeLike
-from tellback.memory.validation import CategoryLike
 from tellback.types.blocks import Content, message_blocks
 from tellback.types.conversations import AssistantTurn, Visibility
 from tellback.types.ids import utc_now
@@ -31,6 +30,7 @@ from tellback.types.jobs import ConversationScope, JobStatus
 from tellback.types.memory import Category
 from tellback.types.messages import Message
 from tellback.types.replies import ChatUsage
+from tellback.validation import CategoryLike
 from tellback.wire.base import (
     CategoryKindIn,
     CountIn,
@@ -273,7 +273,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None
 
 def encode_usage(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
     """Usage numbers, in whatever names they come."""
-    counted = validation.parse_usage(usage, provider, model)
+    counted = parse_usage(usage, provider, model)
     return None if counted is None else encode_value(counted)
 
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tellback import validation
 from tellback.admin import Admin
 from tellback.agent.sessions.persistence import Persistence
 from tellback.api_keys import AppKeys
+from tellback.chat.usage import parse_usage
 from tellback.conversations import Conversations
 from tellback.errors import InvalidArgumentError
 from tellback.jobs.handle import AppJobs
@@ -90,7 +90,7 @@ def _search_arguments(arguments: Arguments) -> Arguments:
 
 
 def _resolve_usage(arguments: Arguments) -> Arguments:
-    usage = validation.parse_usage(arguments["usage"], arguments["provider"], arguments["model"])
+    usage = parse_usage(arguments["usage"], arguments["provider"], arguments["model"])
     return {**arguments, "usage": usage}
 
 

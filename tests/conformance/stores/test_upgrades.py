@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tellback import SchemaVersionError, Tellback
-from tellback.errors import StoreError
+from tellback import Tellback
+from tellback.errors import SchemaVersionError, StoreError
 from tests.support.migrations import BROKEN, FIRST_VERSION, LAST_VERSION, Releases, fetch_rows, run_script
 
 VERSIONS = "SELECT version, name, applied_at FROM tellback_migrations ORDER BY version"

@@ -10,19 +10,17 @@ from typing import Any
 
 import pytest
 
-from tellback import (
-    InvalidArgumentError,
+from tellback import InvalidArgumentError, Tellback, TextDelta
+from tellback.agent import Agent
+from tellback.client import TellbackClient
+from tellback.errors import (
     NotAllowedError,
     NotAuthenticatedError,
+    PreconditionFailedError,
     RateLimitedError,
     RemoteError,
     RemoteUnavailableError,
-    Tellback,
-    TextDelta,
 )
-from tellback.agent import Agent
-from tellback.client import TellbackClient
-from tellback.errors import PreconditionFailedError
 from tellback.server import ServerSettings, create_app
 from tellback.testing import ScriptedModel, says
 from tests.integration.client.server_apps import DroppedResponses

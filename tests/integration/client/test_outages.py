@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tellback import RateLimitedError, RemoteUnavailableError, StoreError, Tellback
+from tellback import StoreError, Tellback
 from tellback.client import TellbackClient, admin
+from tellback.errors import RateLimitedError, RemoteUnavailableError
 from tellback.server.lifecycle import ShutdownSignal
 from tests.integration.client.server_apps import Gate, running_client
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from tellback import ChatReply, RemoteUnavailableError, Tellback, ToolCall, TurnResult, image_part, text_part, tool
+from tellback import ChatReply, Tellback, ToolCall, TurnResult, image_part, text_part, tool
+from tellback.chat.options import ChatOptionsDict
 from tellback.client import TellbackClient
 from tellback.conversations import Conversations
+from tellback.errors import RemoteUnavailableError
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tests.integration.client.server_apps import DroppedResponses, running_client
 
@@ -36,12 +38,12 @@ def look(again: int) -> str:
     return f"nothing ({again})"
 
 
-async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnResult | TurnResult:
+async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnResult:
     maya = client.user("maya")
     outcome: Any
     if method.startswith("chat"):
         cycles = kwargs.pop("max_cycles", None)
-        options = None if cycles is None else {"max_iterations": cycles}
+        options: ChatOptionsDict = {} if cycles is None else {"max_iterations": cycles}
         if method == "chat":
             return await maya.chat("Look!", space=None, tools=[look], options=options, **kwargs)
         [*_, outcome] = [

@@ -5,23 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_type
 
-from tellback import (
-    ApiKey,
-    Atom,
-    Binding,
-    Conversation,
-    Entity,
-    Job,
-    MemorySpace,
-    NewApiKey,
-    RecallResult,
-    StoredMessage,
-    TellbackClient,
-    WorkingContext,
-)
+from tellback import TellbackClient
 from tellback.admin import ErasureReport
-from tellback.types.conversations import AppendedTurn, RollingSummary, SessionData
-from tellback.types.jobs import ExtractionRun, UsageRecord, UsageTotal
+from tellback.types.access import ApiKey, NewApiKey
+from tellback.types.conversations import AppendedTurn, Conversation, RollingSummary, SessionData, StoredMessage
+from tellback.types.jobs import Binding, ExtractionRun, Job, UsageRecord, UsageTotal
+from tellback.types.memory import Atom, Entity, MemorySpace, RecallResult, WorkingContext
 from tellback.types.messages import ToolCall
 
 

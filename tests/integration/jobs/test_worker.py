@@ -78,7 +78,9 @@ def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
         maya.conversations.close(conversation.id)
         rc.jobs.drain(timeout=20)
         [job] = rc.jobs.list("done")
-        assert rc.jobs.get(job.id).result
+        finished = rc.jobs.get(job.id)
+        assert finished is not None
+        assert finished.result
         assert len(maya.memory.list_atoms(space.id)) == 1
 
 

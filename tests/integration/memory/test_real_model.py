@@ -11,10 +11,11 @@ from typing import TypeVar
 import pytest
 from jsonschema import Draft202012Validator
 
-from tellback import JobStatus, Tellback
+from tellback import Tellback
 from tellback.errors import ExtractionError
 from tellback.memory.extraction.extractors import LlmExtractor
 from tellback.memory.extraction.values import Verdict
+from tellback.types.jobs import JobStatus
 from tests.support.local_model import BoundedModel, require_model_file
 from tests.unit.memory.extraction.factories import make_atom, make_question
 

@@ -17,7 +17,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tellback import StoreBusyError, Tellback
+from tellback import Tellback
+from tellback.errors import StoreBusyError
 from tellback.stores.ports.store import COLLECTIONS
 from tellback.types.jobs import ANY, ConversationScope
 from tellback.user import User

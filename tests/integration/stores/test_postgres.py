@@ -8,7 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tellback import ChatRequest, SchemaVersionError, StoreUnavailableError, Tellback
+from tellback import ChatRequest, Tellback
+from tellback.errors import SchemaVersionError, StoreUnavailableError
 from tellback.stores import PostgresStore
 from tellback.stores.postgres import engine as engines
 from tellback.testing import FunctionModel, ScriptedModel, says

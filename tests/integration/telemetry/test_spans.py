@@ -15,8 +15,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tellback import EmbeddingError, NotFoundError, ProviderOverloadedError, Tellback, telemetry
+from tellback import NotFoundError, Tellback, telemetry
 from tellback.embed import OpenAIEmbedder
+from tellback.errors import EmbeddingError, ProviderOverloadedError
 from tellback.jobs import Jobs, open_worker
 from tellback.stores import JobEnd, Store, open_store
 from tellback.telemetry.config import CAPTURE_VARIABLE

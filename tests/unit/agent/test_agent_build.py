@@ -11,18 +11,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationInfo, field_validator, model_validator
 
-from tellback import (
-    END_ROUTE,
-    Agent,
-    FlowError,
-    InvalidArgumentError,
-    create_session,
-    enter_route,
-    session_data_to_state,
-    session_state_to_data,
-)
+from tellback import END_ROUTE, Agent, InvalidArgumentError, create_session
+from tellback.agent import enter_route, session_data_to_state, session_state_to_data
 from tellback.agent.definitions.state import State
 from tellback.agent.prompts.relevance import TextRanker
+from tellback.errors import FlowError
 from tellback.testing import Dialogue, ScriptedModel, says, understands
 
 

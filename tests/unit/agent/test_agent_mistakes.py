@@ -143,8 +143,8 @@ def test_only_routes_are_routes() -> None:
         ({"approvals": {"call_1": "yes"}}, "decision on call 'call_1'"),
         ({"approvals": ["call_1"]}, "approvals is a mapping"),
         ({"history": "Hi", "user": "maya"}, "user is for agents with a memory"),
-        ({"history": "Hi", "extras": "x"}, "extras is a mapping"),
-        ({"history": "Hi", "extras": {1: "x"}}, "extras is a mapping"),
+        ({"history": "Hi", "extras": "x"}, "extras must be a mapping"),
+        ({"history": "Hi", "extras": {1: "x"}}, "extras must be a mapping"),
     ],
     ids=str,
 )

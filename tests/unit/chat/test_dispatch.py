@@ -15,7 +15,7 @@ from opentelemetry.trace import StatusCode, get_current_span
 
 from tellback import ChatOptions, ChatReply, run_loop, run_loop_stream, stream_loop, telemetry
 from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector
-from tellback.chat.dispatch import resolve_caller
+from tellback.chat.dispatch import CallRequest, resolve_caller
 from tellback.errors import MissingKeyError
 from tellback.memory.extraction.extractors import ask_model
 from tellback.telemetry.config import CAPTURE_VARIABLE
@@ -115,7 +115,7 @@ async def test_the_provider_of_a_models_name_is_known_before_it_answers(
 @pytest.mark.parametrize("steps", [1, 2])
 async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: InMemorySpanExporter, steps: int) -> None:
     caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.", chunks=3)])))
-    async with aclosing(caller.stream([], None, (), {})) as items:
+    async with aclosing(caller.stream(CallRequest([], None, (), {}))) as items:
         for _ in range(steps):
             await anext(items)
         assert not exporter.get_finished_spans()
@@ -128,7 +128,7 @@ async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on
     exporter: InMemorySpanExporter,
 ) -> None:
     caller = resolve_caller(ChatOptions(model=ScriptedModel([says("One, two.")])))
-    async with aclosing(caller.stream([], None, (), {})) as items:
+    async with aclosing(caller.stream(CallRequest([], None, (), {}))) as items:
         async for item in items:
             if isinstance(item, ChatReply):
                 break
@@ -139,7 +139,7 @@ async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on
 
 async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanExporter) -> None:
     caller = resolve_caller(ChatOptions(model=ScriptedModel([])))
-    await caller.stream([], None, (), {}).aclose()
+    await caller.stream(CallRequest([], None, (), {})).aclose()
     assert not exporter.get_finished_spans()
 
 

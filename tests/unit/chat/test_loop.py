@@ -14,34 +14,36 @@ import pytest
 
 from tellback import (
     Approval,
-    BudgetExceededError,
     ChatOptions,
     ChatReply,
     ChatUsage,
     ConfigurationError,
     LoopResult,
-    MaxIterationsError,
-    OutputValidationError,
     StreamStop,
     TextDelta,
-    ThinkingDelta,
     ToolCall,
     ToolResult,
-    ToolUseStart,
-    UnknownModelError,
     assistant_message,
     events,
     run_loop,
     run_loop_messages,
     run_loop_stream,
-    run_loop_stream_messages,
     stream_loop,
     tool,
     tool_result_message,
     user_message,
 )
-from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector, with_providers
+from tellback.chat import (
+    ProviderRegistration,
+    dispatch_chat,
+    dispatch_chat_stream,
+    prefix_detector,
+    run_loop_stream_messages,
+    with_providers,
+)
+from tellback.errors import BudgetExceededError, MaxIterationsError, OutputValidationError, UnknownModelError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
+from tellback.types import ThinkingDelta, ToolUseStart
 from tests.support.fake_http_server import joined_text
 
 
@@ -545,7 +547,7 @@ async def test_a_stream_function_may_await_return_and_stop_or_not(awaits: bool, 
         if messages[-1].role == "tool":
             deltas: list[Any] = [TextDelta("It is "), TextDelta(messages[-1].content)]
         else:
-            from tellback import ToolUseEnd, ToolUseInputDelta
+            from tellback.types import ToolUseEnd, ToolUseInputDelta
 
             deltas = [ToolUseStart("c", "add"), ToolUseInputDelta("c", '{"x": 1, "y": 2}'), ToolUseEnd("c")]
         for delta in deltas:
@@ -898,7 +900,7 @@ async def test_wrong_arguments_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match="a message has role, content"):
         await run_loop_messages(opts, [{"role": "user", "text": "Hi"}])
     with pytest.raises(ConfigurationError, match="temprature"):
-        await run_loop(opts, "Hi", temprature=0)
+        await run_loop(opts, "Hi", temprature=0)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="at least one message"):
         await run_loop_messages(opts, [])
     with pytest.raises(ConfigurationError, match="Pass a type"):

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tellback import OfflineModel, Tellback, TextDelta, request
+from tellback import Tellback, TextDelta, request
+from tellback.chat import OfflineModel
 from tellback.chat.offline import NOT_STORED, NOTHING_REMEMBERED, SETUP_HINT, STORED_FOR_MEMORY
 from tellback.errors import ConfigurationError
 from tellback.request import Request
@@ -164,7 +165,7 @@ async def test_it_fills_in_no_schema() -> None:
 
 async def test_options_of_real_models_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="api_key"):
-        OfflineModel(api_key="key")
+        OfflineModel(api_key="key")  # type: ignore[arg-type]
 
 
 async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tellback import ChatOptions, MissingExtraError, UnknownModelError, open_model, run_loop
+from tellback import ChatOptions, open_model, run_loop
 from tellback.chat import (
     Provider,
     ProviderRegistration,
@@ -21,6 +21,7 @@ from tellback.chat import (
     resolve_registration,
     with_providers,
 )
+from tellback.errors import MissingExtraError, UnknownModelError
 
 
 @pytest.mark.parametrize(

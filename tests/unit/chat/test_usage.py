@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tellback import ChatUsage, make_usage
+from tellback import ChatUsage
+from tellback.chat import make_usage
 
 
 @pytest.mark.parametrize(

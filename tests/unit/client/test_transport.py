@@ -12,9 +12,10 @@ import httpx2
 import pytest
 from hypothesis import given, strategies
 
-from tellback import InvalidArgumentError, NotFoundError, RemoteError, TellbackClient
+from tellback import InvalidArgumentError, NotFoundError, TellbackClient
 from tellback.client import transport
 from tellback.client.transport import ServerEvent, parse_events
+from tellback.errors import RemoteError
 from tellback.types.ids import new_id
 from tellback.wire.arguments import encode_metadata, encode_value, is_server_id
 

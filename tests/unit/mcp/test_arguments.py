@@ -28,7 +28,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("recall", {}, "query: Field required"),
     ("recall", {"query": None}, "query: Field required"),
     ("recall", {"query": ""}, "query: String should have at least 1 character"),
-    ("recall", {"query": "   "}, "query is a text that is not empty"),
+    ("recall", {"query": "   "}, "query must be a non-empty string"),
     ("recall", {"query": "x" * 2_001}, "query: String should have at most 2000 characters"),
     ("recall", {"query": ["food"]}, "query: Input should be a valid string"),
     ("recall", {"query": NESTED}, "query: Input should be a valid string"),

@@ -132,7 +132,7 @@ class Space:
         atom_filter = AtomFilter(status, datetime(1, 1, 2, tzinfo=UTC))
         atoms = await self._memories.atoms(MAYA, self.id, atom_filter)
         known = await self._memories.changes(MAYA, self.id, after=-1, embedder="")
-        ids = [row[0] for row in known.atoms]
+        ids = [row["id"] for row in known.atoms]
         never = [await self._memories.atom(MAYA, id) for id in ids if id not in {atom.id for atom in atoms}]
         all_atoms = [*atoms, *(atom for atom in never if atom is not None and atom.status is status)]
         return sorted(all_atoms, key=lambda atom: ids.index(atom.id))

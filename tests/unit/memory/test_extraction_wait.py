@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tellback import Job, Tellback
+from tellback import Tellback
+from tellback.types.jobs import Job
 
 
 async def test_a_job_that_begins_between_two_looks_is_not_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ from tellback.server.client_tools import (
     MAX_SCHEMA_CHARACTERS,
     MAX_SCHEMA_NODES,
     build_client_tools,
-    find_schema_error,
     validate_schemas,
 )
 from tellback.server.requests import iter_values
 from tellback.testing import ScriptedModel, says
+from tellback.tools.json_schema import find_schema_error
 from tellback.wire.turns import ToolIn
 from tests.support.rest import expect_json, rest_client
 

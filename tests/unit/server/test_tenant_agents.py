@@ -8,10 +8,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from tellback import InMemoryAdapter, Persistence, SqliteAdapter, Tellback
+from tellback import Persistence, Tellback
 from tellback.agent import Agent
 from tellback.agent.sessions.persistence import InMemorySessions
 from tellback.server import ServerSettings, create_app
+from tellback.sessions import InMemoryAdapter, SqliteAdapter
 from tellback.testing import FunctionModel
 from tellback.types.access import ApiKeyRole
 from tests.support.http_server import app_client

@@ -12,20 +12,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tellback import (
-    ConfigurationError,
-    InvalidArgumentError,
-    NotFoundError,
-    SchemaVersionError,
-    StoreClosedError,
-    Tellback,
-    TextDelta,
-    TurnResult,
-)
+from tellback import ConfigurationError, InvalidArgumentError, NotFoundError, Tellback, TextDelta, TurnResult
+from tellback.errors import SchemaVersionError, StoreClosedError
+from tellback.portal import SyncRoot
 from tellback.stores import open_store
 from tellback.stores.catalogue import migrations, statements
 from tellback.stores.postgres.schema import quote_identifier, quote_literal
@@ -246,7 +239,7 @@ def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
-    from tellback import StoreUnavailableError
+    from tellback.errors import StoreUnavailableError
 
     before = threading.active_count()
     with pytest.raises(StoreUnavailableError, match="folder"), Tellback(tmp_path / "missing" / "r.db"):
@@ -263,7 +256,7 @@ def test_the_synchronous_face_does_not_wait_for_itself() -> None:
             return str(conversations.messages(conversation.id))
 
         outcome = conversations.run_turn(conversation.id, user_text="Look", tools=[look])
-        assert "make that a plain function" in outcome.tool_invocations[0].content
+        assert "make that a plain function" in str(outcome.tool_invocations[0].content)
         assert outcome.tool_invocations[0].is_error
 
 
@@ -289,7 +282,7 @@ def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
         async def drop() -> None:
             items.clear()
 
-        rc._portal.call(drop())
+        cast("SyncRoot", rc)._portal.call(drop())
         assert len(conversations.messages(conversation.id)) == 1
 
 

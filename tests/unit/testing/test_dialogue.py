@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tellback import END_ROUTE, Agent, InMemorySessions, Tellback, tool
+from tellback import END_ROUTE, Agent, Tellback, tool
+from tellback.agent import InMemorySessions
 from tellback.testing import Dialogue, ScriptedModel, ScriptError, calls, play, raises, says, understands
 from tests.support.travel_agents import make_flight_agent
 

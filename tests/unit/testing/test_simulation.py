@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback import END_ROUTE, Agent, InMemorySessions, InvalidArgumentError, Tellback, ToolCall, tool
+from tellback import END_ROUTE, Agent, InvalidArgumentError, Tellback, ToolCall, tool
+from tellback.agent import InMemorySessions
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.testing import FlowModel, ScriptedModel, SimulatedUser, says, simulate
 from tests.support.travel_agents import Flight, make_flight_agent

@@ -21,7 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback import ConfigurationError, Tool, ToolCall, ToolResult, ToolSchemaError, image_part, tool
+from tellback import ConfigurationError, Tool, ToolCall, ToolResult, image_part, tool
+from tellback.errors import ToolSchemaError
 from tellback.tools import as_tool, dispatch, dispatch_all, tools_by_name
 from tellback.tools.context import current_call
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback import Message, MessagePart, TextBlock, ToolCall, ToolResultBlock, ToolUseBlock, image_part, user_message
+from tellback import Message, MessagePart, ToolCall, image_part, user_message
 from tellback.conversations.summary import extract_summary
-from tellback.types.blocks import as_blocks, chat_messages, message_blocks
+from tellback.types.blocks import TextBlock, ToolResultBlock, ToolUseBlock, as_blocks, chat_messages, message_blocks
 from tellback.types.ids import as_utc, from_micros, new_id, to_micros
 
 JSON = st.recursive(

@@ -9,21 +9,13 @@ from typing import Any
 import pytest
 
 from tellback import (
-    BudgetExceededError,
     ChatReply,
-    MaxIterationsError,
     Message,
     MessagePart,
-    MissingExtraError,
-    MissingKeyError,
-    OutputValidationError,
-    ProviderRateLimitError,
     StreamStop,
     ToolCall,
     ToolResult,
-    UnknownModelError,
     assistant_message,
-    audio_part,
     file_part,
     image_part,
     message_text,
@@ -32,7 +24,16 @@ from tellback import (
     user_message,
 )
 from tellback.chat import ReplyBuilder, flatten_parts
-from tellback.types import as_message, reply_deltas
+from tellback.errors import (
+    BudgetExceededError,
+    MaxIterationsError,
+    MissingExtraError,
+    MissingKeyError,
+    OutputValidationError,
+    ProviderRateLimitError,
+    UnknownModelError,
+)
+from tellback.types import as_message, audio_part, reply_deltas
 
 
 def test_values_are_frozen_and_equal_by_content() -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import tellback
-from tellback import Category, ExtractedEntity, ExtractedFact, Extraction, Tellback, Window
+from tellback import Category, Tellback
 from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
 from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVisit, SessionState, create_session
+from tellback.memory import ExtractedEntity, ExtractedFact, Extraction, Window
 from tellback.server.streaming.change_feed import encode_event
 from tellback.stores.ports.store import USER_ERASED
 from tellback.testing import FunctionModel

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
+from tellback import validation
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, as_tool
 
@@ -27,6 +28,14 @@ class CompositionMode(StrEnum):
     CANNED_STRICT = "strict_canned"
 
 
+class TermFields(TypedDict, total=False):
+    """The fields of `Term`, as a mapping or as keywords."""
+
+    name: str
+    description: str
+    synonyms: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """A word of the trade, explained to the model.
@@ -40,9 +49,23 @@ class Term:
     synonyms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _validate_text("a term's name", self.name)
-        _validate_text(f"the description of term {self.name!r}", self.description)
-        object.__setattr__(self, "synonyms", _validate_texts(f"the synonyms of term {self.name!r}", self.synonyms))
+        validation.validate_text("a term's name", self.name)
+        validation.validate_text(f"the description of term {self.name!r}", self.description)
+        object.__setattr__(
+            self, "synonyms", validation.validate_texts(f"the synonyms of term {self.name!r}", self.synonyms)
+        )
+
+
+class GuidelineFields(TypedDict, total=False):
+    """The fields of `Guideline`, as a mapping or as keywords."""
+
+    action: str
+    condition: str | None
+    id: str | None
+    enabled: bool
+    tags: Sequence[str]
+    tools: Sequence[Any]
+    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +85,19 @@ class Guideline:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _validate_text("a guideline's action", self.action)
+        validation.validate_text("a guideline's action", self.action)
         if self.condition is not None:
-            _validate_text("a guideline's condition", self.condition)
+            validation.validate_text("a guideline's condition", self.condition)
         object.__setattr__(self, "tools", _parse_tools(f"guideline {self.action!r:.60}", self.tools))
+
+
+class CapabilityFields(TypedDict, total=False):
+    """The fields of `Capability`, as a mapping or as keywords."""
+
+    title: str
+    description: str
+    id: str | None
+    tools: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +114,8 @@ class Capability:
     tools: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        _validate_text("a capability's title", self.title)
-        _validate_text(f"the description of capability {self.title!r}", self.description)
+        validation.validate_text("a capability's title", self.title)
+        validation.validate_text(f"the description of capability {self.title!r}", self.description)
         object.__setattr__(self, "tools", _parse_tools(f"capability {self.title!r}", self.tools))
 
 
@@ -105,17 +137,6 @@ def coerce_value(kind: type[Any], value: Any, fields: Mapping[str, Any] | None =
         return kind(**{**(value or {}), **(fields or {})})
     except TypeError as error:
         raise InvalidArgumentError(f"that makes no {kind.__name__}: {error}.") from error
-
-
-def _validate_text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
-
-
-def _validate_texts(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(each, str) for each in value):
-        raise InvalidArgumentError(f"{name} are a list of texts, not {value!r:.80}.")
-    return tuple(value)
 
 
 def _parse_tools(owner: str, value: Any) -> tuple[Tool, ...]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, Unpack
 
 from tellback.agent.definitions.diagram import describe_route, route_to_mermaid
 from tellback.agent.definitions.gather_schema import GatherSchema
-from tellback.agent.definitions.guidelines import Guideline, coerce_value
+from tellback.agent.definitions.guidelines import Guideline, GuidelineFields, coerce_value
 from tellback.agent.definitions.state import (
     State,
     Transition,
@@ -119,7 +119,9 @@ class Route:
         """The state of that id."""
         return self._states.get(id)
 
-    def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Route:
+    def create_guideline(
+        self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
+    ) -> Route:
         """Add a guideline that holds in this route only."""
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         self.revision += 1

@@ -6,10 +6,10 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from tellback.agent.definitions.canned_responses import CannedResponse, parse_canned_responses
-from tellback.agent.definitions.guidelines import Guideline, coerce_value
+from tellback.agent.definitions.guidelines import Guideline, GuidelineFields, coerce_value
 from tellback.errors import FlowError, InvalidArgumentError
 from tellback.tools import Tool, as_tool
 from tellback.types.ids import slug
@@ -310,7 +310,9 @@ class State:
             raise
         return target if not isinstance(target, str) else _UndefinedState(self.route, target)  # type: ignore[return-value]
 
-    def add_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> State:
+    def add_guideline(
+        self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
+    ) -> State:
         """Add a guideline that holds in this state only."""
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         self.route.revision += 1

@@ -21,6 +21,7 @@ from tellback.agent.flow.route_choice import drop_condition, find_sole_route
 from tellback.agent.sessions.session import RouteProgress, SessionState, get_route_data
 from tellback.errors import InvalidArgumentError
 from tellback.memory.sanitizer import sanitize_line
+from tellback.tools.json_schema import closed_object
 from tellback.types import Message, message_text
 from tellback.types.jsontext import dump_json, dump_json_line, strip_code_fence
 
@@ -288,23 +289,13 @@ def build_output_schema(questions: Questions) -> dict[str, Any]:
     """
     properties: dict[str, Any] = {}
     if questions.scored:
-        properties["routes"] = _list_schema(_object_schema({"route": _TEXT, "score": {"type": "integer"}}))
+        properties["routes"] = _list_schema(closed_object({"route": _TEXT, "score": {"type": "integer"}}))
     if any(route.gatherable for route in questions.open):
-        properties["data"] = _list_schema(_object_schema({"field": _TEXT, "value": _VALUE}))
+        properties["data"] = _list_schema(closed_object({"field": _TEXT, "value": _VALUE}))
         properties["forget"] = _list_schema(_TEXT)
     if questions.conditions:
         properties["conditions"] = _list_schema(_TEXT)
-    return _object_schema(properties)
-
-
-def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
-    # Nothing is optional: providers allow few optional parts, and a list says as well what was not stated.
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return closed_object(properties)
 
 
 def _list_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

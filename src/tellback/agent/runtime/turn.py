@@ -44,7 +44,7 @@ from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions
 from tellback.chat.approval import Approval
 from tellback.chat.budget import check_budget
-from tellback.chat.dispatch import call_settings, resolve_caller
+from tellback.chat.dispatch import CallRequest, call_settings, resolve_caller
 from tellback.errors import (
     AlreadyAnsweredError,
     ConfigurationError,
@@ -236,7 +236,7 @@ class AgentTurn(TurnPlanner):
         )
         check_budget(structured_options, messages, ())
         settings = {**call_settings(structured_options), "output_schema": schema}
-        reply = await resolve_caller(structured_options).complete(tuple(messages), system, (), settings)
+        reply = await resolve_caller(structured_options).complete(CallRequest(tuple(messages), system, (), settings))
         self._calls.append(ModelCall(purpose, system, tuple(messages), reply.text, reply.usage or ChatUsage()))
         return reply
 

@@ -27,6 +27,7 @@ from tellback.stores import SessionTurn
 from tellback.types.access import Scope
 from tellback.types.conversations import MessageData, MessageRole, SessionData, SessionStatus
 from tellback.types.ids import new_id, utc_now
+from tellback.validation import validate_mapping
 
 if TYPE_CHECKING:
     from tellback.sessions.sql.adapter import StoreBackend
@@ -154,7 +155,7 @@ class Persistence:
     not there for it. The adapter is initialized at the first use; `async with` disconnects it at the end.
 
     >>> import asyncio
-    >>> from tellback import InMemoryAdapter
+    >>> from tellback.sessions import InMemoryAdapter
     >>> async def main():
     ...     async with Persistence(InMemoryAdapter(), user_id="maya") as persistence:
     ...         session = await persistence.create_session(agent_name="Wanda", initial_data={"channel": "web"})
@@ -392,11 +393,11 @@ class Persistence:
             )
             session_data_to_state(session.id, session)  # what could not be read must not be stored
             return session
-        values: Mapping[str, Any] = {**_validate_mapping("a session", source), **fields}
+        values: Mapping[str, Any] = {**validate_mapping("a session", source), **fields}
         unknown = values.keys() - NewSession.__annotations__.keys()
         if unknown:
             raise InvalidArgumentError(f"create_session takes no {', '.join(sorted(unknown))}.")
-        data = _validate_mapping("initial_data", values.get("initial_data"))
+        data = validate_mapping("initial_data", values.get("initial_data"))
         validate_no_reserved_keys(data)
         now = self.clock()
         return SessionData(
@@ -465,9 +466,3 @@ def _store_location(store: Any) -> Any:
 def _belongs_to_session(message: MessageData, session: SessionData) -> bool:
     """Whether it is of the session as it is now, and not of another user who had the same id before it expired."""
     return message.user_id is None or session.user_id is None or message.user_id == session.user_id
-
-
-def _validate_mapping(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping | None):
-        raise InvalidArgumentError(f"{name} is a mapping, not {value!r:.80}.")
-    return value or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -91,20 +91,18 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
         "current_state": None if state is None else state.id,
         "collected_data": {
             "extracted": plain_data(session.extracted),
-            "route_history": [_visit_to_dict(visit) for visit in session.route_history],
+            "route_history": _to_plain_fields(session.route_history),
             "current_route_title": None if route is None else route.title,
             "current_route_entered_at": None if route is None else route.entered_at.isoformat(),
-            "current_state_description": None if state is None else state.description,
-            "current_state_entered_at": None if state is None else state.entered_at.isoformat(),
+            **_state_to_dict("current_state", state),
             "metadata": plain_data(session.metadata),
-            "progress": _progress_to_dict(session.progress),
+            "progress": _to_plain_fields(session.progress),
             "paused_routes": {
                 id: {
                     "extracted": plain_data(paused.extracted),
                     "state": None if paused.state is None else paused.state.id,
-                    "state_description": None if paused.state is None else paused.state.description,
-                    "state_entered_at": None if paused.state is None else paused.state.entered_at.isoformat(),
-                    "progress": _progress_to_dict(paused.progress),
+                    **_state_to_dict("state", paused.state),
+                    "progress": _to_plain_fields(paused.progress),
                     "pending_calls": _pending_calls_to_dicts(paused.pending_calls),
                     "changed": list(paused.changed),
                     "dropped": paused.dropped,
@@ -112,9 +110,7 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
                 for id, paused in session.paused_routes.items()
             },
             "context": plain_data(session.context),
-            "idempotent_reply": None
-            if session.idempotent_reply is None
-            else {"key": session.idempotent_reply.key, "message": session.idempotent_reply.message},
+            "idempotent_reply": _to_plain_fields(session.idempotent_reply),
             "pending_calls": _pending_calls_to_dicts(session.pending_calls),
             "owner": session.owner,
         },
@@ -251,12 +247,19 @@ def _parse_stored_datetime(value: Any, now: datetime) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
-def _visit_to_dict(visit: RouteVisit) -> dict[str, Any]:
+def _to_plain_fields(value: Any) -> Any:
+    """A part of a session by the names of its fields, and what is in it as JSON has it."""
+    if is_dataclass(value):
+        return {each.name: _to_plain_fields(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _to_plain_fields(each) for name, each in value.items()}
+    return [_to_plain_fields(each) for each in value] if isinstance(value, tuple) else plain_data(value)
+
+
+def _state_to_dict(prefix: str, state: CurrentState | None) -> dict[str, Any]:
     return {
-        "route_id": visit.route_id,
-        "entered_at": visit.entered_at.isoformat(),
-        "exited_at": None if visit.exited_at is None else visit.exited_at.isoformat(),
-        "completed": visit.completed,
+        f"{prefix}_description": None if state is None else state.description,
+        f"{prefix}_entered_at": None if state is None else state.entered_at.isoformat(),
     }
 
 
@@ -265,29 +268,6 @@ def _pending_calls_to_dicts(calls: tuple[PendingCall, ...]) -> list[dict[str, An
         {"state": each.state_id, "id": each.call.id, "name": each.call.name, "input": plain_data(each.call.input)}
         for each in calls
     ]
-
-
-def _progress_to_dict(progress: RouteProgress) -> dict[str, Any]:
-    return {
-        "path": list(progress.path),
-        "spoken": list(progress.spoken),
-        "runs": {
-            id: {
-                "tool": run.tool,
-                "arguments": plain_data(run.arguments),
-                "content": run.content,
-                "error": run.error,
-                "gathered_arguments": plain_data(run.gathered_arguments),
-                "changed_values": plain_data(run.changed_values),
-                "previous_values": plain_data(run.previous_values),
-                "has_acted": run.has_acted,
-            }
-            for id, run in progress.runs.items()
-        },
-        "ways": dict(progress.ways),
-        "answered": list(progress.answered),
-        "forgotten": list(progress.forgotten),
-    }
 
 
 def _drop_non_finite(value: Any) -> Any:

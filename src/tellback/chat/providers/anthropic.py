@@ -6,9 +6,9 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
-from tellback.chat.model import ChatRequest
+from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions, is_exact_schema
-from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, read_stream, watch_bytes
+from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream, watch_bytes
 from tellback.chat.providers.errors import (
     as_dict,
     build_arguments,

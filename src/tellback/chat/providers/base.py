@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypedDict, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tellback.chat.model import ChatRequest, Model, ModelBase, ReplyBuilder, close_stream
 from tellback.chat.providers.retry import RetryAttempts, StreamContinuation
@@ -151,18 +151,6 @@ async def read_stream(events: AsyncIterator[Any], reader: StreamReader, model: s
 def _build_stop(reader: StreamReader) -> StreamStop:
     reply = reader.reply()
     return StreamStop(reply.stop_reason, reply.usage, reply)
-
-
-class ModelOptions(TypedDict, total=False):
-    """What every adapter's constructor takes; `ProviderModel` explains it."""
-
-    api_key: str | None
-    base_url: str | None
-    client: Any
-    backup_models: Sequence[str | Model]
-    config: Mapping[str, Any] | None
-    timeout: float
-    retries: int
 
 
 class ProviderModel(ModelBase):

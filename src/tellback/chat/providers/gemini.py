@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from tellback.chat.model import ChatRequest
+from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions
-from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, close_iterator, read_stream
+from tellback.chat.providers.base import IdleTimeout, ProviderModel, close_iterator, read_stream
 from tellback.chat.providers.errors import error_from_status, error_from_transport, unreadable_response_error
 from tellback.chat.providers.media import (
     EARLIER_TEXT,

@@ -11,12 +11,12 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, Protocol, TypeVar
 
+from tellback import validation
 from tellback.chat import ChatOptions, Model
-from tellback.chat.dispatch import call_settings, resolve_caller
+from tellback.chat.dispatch import CallRequest, call_settings, resolve_caller
 from tellback.chat.output import InvalidOutput, OutputSpec
 from tellback.chat.usage import make_usage
 from tellback.errors import ConfigurationError, ExtractionError, InvalidArgumentError
-from tellback.memory import validation
 from tellback.memory.extraction.prompts import Prompts, as_prompts
 from tellback.memory.extraction.transcript import is_extractable, render_transcript, speaker_names
 from tellback.memory.extraction.values import (
@@ -32,7 +32,6 @@ from tellback.memory.extraction.values import (
     Verdict,
     Window,
 )
-from tellback.memory.validation import MAX_TEXT_LENGTH
 from tellback.runtime import Runtime
 from tellback.stores import AtomDraft
 from tellback.types import ChatReply, ChatUsage, Message, user_message
@@ -41,7 +40,7 @@ from tellback.types.ids import new_id
 from tellback.types.jobs import Job, UsageRecord
 from tellback.types.jsontext import make_storable
 from tellback.types.memory import TURN_CATEGORY, Category, EntityType
-from tellback.validation import validate_optional_text
+from tellback.validation import MAX_TEXT_LENGTH, validate_optional_text
 
 _TRACKED_USAGE: ContextVar[list[ChatUsage] | None] = ContextVar("tellback_tracked_usage", default=None)
 
@@ -89,7 +88,7 @@ async def ask_model(
     messages: list[Message] = [user_message(prompt)]
     usage: list[ChatUsage] = []
     while True:
-        reply = await caller.complete(messages, opts.system, (), settings)
+        reply = await caller.complete(CallRequest(messages, opts.system, (), settings))
         usage.append(_reply_usage(opts, reply))
         report_usage(usage[-1])  # also if the next call fails, or is never made
         try:
@@ -194,7 +193,7 @@ def _invalid_extraction(extraction: Extraction, where: str, why: str, value: Any
 
 
 def _validate_fact(fact: ExtractedFact, ids: Set[str]) -> None:
-    validation.validate_text(fact.text)
+    validation.validate_memory_text(fact.text)
     if not isinstance(fact.category, Category):
         raise InvalidArgumentError(f"category is a Category, not {fact.category!r:.80}")
     if validation.validate_category(fact.category).name == TURN_CATEGORY.name:
@@ -226,7 +225,7 @@ def _validate_period(valid_from: datetime | None, valid_to: datetime | None) -> 
     for what, value in (("valid_from", valid_from), ("valid_to", valid_to)):
         if value is not None and not isinstance(value, datetime):
             raise InvalidArgumentError(f"{what} is a datetime, not {value!r:.80}")
-        moment = validation.validate_moment(what, value)
+        moment = validation.parse_optional_datetime(what, value)
         if moment is not None and moment.year < FIRST_YEAR:
             raise InvalidArgumentError(f"{what} is {moment.isoformat()}; nothing is dated before {FIRST_YEAR}")
     if valid_from is not None and valid_to is not None and valid_to <= valid_from:
@@ -236,7 +235,7 @@ def _validate_period(valid_from: datetime | None, valid_to: datetime | None) -> 
 def _validate_entity(entity: ExtractedEntity) -> None:
     _validate_name_list("name", (entity.name,))
     _validate_name_list("aliases", entity.aliases)
-    validate_optional_text("description", entity.description, validation.MAX_TEXT_LENGTH)
+    validate_optional_text("description", entity.description, MAX_TEXT_LENGTH)
     if not isinstance(entity.type, EntityType):
         raise InvalidArgumentError(f"type is an EntityType, not {entity.type!r:.80}")
 
@@ -251,7 +250,7 @@ def _validate_name_list(what: str, names: Iterable[str]) -> None:
 
 
 def _format_raw(value: Any) -> str:
-    return make_storable(repr(value)[: validation.MAX_TEXT_LENGTH])
+    return make_storable(repr(value)[:MAX_TEXT_LENGTH])
 
 
 def build_verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage]) -> list[AtomDraft]:

@@ -30,10 +30,10 @@ from tellback.memory.extraction.values import (
     Question,
     Verdict,
 )
-from tellback.memory.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tellback.types.ids import fold_name
 from tellback.types.jsontext import make_storable
 from tellback.types.memory import Atom, Category, CategoryKind, EntityType
+from tellback.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tellback.validation import NAME_LENGTH as CATEGORY_LENGTH
 
 _YEAR_OR_MONTH = re.compile(r"(\d{4})(?:-(\d{2}))?\Z")

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tellback import validation as common
+from tellback import validation
 from tellback.errors import InvalidArgumentError
-from tellback.memory import validation
 from tellback.memory.tools.base import (
     DATE_FORMAT,
     DEFAULT_TIMEOUT,
@@ -83,7 +82,7 @@ class RecallByTopic(MemoryTool):
     ) -> None:
         handlers = _RecallHandlers(
             bind_space(memory, space_id),
-            common.validate_count("limit", limit, 1),
+            validation.validate_count("limit", limit, 1),
             _validate_categories(category_names),
             validation.validate_ratio("min_score", min_score),
         )
@@ -128,7 +127,7 @@ class RecallByEntity(MemoryTool):
     ) -> None:
         handlers = _RecallHandlers(
             bind_space(memory, space_id),
-            common.validate_count("limit", limit, 1),
+            validation.validate_count("limit", limit, 1),
             _validate_categories(category_names),
         )
         properties = {
@@ -169,7 +168,7 @@ class RecallTimeline(MemoryTool):
     ) -> None:
         handlers = _RecallHandlers(
             bind_space(memory, space_id),
-            common.validate_count("limit", limit, 1),
+            validation.validate_count("limit", limit, 1),
             _validate_categories(category_names),
         )
         properties = {

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
+from tellback import validation
 from tellback.errors import AtomSupersededError, NotFoundError
-from tellback.memory import validation
 from tellback.memory.text_similarity import same_words, text_key
 from tellback.memory.tools.base import (
     DATE_FORMAT,
@@ -147,7 +147,7 @@ class _WriteHandlers:
         # The calls of one reply run at the same time: the second of two equal ones must see the first one's memory.
         async with _space_lock(self.space.space_id):
             with input_errors_for_model():
-                validation.validate_text(text)
+                validation.validate_memory_text(text)
                 if replaces is not None:
                     return await self._replace(text, kind, since, replaces)
                 known = await self._find_known(text, kind, since or self.space.now())

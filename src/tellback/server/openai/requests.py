@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tellback.chat.options import ChatOptionsDict
 from tellback.chat.registry import builtin_providers, detect_provider_from
 from tellback.errors import InvalidArgumentError
 from tellback.server.client_tools import build_client_tools
@@ -397,10 +398,10 @@ def _require_tool_results(assistant: Message, new: Sequence[Message]) -> None:
         )
 
 
-def parse_options(body: CompletionRequest, model: Any) -> dict[str, Any]:
+def parse_options(body: CompletionRequest, model: Any) -> ChatOptionsDict:
     """The options of the turn, as `ChatOptions` names them, but for system prompt and tools."""
     _refuse_unsupported(body)
-    options: dict[str, Any] = {
+    options: ChatOptionsDict = {
         "max_iterations": MAX_MODEL_CALLS,
         "config": _parse_settings(body, provider_family(model)),
     }

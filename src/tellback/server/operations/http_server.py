@@ -248,7 +248,7 @@ async def serve_app(
         await rc.warm_up()
         app = create_app(
             rc,
-            options.settings,
+            options,
             agents=agents,
             opens=False,
             web_uis=[build_web_ui() for build_web_ui in options.web_uis],

@@ -14,7 +14,7 @@ import traceback
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -26,8 +26,7 @@ from tellback.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-
-LogFormat = Literal["auto", "json", "text"]
+from tellback.server.settings import LogFormat
 
 current_request_id: ContextVar[str | None] = ContextVar("tellback_request_id", default=None)
 current_trace_id: ContextVar[str | None] = ContextVar("tellback_trace_id", default=None)

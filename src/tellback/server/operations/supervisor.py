@@ -1,4 +1,8 @@
-"""Several worker processes on one port, and the supervisor that starts and restarts them."""
+"""Several worker processes on one port, and the supervisor that starts and restarts them.
+
+Uvicorn's own `Multiprocess` is not used: on shutdown it waits for workers without a limit, starts one that keeps dying
+without a pause, does not say when all are ready, and its workers outlive a supervisor that is killed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Server-sent events: a response that batches frames, sends heartbeats, and stops when the client is gone."""
+"""Server-sent events: a response that batches frames, sends heartbeats, and stops when the client is gone.
+
+sse-starlette is not used: it sends each event by itself, and answers 200 before the first one. Here an error that comes
+before any event is answered with its own status.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,16 @@ from typing import Any
 
 from tellback.errors import IdempotencyConflictError, NotFoundError, RequestInProgressError
 from tellback.stores import rows
-from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
+from tellback.stores.engine import (
+    Operation,
+    SqlEngine,
+    SqlPort,
+    event_statement,
+    reads,
+    reads_briefly,
+    run_in_scope,
+    writes,
+)
 from tellback.stores.ports.store import RESPONSE_LIFETIME, IdempotencyClaim, StoredKey, StoredResponse
 from tellback.types.access import ApiKey, Scope
 from tellback.types.ids import to_micros
@@ -28,54 +37,40 @@ WINDOW_DELETE_BATCH = 100
 """At most so many are deleted when one begins."""
 
 
-class SqlApiKeys:
+class SqlApiKeys(SqlPort):
     """`ApiKeys` on an engine."""
 
-    def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
-
-    async def create(self, key: ApiKey, digest: str) -> ApiKey:
-        return await self._engine.write(None, partial(_create_key, key, rows.api_key_values(key, digest)))
-
-    async def get(self, id: str) -> StoredKey | None:
-        return await self._engine.read(None, partial(_get_key, id), brief=True)
-
-    async def list_keys(self, *, tenant_id: str | None = None, app_id: str | None = None) -> list[ApiKey]:
-        return await self._engine.read(None, partial(_list_keys, {"tenant": tenant_id, "app": app_id}))
-
-    async def revoke(
-        self, id: str, *, tenant_id: str | None = None, app_id: str | None = None, now: datetime
-    ) -> ApiKey:
-        values = {"id": id, "tenant": tenant_id, "app": app_id, "now": to_micros(now)}
-        return await self._engine.write(None, partial(_revoke_key, values))
-
-
-def _create_key(key: ApiKey, values: dict[str, Any]) -> Operation[ApiKey]:
-    yield "platform_api_key_create", values
-    yield from _write_key_event("key.created", key, values["created_at"])
-    return key
-
-
-def _get_key(id: str) -> Operation[StoredKey | None]:
-    found = yield "platform_api_key_get", {"id": id}
-    return StoredKey(rows.api_key_from_row(found[0]), found[0][rows.API_KEY_DIGEST]) if found else None
-
-
-def _list_keys(values: dict[str, Any]) -> Operation[list[ApiKey]]:
-    found = yield "platform_api_keys", values
-    return [rows.api_key_from_row(row) for row in found]
-
-
-def _revoke_key(values: dict[str, Any]) -> Operation[ApiKey]:
-    found = yield "platform_api_key_revoke", values
-    if found:
-        key = rows.api_key_from_row(found[0])
-        yield from _write_key_event("key.revoked", key, values["now"])
+    @writes
+    def create(self, key: ApiKey, digest: str) -> Operation[ApiKey]:
+        owner = {"tenant": key.tenant_id, "app": key.app_id, "user": key.user_id}
+        values = rows.row_values(key, digest=digest, **owner)
+        yield "platform_api_key_create", values
+        yield from _write_key_event("key.created", key, values["created_at"])
         return key
-    revoked_before = yield "platform_api_key_get_in_app", values
-    if not revoked_before:
-        raise NotFoundError("API key", values["id"])
-    return rows.api_key_from_row(revoked_before[0])
+
+    @reads_briefly
+    def get(self, id: str) -> Operation[StoredKey | None]:
+        found = yield "platform_api_key_get", {"id": id}
+        return StoredKey(rows.API_KEY.read(found[0]), found[0]["digest"]) if found else None
+
+    @reads
+    def list_keys(self, *, tenant_id: str | None = None, app_id: str | None = None) -> Operation[list[ApiKey]]:
+        return rows.API_KEY.read_all((yield "platform_api_keys", {"tenant": tenant_id, "app": app_id}))
+
+    @writes
+    def revoke(
+        self, id: str, *, tenant_id: str | None = None, app_id: str | None = None, now: datetime
+    ) -> Operation[ApiKey]:
+        values = {"id": id, "tenant": tenant_id, "app": app_id, "now": to_micros(now)}
+        found = yield "platform_api_key_revoke", values
+        if found:
+            key = rows.API_KEY.read(found[0])
+            yield from _write_key_event("key.revoked", key, to_micros(now))
+            return key
+        revoked_before = yield "platform_api_key_get_in_app", values
+        if not revoked_before:
+            raise NotFoundError("API key", id)
+        return rows.API_KEY.read(revoked_before[0])
 
 
 def _write_key_event(event_type: str, key: ApiKey, now: int) -> Operation[None]:
@@ -87,11 +82,11 @@ def _key_event(event_type: str, key: ApiKey, now: int) -> Operation[None]:
     yield event_statement(event_type, key.id, {"role": key.role}, now)
 
 
-class SqlIdempotencyStore:
+class SqlIdempotencyStore(SqlPort):
     """`IdempotencyStore` on an engine."""
 
     def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._next_cleanup = 0.0
 
     async def begin(
@@ -108,22 +103,21 @@ class SqlIdempotencyStore:
         }
         return await self._engine.write(scope, partial(_claim_key, values))
 
-    async def finish(
+    @writes
+    def finish(
         self, scope: Scope, key: str, claim_token: str, response: StoredResponse, *, now: datetime
-    ) -> bool:
-        values = {
-            "key": key,
-            "claim_token": claim_token,
-            "now": to_micros(now),
-            **rows.stored_response_values(response),
-        }
-        return await self._engine.write(scope, partial(_store_response, values))
+    ) -> Operation[bool]:
+        values = rows.row_values(response, key=key, claim_token=claim_token, now=to_micros(now))
+        return bool((yield "idempotent_response_store", values))
 
-    async def abandon(self, scope: Scope, key: str, claim_token: str) -> None:
-        await self._engine.write(scope, partial(_release_key, {"key": key, "claim_token": claim_token}))
+    @writes
+    def abandon(self, scope: Scope, key: str, claim_token: str) -> Operation[None]:
+        yield "idempotency_key_release", {"key": key, "claim_token": claim_token}
 
-    async def delete_before(self, moment: datetime, *, limit: int = 500) -> int:
-        return await self._engine.write(None, partial(_delete_responses, {"before": to_micros(moment), "limit": limit}))
+    @writes
+    def delete_before(self, moment: datetime, *, limit: int = 500) -> Operation[int]:
+        values = {"before": to_micros(moment), "limit": limit}
+        return len((yield "platform_idempotent_responses_delete_expired", values))
 
     async def _delete_expired(self, now: datetime) -> None:
         """A few at a time, and at every call for as long as there are more: so it keeps up with any number."""
@@ -139,50 +133,27 @@ def _claim_key(values: dict[str, Any]) -> Operation[IdempotencyClaim | StoredRes
             return IdempotencyClaim(values["claim_token"])
         found = yield "idempotent_response_get", values
         if found:  # or it was given up between the two, and is free
-            return _existing_response(values, *found[0])
+            return _existing_response(values, found[0])
 
 
-def _existing_response(values: dict[str, Any], fingerprint: str, status: int | None, *columns: Any) -> StoredResponse:
-    if fingerprint != values["fingerprint"]:
+def _existing_response(values: dict[str, Any], row: rows.Row) -> StoredResponse:
+    if row["fingerprint"] != values["fingerprint"]:
         raise IdempotencyConflictError(values["key"])
-    if status is None:
+    if row["status"] is None:
         raise RequestInProgressError(values["key"])
-    return rows.stored_response_from_columns(status, *columns)
+    return rows.RESPONSE.read(row)
 
 
-def _store_response(values: dict[str, Any]) -> Operation[bool]:
-    return bool((yield "idempotent_response_store", values))
-
-
-def _release_key(values: dict[str, Any]) -> Operation[None]:
-    yield "idempotency_key_release", values
-
-
-def _delete_responses(values: dict[str, Any]) -> Operation[int]:
-    return len((yield "platform_idempotent_responses_delete_expired", values))
-
-
-class SqlRateWindows:
+class SqlRateWindows(SqlPort):
     """`RateWindows` on an engine."""
 
-    def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
-
     async def take(self, name: str, window: int, requested: int, max_total: int) -> int:
-        if requested <= 0 or max_total <= 0:
-            return 0
-        return await self._engine.write(None, partial(_take_from_window, name, window, requested, max_total))
+        return 0 if requested <= 0 or max_total <= 0 else await self._take(name, window, requested, max_total)
 
-
-def _take_from_window(name: str, window: int, requested: int, max_total: int) -> Operation[int]:
-    values = {
-        "name": name,
-        "window": window,
-        "wanted": requested,
-        "most": max_total,
-        "first": min(requested, max_total),
-    }
-    [(granted, taken)] = yield "platform_rate_take", values
-    if granted == taken:  # it has just begun
-        yield "platform_rates_delete_expired", {"before": window - STORED_WINDOWS, "limit": WINDOW_DELETE_BATCH}
-    return int(granted)
+    @writes
+    def _take(self, name: str, window: int, requested: int, max_total: int) -> Operation[int]:
+        values = {"name": name, "window": window, "wanted": requested, "most": max_total}
+        [row] = yield "platform_rate_take", {**values, "first": min(requested, max_total)}
+        if row["granted"] == row["taken"]:  # it has just begun
+            yield "platform_rates_delete_expired", {"before": window - STORED_WINDOWS, "limit": WINDOW_DELETE_BATCH}
+        return int(row["granted"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -11,10 +11,9 @@ from tellback.errors import AtomSupersededError, NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, event_statement
 from tellback.stores.operations.entities import adjust_atom_count, link_atom, resolve_entities
-from tellback.stores.ports import AtomDraft, AtomFilter, SpaceChanges
+from tellback.stores.ports.memory import AtomDraft, AtomFilter, SpaceChanges
 from tellback.types.access import Scope
 from tellback.types.ids import from_micros, to_micros
-from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import Atom, AtomStatus, MemorySpace
 
 NEVER_VALID = 1 - UNBOUNDED
@@ -28,7 +27,7 @@ STATUS_EVENTS = {
 }
 """What is told of an atom whose status became this."""
 
-_NOT_SUPERSEDED = {"superseded_by": None, "superseded_at": None}
+_NOT_SUPERSEDED: dict[str, Any] = {"superseded_by": None, "superseded_at": None}
 
 
 def close_chain(
@@ -36,25 +35,19 @@ def close_chain(
 ) -> Operation[None]:
     """From `now` on, no atom of a chain up to the old one is known to hold past the beginning of the new one."""
     found = yield "chain_before", {"space_id": space_id, "id": old_id, "ends": ends_at}
-    for seq, id, valid_from, ends, superseded_at, superseded_by in found:
-        location = {"space_id": space_id, "seq": seq}
-        is_cut = _is_cut_short(ends_at, valid_from, ends)
+    for row in found:
+        location = {"space_id": space_id, "seq": row["seq"]}
+        is_cut = _is_cut_short(ends_at, row["valid_from"], row["valid_to"])
         if is_cut:
-            ends = ends_at
-            validity_end = {"by_seq": by_seq, "known_at": now, "valid_to": _validity_end(ends_at, valid_from)}
+            validity_end = {"by_seq": by_seq, "known_at": now, "valid_to": _validity_end(ends_at, row["valid_from"])}
             yield "validity_end_insert", {**location, **validity_end}
-        if is_cut or id == old_id:
-            yield (
-                "atom_set_superseded",
-                {
-                    **location,
-                    "valid_to": ends,
-                    "superseded_at": now if superseded_at is None else superseded_at,
-                    "superseded_by": superseded_by or successor_id,
-                    "version": version,
-                    "now": now,
-                },
-            )
+        if is_cut or row["id"] == old_id:
+            change = {
+                "valid_to": ends_at if is_cut else row["valid_to"],
+                "superseded_at": now if row["superseded_at"] is None else row["superseded_at"],
+                "superseded_by": row["superseded_by"] or successor_id,
+            }
+            yield "atom_set_superseded", {**location, **change, "version": version, "now": now}
 
 
 def remove_from_chain(atom: Atom, seq: int, version: int, now: int) -> Operation[None]:
@@ -67,26 +60,28 @@ def remove_from_chain(atom: Atom, seq: int, version: int, now: int) -> Operation
         return
     yield "atom_set_superseded_by", {**change, "id": before, "superseded_by": after}
     found = yield "chain_ended_by", {"space_id": space_id, "by_seq": seq, "before": before}
-    closed = {row[0] for row in found}
+    closed = {row["seq"] for row in found}
     yield "validity_ends_delete_by", {"space_id": space_id, "by_seq": seq}
-    chain = yield "chain_after", {"space_id": space_id, "id": found[0][1]}
-    for number, (each, _, valid_from, _) in enumerate(chain, 1):
-        if each in closed:
-            yield from _recompute_validity_ends(change, each, valid_from, chain[number:])
+    chain = yield "chain_after", {"space_id": space_id, "id": found[0]["id"]}
+    for number, row in enumerate(chain, 1):
+        if row["seq"] in closed:
+            yield from _recompute_validity_ends(change, row["seq"], row["valid_from"], chain[number:])
 
 
 def _recompute_validity_ends(change: dict[str, Any], seq: int, valid_from: int, later: list[Any]) -> Operation[None]:
     """Close an atom as it would have been, had there been only these after it."""
     location = {"space_id": change["space_id"], "seq": seq}
     stated = yield "validity_end_own", location
-    ends = stated[0][0] if stated else None
+    ends = stated[0]["valid_to"] if stated else None
     yield "validity_ends_delete_later", location
-    for by_seq, _, ends_at, known_at in later:
-        if _is_cut_short(ends_at, valid_from, ends):
-            ends = ends_at
-            validity_end = {"by_seq": by_seq, "known_at": known_at, "valid_to": _validity_end(ends_at, valid_from)}
-            yield "validity_end_insert", {**location, **validity_end}
-    superseded = {"superseded_by": later[0][1], "superseded_at": later[0][3]} if later else _NOT_SUPERSEDED
+    for row in later:
+        if _is_cut_short(row["valid_from"], valid_from, ends):
+            ends = row["valid_from"]
+            validity_end = {"by_seq": row["seq"], "known_at": row["created_at"]}
+            yield "validity_end_insert", {**location, **validity_end, "valid_to": _validity_end(ends, valid_from)}
+    superseded = _NOT_SUPERSEDED
+    if later:
+        superseded = {"superseded_by": later[0]["id"], "superseded_at": later[0]["created_at"]}
     yield "atom_set_superseded", {**change, **location, **superseded, "valid_to": ends}
 
 
@@ -113,23 +108,23 @@ def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[Memo
         yield "platform_space_lock", {"name": values["name"]}
         found = yield "space_list", {"name": values["name"]}
         if found:
-            return rows.space_from_row(found[0])
+            return rows.SPACE.read(found[0])
     yield "space_create", values
     yield event_statement("space.created", values["id"], {"name": values["name"]}, values["now"])
     found = yield "space_get", {"id": values["id"]}
-    return rows.space_from_row(found[0])
+    return rows.SPACE.read(found[0])
 
 
 def get_space(id: str) -> Operation[MemorySpace | None]:
     """A space that was not deleted."""
     found = yield "space_get", {"id": id}
-    return rows.space_from_row(found[0]) if found else None
+    return rows.SPACE.read_first(found)
 
 
 def list_spaces(name: str | None) -> Operation[list[MemorySpace]]:
     """Spaces in the order they were made."""
     found = yield "space_list", {"name": name}
-    return [rows.space_from_row(row) for row in found]
+    return rows.SPACE.read_all(found)
 
 
 def delete_space(id: str, now: int) -> Operation[None]:
@@ -144,7 +139,7 @@ def touch_space(id: str, now: int, *, added: int = 0, counted: int = 0) -> Opera
     found = yield "space_touch", {"id": id, "now": now, "added": added, "counted": counted}
     if not found:
         raise NotFoundError("space", id)
-    return SpaceVersion(found[0][0], found[0][1])
+    return SpaceVersion(**found[0])
 
 
 def space_version(id: str) -> Operation[SpaceVersion]:
@@ -152,7 +147,7 @@ def space_version(id: str) -> Operation[SpaceVersion]:
     found = yield "space_version", {"id": id}
     if not found:
         raise NotFoundError("space", id)
-    return SpaceVersion(found[0][0], found[0][1])
+    return SpaceVersion(**found[0])
 
 
 def add_atoms(
@@ -166,7 +161,7 @@ def add_atoms(
         if draft.origin is not None:
             existing = yield "atom_by_origin", {"space_id": space_id, "origin": draft.origin}
             if existing:
-                stored.append(rows.atom_from_row(existing[0]))
+                stored.append(rows.ATOM.read(existing[0]))
                 continue
         seq += 1
         stored.append((yield from _insert_atom(scope, space_id, seq, space.version, draft, None, now, is_searchable)))
@@ -183,7 +178,7 @@ def atoms_by_origin(space_id: str, origins: Sequence[str]) -> Operation[dict[str
     for origin in origins:
         stored = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
         if stored:
-            by_origin[origin] = rows.atom_from_row(stored[0])
+            by_origin[origin] = rows.ATOM.read(stored[0])
     return by_origin
 
 
@@ -200,59 +195,25 @@ def _insert_atom(
     entity_ids = yield from resolve_entities(space_id, draft.entity_ids)
     valid_from = to_micros(draft.valid_from)
     location = {"space_id": space_id, "seq": seq, "version": version}
-    yield (
-        "atom_insert",
-        {
-            **location,
-            "id": draft.id,
-            "text": draft.text,
-            "category": draft.category.name,
-            "kind": draft.category.kind.value,
-            "importance": draft.importance,
-            "confidence": draft.confidence,
-            "valid_from": valid_from,
-            "valid_to": None if draft.valid_to is None else to_micros(draft.valid_to),
-            "now": now,
-            "supersedes": supersedes,
-            "source_conversation_id": draft.source_conversation_id,
-            "source_message_ids": dump_stored_json(draft.source_message_ids),
-            "entity_ids": dump_stored_json(entity_ids),
-            "other_sources": rows.dump_citations(draft.other_sources),
-            "origin": draft.origin,
-            "slot": draft.slot,
-            "slot_value": draft.value,
-        },
-    )
+    if entity_ids != draft.entity_ids:
+        draft = replace(draft, entity_ids=entity_ids)
+    category = {"category": draft.category.name, "kind": draft.category.kind.value}
+    values = rows.row_values(draft, **location, **category, now=now, supersedes=supersedes)
+    yield "atom_insert", values
     if draft.valid_to is not None:
-        validity_end = {"by_seq": seq, "known_at": now, "valid_to": to_micros(draft.valid_to)}
+        validity_end = {"by_seq": seq, "known_at": now, "valid_to": values["valid_to"]}
         yield "validity_end_insert", {**location, **validity_end}
     if draft.vector is not None:
         yield _vector_statement(location, draft.embedder, draft.vector, is_searchable)
     for entity_id in entity_ids:
         yield from link_atom(space_id, entity_id, seq, version, valid_from, now)
-    data: dict[str, Any] = {"space_id": space_id, "category": draft.category.name, "kind": draft.category.kind.value}
+    data: dict[str, Any] = {"space_id": space_id, **category}
     if supersedes is not None:
         data["supersedes"] = supersedes
     yield event_statement("atom.added", draft.id, data, now)
     moment = from_micros(now)
-    return Atom(
-        id=draft.id,
-        memory_space_id=space_id,
-        scope=scope,
-        text=draft.text,
-        category=draft.category,
-        valid_from=draft.valid_from,
-        created_at=moment,
-        updated_at=moment,
-        importance=draft.importance,
-        confidence=draft.confidence,
-        valid_to=draft.valid_to,
-        source_conversation_id=draft.source_conversation_id,
-        source_message_ids=draft.source_message_ids,
-        entity_ids=entity_ids,
-        supersedes=supersedes,
-        other_sources=draft.other_sources,
-    )
+    place = {"memory_space_id": space_id, "scope": scope, "created_at": moment, "updated_at": moment}
+    return rows.value_from_draft(Atom, draft, **place, supersedes=supersedes)
 
 
 def _vector_statement(
@@ -267,9 +228,9 @@ def _vector_statement(
 def get_atom(id: str) -> Operation[Atom | None]:
     """An atom of a space that was not deleted."""
     found = yield "atom_get", {"id": id}
-    if not found or not (yield "space_version", {"id": found[0][1]}):
+    if not found or not (yield "space_version", {"id": found[0]["memory_space_id"]}):
         return None
-    return rows.atom_from_row(found[0])
+    return rows.ATOM.read(found[0])
 
 
 def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
@@ -278,9 +239,9 @@ def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
     before = UNBOUNDED
     if atom_filter.before is not None:
         found = yield "atom_get", {"id": atom_filter.before}
-        if not found or found[0][1] != space_id:
+        if not found or found[0]["memory_space_id"] != space_id:
             raise NotFoundError("atom", atom_filter.before)
-        before = found[0][rows.SEQ]
+        before = found[0]["seq"]
     values = {
         "space_id": space_id,
         "status": atom_filter.status.value,
@@ -297,9 +258,9 @@ def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
         found = []
         for category in atom_filter.categories:
             found += yield "atom_list_in_category", {**values, "category": category}
-        found.sort(key=lambda row: -row[rows.SEQ])
+        found.sort(key=lambda row: -row["seq"])
         found = found[: atom_filter.limit]
-    return [rows.atom_from_row(row) for row in found]
+    return rows.ATOM.read_all(found)
 
 
 def supersede_atom(scope: Scope, old_id: str, draft: AtomDraft, now: int, is_searchable: bool) -> Operation[Atom]:
@@ -331,7 +292,7 @@ def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
     if atom.status == status:  # somebody else was faster
         return atom
     [row] = yield "atom_get", {"id": id}
-    seq = row[rows.SEQ]
+    seq = row["seq"]
     values = {"space_id": space_id, "seq": seq, "status": status.value, "version": space.version, "now": now}
     yield "atom_set_status", values
     counted = (status is AtomStatus.ACTIVE) - (atom.status is AtomStatus.ACTIVE)
@@ -343,7 +304,7 @@ def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
         yield from remove_from_chain(atom, seq, space.version, now)
     yield event_statement(STATUS_EVENTS[status], id, {"space_id": space_id}, now)
     [row] = yield "atom_get", {"id": id}
-    return rows.atom_from_row(row)
+    return rows.ATOM.read(row)
 
 
 def _get_live_atom(id: str) -> Operation[Atom]:
@@ -366,8 +327,8 @@ def load_changes(space_id: str, after: int, embedder: str, max_atoms: int) -> Op
     validity_ends = yield ("validity_ends_all" if after < 0 else "validity_ends_changed"), values
     vectors = yield "vectors_changed", {**values, "embedder": embedder}
     found = yield "entities_changed", values
-    entities = sorted((rows.entity_from_row(row) for row in found), key=attrgetter("id"))
-    sorted_atoms = sorted(atoms, key=itemgetter(rows.SEQ))
+    entities = sorted(rows.ENTITY.read_all(found), key=attrgetter("id"))
+    sorted_atoms = sorted(atoms, key=itemgetter("seq"))
     return SpaceChanges(current.version, current.last_seq, sorted_atoms, validity_ends, vectors, entities)
 
 
@@ -377,7 +338,7 @@ def atoms_without_vector(space_id: str, embedder: str, before: int, limit: int) 
         return []
     values = {"space_id": space_id, "embedder": embedder, "before": before, "limit": limit}
     found = yield "atoms_to_embed", values
-    return [(row[0], row[1]) for row in found]
+    return [(row["seq"], row["text"]) for row in found]
 
 
 def save_vectors(

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from tellback.errors import ConversationClosedError, NotFoundError, SessionConflictError, TurnConflictError
 from tellback.stores import rows
-from tellback.stores.engine import EVENT_STATEMENT, UNBOUNDED, Operation, SqlEngine, event_statement
-from tellback.stores.ports import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from tellback.stores.engine import (
+    EVENT_STATEMENT,
+    UNBOUNDED,
+    Operation,
+    SqlPort,
+    event_statement,
+    reads,
+    reads_briefly,
+    writes,
+)
+from tellback.stores.ports.conversations import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, MessageDraft, SessionData, StoredMessage
 from tellback.types.ids import now_micros, to_micros
@@ -33,9 +42,9 @@ def insert_session(values: dict[str, Any]) -> Operation[bool]:
     conversations = yield "conversations_of_session", {"session_id": values["id"], "since": ""}
     since = ""
     for row in conversations:
-        if row[1] == "open":
+        if row["status"] == "open":
             break
-        since = row[0]
+        since = row["id"]
     return bool((yield "session_insert", {**values, "since": since}))
 
 
@@ -53,7 +62,7 @@ def save_session(session: SessionData, messages: Sequence[MessageData]) -> Opera
         stored = yield "session_get", {"id": session.id}
         if not stored and session.version == 1:  # it could not be inserted
             raise NotFoundError("session", session.id, "Users need ids of their own.")
-        version = rows.session_from_row(stored[0]).version if stored else 0
+        version = rows.SESSION.read(stored[0]).version if stored else 0
         raise SessionConflictError(session.id, session.version - 1, version)
     return saved[0]
 
@@ -73,28 +82,19 @@ class _TurnState:
     running_until: int | None
 
 
+_TURN_STATE = rows.RowReader(_TurnState)
+
+
 def _lock_turn_state(id: str) -> Operation[_TurnState]:
     """Lock the row until the transaction ends, and read the part of it that turns change."""
     found = yield "conversation_lock", {"id": id}
     if not found:
         raise NotFoundError("conversation", id)
-    return _TurnState(id, *found[0])
+    return _TURN_STATE.read(found[0])
 
 
 def _write_turn_state(state: _TurnState, now: int) -> Operation[None]:
-    yield (
-        "conversation_write",
-        {
-            "id": state.id,
-            "last_seq": state.last_seq,
-            "turns": state.turns,
-            "turn_id": state.turn_id,
-            "running_turn": state.running_turn,
-            "running_claim_id": state.running_claim_id,
-            "running_until": state.running_until,
-            "now": now,
-        },
-    )
+    yield "conversation_write", rows.row_values(state, now=now)
 
 
 def append_turns(
@@ -146,10 +146,11 @@ def _insert_messages(
                 stored.append(by_key[draft.idempotency_key])
                 continue
             seq = state.last_seq = state.last_seq + 1
-            yield "message_insert", {**row, "conversation_id": state.id, "seq": seq, "turn_id": turn_id}
+            place = {"conversation_id": state.id, "seq": seq, "turn_id": turn_id}
+            yield "message_insert", {**row, **place}
             data = APPENDED_DATA % (draft.id, seq, draft.role, turn_id, draft.visibility)
             yield EVENT_STATEMENT, {"type": "message.appended", "subject_id": state.id, "data": data, "now": now}
-            stored.append(rows.stored_message_from_draft(draft, state.id, seq, turn_id))
+            stored.append(rows.value_from_draft(StoredMessage, draft, **place))
             if draft.idempotency_key is not None:
                 by_key[draft.idempotency_key] = stored[-1]
     return stored
@@ -163,7 +164,7 @@ def _find_by_idempotency_key(id: str, turn: TurnDraft) -> Operation[dict[str | N
         if key is not None:
             found = yield "message_by_idempotency_key", {"conversation_id": id, "idempotency_key": key}
             if found:
-                by_key[key] = rows.message_from_row(found[0])
+                by_key[key] = rows.MESSAGE.read(found[0])
     return by_key
 
 
@@ -197,7 +198,7 @@ def claim_turn(
         resumed_range = {"conversation_id": id, "after": user_message.seq, "before": UNBOUNDED, "limit": RESUMED_LIMIT}
         later = yield "messages_after", {**resumed_range, "internal": 1, "hidden": 0}
     if user_message is None and history:
-        turn_id = history[0][3]
+        turn_id = history[0]["turn_id"]
     state.running_turn, state.running_claim_id, state.running_until = (
         turn_id,
         claim.claim_id,
@@ -207,11 +208,8 @@ def claim_turn(
     return StartedTurnRows(turn_id, user_message, history, later)
 
 
-class SqlConversationLog:
+class SqlConversationLog(SqlPort):
     """`ConversationLog` on an engine."""
-
-    def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
 
     async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
         await self._engine.write(scope, partial(create_conversation, conversation_values(conversation)))
@@ -229,23 +227,28 @@ class SqlConversationLog:
             found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
         return conversation if found is None else found
 
-    async def list_due(self, scope: Scope, *, now: datetime) -> list[str]:
-        return await self._engine.read(scope, partial(_list_due, to_micros(now)), brief=True)
+    @reads_briefly
+    def list_due(self, scope: Scope, *, now: datetime) -> Operation[list[str]]:
+        found = yield "conversations_due", {"now": to_micros(now)}
+        return [row["id"] for row in found]
 
-    async def get(self, scope: Scope, id: str) -> Conversation | None:
-        return await self._engine.read(scope, partial(_get_conversation, id), brief=True)
+    @reads_briefly
+    def get(self, scope: Scope, id: str) -> Operation[Conversation | None]:
+        return (yield from _get_conversation(id))
 
-    async def list_conversations(
+    @reads
+    def list_conversations(
         self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
-    ) -> list[Conversation]:
+    ) -> Operation[list[Conversation]]:
         values = {"status": status, "before": before, "limit": UNBOUNDED if limit is None else limit}
         name = "conversation_list"
         if namespace is not None:
             name, values["namespace"] = "conversation_list_in_namespace", namespace
-        return await self._engine.read(scope, partial(_list_conversations, name, values))
+        return rows.CONVERSATION.read_all((yield name, values))
 
-    async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
-        return await self._engine.write(scope, partial(close_conversation, id, to_micros(now)))
+    @writes
+    def close(self, scope: Scope, id: str, *, now: datetime) -> Operation[Conversation]:
+        return (yield from close_conversation(id, to_micros(now)))
 
     async def close_stale(
         self, scope: Scope | None, *, idle_since: datetime | None, now: datetime
@@ -284,10 +287,12 @@ class SqlConversationLog:
         )
         return await self._engine.write(scope, operation)
 
-    async def message(self, scope: Scope, id: str) -> StoredMessage | None:
-        return await self._engine.read(scope, partial(_get_message, id))
+    @reads
+    def message(self, scope: Scope, id: str) -> Operation[StoredMessage | None]:
+        return rows.MESSAGE.read_first((yield "message_get", {"id": id}))
 
-    async def messages(
+    @reads
+    def messages(
         self,
         scope: Scope,
         id: str,
@@ -298,7 +303,7 @@ class SqlConversationLog:
         include_internal: bool = False,
         include_hidden: bool = False,
         from_start: bool = False,
-    ) -> list[StoredMessage]:
+    ) -> Operation[list[StoredMessage]]:
         values = {
             "conversation_id": id,
             "after": after,
@@ -307,7 +312,11 @@ class SqlConversationLog:
             "internal": int(include_internal),
             "hidden": int(include_hidden),
         }
-        return await self._engine.read(scope, partial(_list_messages, id, values, from_start))
+        found = yield "messages_after" if from_start else "messages_before", values
+        if not found and not (yield "conversation_get", {"id": id}):
+            raise NotFoundError("conversation", id)
+        messages = rows.MESSAGE.read_all(found)
+        return messages if from_start else messages[::-1]
 
     async def begin_turn(
         self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
@@ -320,7 +329,7 @@ class SqlConversationLog:
         if isinstance(started, TurnBusy):
             return started
         try:
-            later = tuple([rows.message_from_row(row) for row in started.later_rows])
+            later = tuple(rows.MESSAGE.read_all(started.later_rows))
             return TurnStarted(
                 started.turn_id, started.user_message, rows.history_from_rows(started.history_rows), later
             )
@@ -328,17 +337,18 @@ class SqlConversationLog:
             await self.end_turn(scope, id, claim.claim_id)
             raise
 
-    async def end_turn(self, scope: Scope, id: str, claim_id: str) -> None:
-        values = {"id": id, "claim_id": claim_id}
-        await self._engine.write(scope, partial(_run_statement, "turn_release", values))
+    @writes
+    def end_turn(self, scope: Scope, id: str, claim_id: str) -> Operation[None]:
+        yield "turn_release", {"id": id, "claim_id": claim_id}
 
-    async def extend_turn(self, scope: Scope, id: str, claim_id: str, until: float) -> None:
-        values = {"id": id, "claim_id": claim_id, "until": int(until * 1_000_000)}
-        await self._engine.write(scope, partial(_run_statement, "turn_extend", values))
+    @writes
+    def extend_turn(self, scope: Scope, id: str, claim_id: str, until: float) -> Operation[None]:
+        yield "turn_extend", {"id": id, "claim_id": claim_id, "until": int(until * 1_000_000)}
 
-    async def save_summary(
+    @writes
+    def save_summary(
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
-    ) -> Conversation | None:
+    ) -> Operation[Conversation | None]:
         values = {
             "id": id,
             "summary": summary,
@@ -346,9 +356,14 @@ class SqlConversationLog:
             "turns": turns,
             "expected_seq": expected_seq,
         }
-        return await self._engine.write(scope, partial(_save_summary, id, values, to_micros(now)))
+        found = yield "conversation_summarize", values
+        if found:
+            data = {"rolling_summary_until_seq": until_seq}
+            yield event_statement("conversation.summarized", id, data, to_micros(now))
+        return rows.CONVERSATION.read_first(found)
 
-    async def list_across_users(
+    @reads
+    def list_across_users(
         self,
         *,
         tenant_id: str | None,
@@ -358,7 +373,7 @@ class SqlConversationLog:
         after: str,
         limit: int,
         unsummarized: int | None = None,
-    ) -> list[tuple[Scope, str]]:
+    ) -> Operation[list[tuple[Scope, str]]]:
         values = {
             "tenant": tenant_id,
             "app": app_id,
@@ -368,31 +383,17 @@ class SqlConversationLog:
             "limit": limit,
             "unsummarized": unsummarized,
         }
-        return await self._engine.read(None, partial(_list_across_users, values))
-
-
-def _list_across_users(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
-    found = yield "platform_conversations", values
-    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
+        return rows.scoped_ids((yield "platform_conversations", values))
 
 
 def conversation_values(conversation: Conversation) -> dict[str, Any]:
     """The values a conversation binds."""
-    after = conversation.close_after
-    return {
-        "id": conversation.id,
-        "namespace": conversation.namespace,
-        "title": conversation.title,
-        "session_id": conversation.session_id,
-        "metadata": dump_stored_json(dict(conversation.metadata)),
-        "close_after": None if after is None else after // timedelta(microseconds=1),
-        "now": to_micros(conversation.created_at),
-    }
+    return rows.row_values(conversation, now=to_micros(conversation.created_at))
 
 
 def _find_in_session(session: dict[str, str | None]) -> Operation[Conversation | None]:
     found = yield "conversation_in_session", session
-    return rows.conversation_from_row(found[0]) if found else None
+    return rows.CONVERSATION.read_first(found)
 
 
 def _find_or_create(
@@ -408,11 +409,6 @@ def _find_or_create(
     return found
 
 
-def _list_due(now: int) -> Operation[list[str]]:
-    found = yield "conversations_due", {"now": now}
-    return [row[0] for row in found]
-
-
 def create_conversation(values: dict[str, Any]) -> Operation[None]:
     """Insert a conversation, and tell of it."""
     yield "conversation_create", values
@@ -422,12 +418,7 @@ def create_conversation(values: dict[str, Any]) -> Operation[None]:
 
 def _get_conversation(id: str) -> Operation[Conversation | None]:
     found = yield "conversation_get", {"id": id}
-    return rows.conversation_from_row(found[0]) if found else None
-
-
-def _list_conversations(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
-    found = yield name, values
-    return [rows.conversation_from_row(row) for row in found]
+    return rows.CONVERSATION.read_first(found)
 
 
 def close_conversation(id: str, now: int) -> Operation[Conversation]:
@@ -445,7 +436,7 @@ def _close_if_idle(id: str, now: int, idle_since: int | None, claims_before: int
     found = yield "conversation_close", values
     if not found:
         return None
-    closed = rows.conversation_from_row(found[0])
+    closed = rows.CONVERSATION.read(found[0])
     data = {"namespace": closed.namespace, "last_seq": closed.last_seq, "turns": closed.turns}
     yield event_statement("conversation.closed", id, data, now)
     return closed
@@ -466,30 +457,4 @@ def _list_stale(
         found = yield "platform_due_conversations", {**values, "now": now}
     else:
         found = yield "platform_stale_conversations", {**values, "idle_since": idle_since}
-    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
-
-
-def _get_message(id: str) -> Operation[StoredMessage | None]:
-    found = yield "message_get", {"id": id}
-    return rows.message_from_row(found[0]) if found else None
-
-
-def _list_messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[list[StoredMessage]]:
-    found = yield "messages_after" if from_start else "messages_before", values
-    if not found and not (yield "conversation_get", {"id": id}):
-        raise NotFoundError("conversation", id)
-    messages = [rows.message_from_row(row) for row in found]
-    return messages if from_start else messages[::-1]
-
-
-def _save_summary(id: str, values: dict[str, Any], now: int) -> Operation[Conversation | None]:
-    found = yield "conversation_summarize", values
-    if not found:
-        return None
-    data = {"rolling_summary_until_seq": values["until_seq"]}
-    yield event_statement("conversation.summarized", id, data, now)
-    return rows.conversation_from_row(found[0])
-
-
-def _run_statement(name: str, values: dict[str, Any]) -> Operation[None]:
-    yield name, values
+    return rows.scoped_ids(found)

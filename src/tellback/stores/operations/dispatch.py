@@ -10,10 +10,9 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
+from tellback.stores.engine import Operation, SqlEngine, SqlPort, event_statement, reads, run_in_scope, writes
 from tellback.stores.operations.atoms import create_space, get_space, list_spaces
-from tellback.stores.ports import EventLog
-from tellback.stores.rows import BindingRow
+from tellback.stores.ports.store import EventLog
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation
 from tellback.types.ids import from_micros, new_id, now_micros, to_micros
@@ -39,11 +38,11 @@ def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Opera
     """Make the jobs that new events ask for; gives them, and whether there are more events."""
     yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     after, events = yield from _load_new_events(until, limit)
-    latest = {(Scope(row[1], row[2], row[3]), row[4]): int(row[0]) for row in events}
+    latest = {(rows.scope_from_row(row), row["subject_id"]): int(row["position"]) for row in events}
     jobs: list[Job] = []
     for (scope, id), position in latest.items():
         jobs += yield from run_in_scope(scope, _plan_triggered_jobs(scope, id, position, window_length, now))
-    reached = int(events[-1][0]) if len(events) == limit else until
+    reached = int(events[-1]["position"]) if len(events) == limit else until
     # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
     if events or reached - after > MAX_SKIPPED_EVENTS:
         yield "platform_state_set", {"name": DISPATCH_CURSOR, "value": reached}
@@ -57,14 +56,14 @@ def has_pending_events(until: int) -> Operation[bool]:
 
 def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
     """The events that nobody has looked at, and the position they come after."""
-    [[since, windowed]] = yield "platform_bindings_dispatch_range", {}
-    if since is None:
+    [wanted] = yield "platform_bindings_dispatch_range", {}
+    if wanted["since"] is None:
         return until, []  # the place is kept: bindings know from where on they hold
     cursor = yield "platform_state_get", {"name": DISPATCH_CURSOR}
-    after = max(int(cursor[0][0]) if cursor else 0, since)
+    after = max(int(cursor[0]["value"]) if cursor else 0, wanted["since"])
     if after >= until:
         return after, []
-    statement = "platform_events_for_extraction" if windowed else "platform_close_events"
+    statement = "platform_events_for_extraction" if wanted["windowed"] else "platform_close_events"
     return after, (yield statement, {"after": after, "until": until, "limit": limit})
 
 
@@ -76,12 +75,12 @@ def plan_jobs(
     found = yield "conversation_get", {"id": id}
     if not found:
         raise NotFoundError("conversation", id)
-    conversation = rows.conversation_from_row(found[0])
+    conversation = rows.CONVERSATION.read(found[0])
     jobs: list[Job] = []
     for target in (yield from _requested_targets(scope, conversation, version, space_id, now)):
         covered = 0
         for row in (yield "jobs_of_target", target.values(id)):
-            job = yield from _requeue_finished(rows.job_from_row(row), now)
+            job = yield from _requeue_finished(rows.JOB.read(row), now)
             jobs.append(job)
             covered = job.to_seq
         turns = yield from _load_turns(id, covered)
@@ -97,7 +96,7 @@ def _requeue_finished(job: Job, now: int) -> Operation[Job]:
     if not found:
         return job
     yield event_statement("extraction.queued", job.id, {"conversation_id": job.conversation_id}, now)
-    return rows.job_from_row(found[0])
+    return rows.JOB.read(found[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ def _requested_targets(
                 DIRECT_BINDING_ID, space_id, version or ExtractionPolicy().extraction_version, ExtractionPolicy()
             )
         ]
-    bindings = [row.binding for row in (yield from _matching_bindings(conversation))]
+    bindings = [binding for binding, _ in (yield from _matching_bindings(conversation))]
     targets = yield from _targets_of_bindings(scope, bindings, now, version)
     if not targets:
         raise NotFoundError(
@@ -150,12 +149,12 @@ def _requested_targets(
     return targets
 
 
-def _matching_bindings(conversation: Conversation) -> Operation[list[BindingRow]]:
-    """Those that are about a conversation, in the order they were made."""
-    found = [rows.binding_from_row(row) for row in (yield "platform_bindings_matching_user", {})]
+def _matching_bindings(conversation: Conversation) -> Operation[list[tuple[Binding, int]]]:
+    """Those that are about a conversation, in the order they were made, and the position from which on they hold."""
+    found = [(rows.BINDING.read(row), row["since"]) for row in (yield "platform_bindings_matching_user", {})]
     subject = (conversation.namespace, conversation.scope.user_id)
-    matching = [row for row in found if row.binding.enabled and row.binding.matches(*subject)]
-    return sorted(matching, key=lambda row: row.binding.id)
+    matching = [each for each in found if each[0].enabled and each[0].matches(*subject)]
+    return sorted(matching, key=lambda each: each[0].id)
 
 
 def _targets_of_bindings(
@@ -191,13 +190,13 @@ def _plan_triggered_jobs(scope: Scope, id: str, position: int, window_length: in
     found = yield "conversation_get", {"id": id}
     if not found:
         return []  # erased meanwhile
-    conversation = rows.conversation_from_row(found[0])
-    active = [row.binding for row in (yield from _matching_bindings(conversation)) if row.since_position < position]
+    conversation = rows.CONVERSATION.read(found[0])
+    active = [binding for binding, since in (yield from _matching_bindings(conversation)) if since < position]
     triggered = [binding for binding in active if _is_triggered(binding.extraction_policy, conversation)]
     jobs: list[Job] = []
     for target in (yield from _targets_of_bindings(scope, triggered, now)):
         last = yield "job_last_of_target", target.values(id)
-        turns = yield from _load_turns(id, int(last[0][0]) if last else 0)
+        turns = yield from _load_turns(id, int(last[0]["to_seq"]) if last else 0)
         windows = _windows_to_extract(turns, target.policy, conversation.is_open, window_length)
         jobs += yield from _insert_jobs(target, id, windows, now)
     return jobs
@@ -213,9 +212,10 @@ def _load_turns(id: str, after: int) -> Operation[list[_TurnExtent]]:
     found = yield "message_lengths", {"conversation_id": id, "after": after}
     turns: list[_TurnExtent] = []
     index_by_turn: dict[str, int] = {}
-    for seq, turn_id, role, stop_reason, length in found:
-        is_complete = role == "assistant" and stop_reason not in UNFINISHED_STOP_REASONS
-        index = index_by_turn.setdefault(turn_id, len(turns))
+    for row in found:
+        seq, length = row["seq"], row["length"]
+        is_complete = row["role"] == "assistant" and row["stop_reason"] not in UNFINISHED_STOP_REASONS
+        index = index_by_turn.setdefault(row["turn_id"], len(turns))
         overlapping = turns[index:]
         if not overlapping:
             turns.append(_TurnExtent(seq, seq, length, is_complete))
@@ -265,18 +265,18 @@ def _insert_jobs(
         values = {**target.values(id), "id": new_id("job"), "kind": EXTRACTION_JOB, "from_seq": first, "to_seq": last}
         inserted = yield "job_insert", {**values, "due_at": now_micros(), "now": now}
         if inserted:
-            job = rows.job_from_row(inserted[0])
+            job = rows.JOB.read(inserted[0])
             data = {"conversation_id": id, "space_id": target.space_id, "from_seq": first, "to_seq": last}
             yield event_statement("extraction.queued", job.id, data, now)
             jobs.append(job)
     return jobs
 
 
-class SqlBindings:
+class SqlBindings(SqlPort):
     """`Bindings` on an engine."""
 
     def __init__(self, engine: SqlEngine, events: EventLog) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._events = events
 
     async def create(self, scope: Scope, binding: Binding, *, reuse_existing: bool = False) -> Binding:
@@ -284,15 +284,18 @@ class SqlBindings:
         since = await self._events.latest()
         return await self._engine.write(scope, partial(_create_binding, scope, binding, since, reuse_existing))
 
-    async def get(self, scope: Scope | None, id: str) -> Binding | None:
-        return await self._engine.read(scope, partial(_get_visible, scope, id))
+    @reads
+    def get(self, scope: Scope | None, id: str) -> Operation[Binding | None]:
+        binding = yield from _get_binding(scope, id)
+        return binding if binding is None or scope is None else visible_to(binding, scope.user_id)
 
-    async def list_bindings(
+    @reads
+    def list_bindings(
         self, scope: Scope | None, *, tenant_id: str | None = None, app_id: str | None = None
-    ) -> list[Binding]:
+    ) -> Operation[list[Binding]]:
         if scope is None:
-            return await self._engine.read(None, partial(_list_all, {"tenant": tenant_id, "app": app_id}))
-        return await self._engine.read(scope, partial(_list_visible, scope))
+            return rows.BINDING.read_all((yield "platform_bindings_all", {"tenant": tenant_id, "app": app_id}))
+        return (yield from _list_visible(scope))
 
     async def update(
         self, scope: Scope | None, id: str, *, policy: ExtractionPolicy | None, enabled: bool | None, now: datetime
@@ -303,8 +306,10 @@ class SqlBindings:
             scope, partial(_update_binding, scope, id, policy, enabled, since, to_micros(now))
         )
 
-    async def delete(self, scope: Scope | None, id: str, *, now: datetime) -> None:
-        await self._engine.write(scope, partial(_delete_binding, scope, id, to_micros(now)))
+    @writes
+    def delete(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[None]:
+        _, binding_scope = yield from _get_changeable(scope, id)
+        yield from run_in_scope(binding_scope, _write_deletion(id, to_micros(now)))
 
 
 def visible_to(binding: Binding, user_id: str) -> Binding | None:
@@ -325,7 +330,7 @@ def _create_binding(scope: Scope, binding: Binding, since: int, reuse_existing: 
                 return existing
     values = rows.binding_values(binding, since)
     yield "platform_binding_create", values
-    yield event_statement("binding.created", binding.id, {}, values["now"])
+    yield event_statement("binding.created", binding.id, {}, values["created_at"])
     return binding
 
 
@@ -334,25 +339,15 @@ def _identity_of(binding: Binding) -> tuple[object, ...]:
     return binding.created_by, frozenset(binding.conversation_scope), frozenset(binding.memory_space_ids)
 
 
-def _get_visible(scope: Scope | None, id: str) -> Operation[Binding | None]:
-    binding = yield from _get_binding(scope, id)
-    return binding if binding is None or scope is None else visible_to(binding, scope.user_id)
-
-
 def _get_binding(scope: Scope | None, id: str) -> Operation[Binding | None]:
     found = yield "platform_binding_get_by_id" if scope is None else "platform_binding_get", {"id": id}
-    return rows.binding_from_row(found[0]).binding if found else None
+    return rows.BINDING.read_first(found)
 
 
 def _list_visible(scope: Scope) -> Operation[list[Binding]]:
     found = yield "platform_bindings_visible_to_user", {}
-    visible = [visible_to(rows.binding_from_row(row).binding, scope.user_id) for row in found]
+    visible = [visible_to(binding, scope.user_id) for binding in rows.BINDING.read_all(found)]
     return [binding for binding in visible if binding is not None]
-
-
-def _list_all(values: dict[str, str | None]) -> Operation[list[Binding]]:
-    found = yield "platform_bindings_all", values
-    return [rows.binding_from_row(row).binding for row in found]
 
 
 def _get_changeable(scope: Scope | None, id: str) -> Operation[tuple[Binding, Scope]]:
@@ -377,15 +372,9 @@ def _update_binding(
 
 
 def _write_update(binding: Binding, since: int | None, now: int) -> Operation[Binding]:
-    values = {**rows.binding_values(binding, 0), "since": since, "now": now}
-    yield "platform_binding_update", values
+    yield "platform_binding_update", rows.binding_values(binding, since)
     yield event_statement("binding.updated", binding.id, {"enabled": binding.enabled}, now)
     return binding
-
-
-def _delete_binding(scope: Scope | None, id: str, now: int) -> Operation[None]:
-    _, binding_scope = yield from _get_changeable(scope, id)
-    yield from run_in_scope(binding_scope, _write_deletion(id, now))
 
 
 def _write_deletion(id: str, now: int) -> Operation[None]:

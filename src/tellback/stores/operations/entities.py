@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, event_statement
-from tellback.stores.ports import EntityDraft
+from tellback.stores.ports.memory import EntityDraft
 from tellback.types.ids import fold_name, to_micros
 from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import AtomStatus, Entity, EntityStatus, EntityType
@@ -19,20 +20,8 @@ def create_entity(space_id: str, draft: EntityDraft, now: int) -> Operation[Enti
     if not space:
         raise NotFoundError("space", space_id)
     aliases = _distinct_names(draft.aliases, exclude=draft.canonical_name)
-    yield (
-        "entity_insert",
-        {
-            "id": draft.id,
-            "space_id": space_id,
-            "version": space[0][0],
-            "type": draft.type.value,
-            "canonical_name": draft.canonical_name,
-            "description": draft.description,
-            "attributes": dump_stored_json(dict(draft.attributes)),
-            "aliases": dump_stored_json(aliases),
-            "now": now,
-        },
-    )
+    draft = replace(draft, aliases=aliases)
+    yield "entity_insert", rows.row_values(draft, space_id=space_id, version=space[0]["version"], now=now)
     for name in (draft.canonical_name, *aliases):
         yield "entity_name_insert", {"space_id": space_id, "name": fold_name(name), "entity_id": draft.id}
     yield event_statement("entity.created", draft.id, {"space_id": space_id, "type": draft.type.value}, now)
@@ -42,9 +31,9 @@ def create_entity(space_id: str, draft: EntityDraft, now: int) -> Operation[Enti
 def get_entity(id: str) -> Operation[Entity | None]:
     """An entity of a space that was not deleted."""
     found = yield "entity_get", {"id": id}
-    if not found or not (yield "space_version", {"id": found[0][1]}):
+    if not found or not (yield "space_version", {"id": found[0]["memory_space_id"]}):
         return None
-    return rows.entity_from_row(found[0])
+    return rows.ENTITY.read(found[0])
 
 
 def list_entities(
@@ -55,7 +44,7 @@ def list_entities(
         raise NotFoundError("space", space_id)
     filters = {"type": None if type is None else type.value, "after": after or ""}
     found = yield "entity_list", {"space_id": space_id, "limit": UNBOUNDED if limit is None else limit, **filters}
-    return [rows.entity_from_row(row) for row in found]
+    return rows.ENTITY.read_all(found)
 
 
 def find_entities(space_id: str, name: str, type: EntityType | None) -> Operation[list[Entity]]:
@@ -65,7 +54,7 @@ def find_entities(space_id: str, name: str, type: EntityType | None) -> Operatio
     key = fold_name(name)
     values = {"space_id": space_id, "name": key, "type": None if type is None else type.value}
     found = yield "entities_by_name", values
-    entities = [rows.entity_from_row(row) for row in found]
+    entities = rows.ENTITY.read_all(found)
     return sorted(entities, key=lambda entity: (fold_name(entity.canonical_name) != key, entity.id))
 
 
@@ -76,7 +65,7 @@ def add_aliases(id: str, names: Sequence[str], now: int) -> Operation[Entity]:
     if aliases == entity.aliases:
         return entity
     space = yield "space_touch", {"id": entity.memory_space_id, "now": now, "added": 0, "counted": 0}
-    values = {"id": entity.id, "aliases": dump_stored_json(aliases), "version": space[0][0], "now": now}
+    values = {"id": entity.id, "aliases": dump_stored_json(aliases), "version": space[0]["version"], "now": now}
     yield "entity_set_aliases", values
     for name in aliases[len(entity.aliases) :]:
         location = {"space_id": entity.memory_space_id, "entity_id": entity.id}
@@ -123,17 +112,17 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
         return canonical
     if alias.memory_space_id != space_id:
         raise InvalidArgumentError(f"{alias_id!r} is in another space than {canonical_id!r}: only one space's merge.")
-    version: int = space[0][0]
-    for [name] in (yield "entity_names_of", {"entity_id": alias.id}):
-        yield "entity_name_insert", {"space_id": space_id, "name": name, "entity_id": canonical.id}
+    version: int = space[0]["version"]
+    for row in (yield "entity_names_of", {"entity_id": alias.id}):
+        yield "entity_name_insert", {"space_id": space_id, "name": row["name"], "entity_id": canonical.id}
     yield "entity_names_delete", {"entity_id": alias.id}
     count = canonical.atom_count
-    for seq, status, entity_ids in (yield "atoms_of_entity", {"space_id": space_id, "entity_id": alias.id}):
-        atom_entity_ids = rows.parse_ids(entity_ids)
-        if canonical.id not in atom_entity_ids and status == AtomStatus.ACTIVE:
+    for row in (yield "atoms_of_entity", {"space_id": space_id, "entity_id": alias.id}):
+        atom_entity_ids = rows.parse_ids(row["entity_ids"])
+        if canonical.id not in atom_entity_ids and row["status"] == AtomStatus.ACTIVE:
             count += 1
         repointed = dict.fromkeys(canonical.id if id == alias.id else id for id in atom_entity_ids)
-        location = {"space_id": space_id, "seq": seq}
+        location = {"space_id": space_id, "seq": row["seq"]}
         yield (
             "atom_set_entities",
             {**location, "entity_ids": dump_stored_json([*repointed]), "version": version, "now": now},
@@ -175,7 +164,7 @@ def _follow_merges(id: str) -> Operation[Entity]:
 
 def _load_entity(id: str) -> Operation[Entity]:
     [row] = yield "entity_get", {"id": id}
-    return rows.entity_from_row(row)
+    return rows.ENTITY.read(row)
 
 
 def _distinct_names(names: Iterable[str], *, exclude: str) -> tuple[str, ...]:

@@ -9,9 +9,19 @@ from typing import Any
 
 from tellback.errors import JobLostError, NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, event_statement, run_in_scope
+from tellback.stores.engine import (
+    UNBOUNDED,
+    Operation,
+    SqlEngine,
+    SqlPort,
+    event_statement,
+    reads,
+    run_in_scope,
+    writes,
+)
 from tellback.stores.operations import dispatch
-from tellback.stores.ports import DispatchResult, EventLog, JobEnd
+from tellback.stores.ports.jobs import DispatchResult, JobEnd
+from tellback.stores.ports.store import EventLog
 from tellback.types.access import Scope
 from tellback.types.ids import now_micros, to_micros
 from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
@@ -20,11 +30,11 @@ from tellback.types.jsontext import dump_stored_json
 MAX_COUNTED = 100
 
 
-class SqlJobLog:
+class SqlJobLog(SqlPort):
     """`JobLog` on an engine."""
 
     def __init__(self, engine: SqlEngine, events: EventLog) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._events = events
 
     async def has_pending_events(self) -> bool:
@@ -52,10 +62,12 @@ class SqlJobLog:
         )
         return await self._engine.write(scope, operation)
 
-    async def get(self, scope: Scope | None, id: str) -> Job | None:
-        return await self._engine.read(scope, partial(_get_job, scope, id))
+    @reads
+    def get(self, scope: Scope | None, id: str) -> Operation[Job | None]:
+        return (yield from _get_job(scope, id))
 
-    async def list_jobs(
+    @reads
+    def list_jobs(
         self,
         scope: Scope | None,
         *,
@@ -65,7 +77,7 @@ class SqlJobLog:
         before: str | None = None,
         tenant_id: str | None = None,
         app_id: str | None = None,
-    ) -> list[Job]:
+    ) -> Operation[list[Job]]:
         values = {
             "tenant": tenant_id,
             "app": app_id,
@@ -74,7 +86,7 @@ class SqlJobLog:
             "limit": UNBOUNDED if limit is None else limit,
             "before": before,
         }
-        return await self._engine.read(scope, partial(_list_jobs, _statement_for(scope, "job_list"), values))
+        return rows.JOB.read_all((yield _statement_for(scope, "job_list"), values))
 
     async def claim(
         self, *, instance_id: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
@@ -89,53 +101,57 @@ class SqlJobLog:
         }
         return await self._engine.write(None, partial(_claim_job, values, max_attempts))
 
-    async def extend(self, id: str, run: int, *, until: float) -> bool:
-        values = {"id": id, "run": run, "until": _seconds_to_micros(until)}
-        return await self._engine.write(None, partial(_extend_lease, values))
+    @writes
+    def extend(self, id: str, run: int, *, until: float) -> Operation[bool]:
+        return bool((yield "platform_job_extend", {"id": id, "run": run, "until": _seconds_to_micros(until)}))
 
-    async def finish(self, end: JobEnd, *, now: datetime) -> Job | None:
-        return await self._engine.write(
-            None, partial(_end_run_of_any_user, end, partial(finish_job, end, to_micros(now)))
-        )
+    @writes
+    def finish(self, end: JobEnd, *, now: datetime) -> Operation[Job | None]:
+        return (yield from _end_run_of_any_user(end, finish_job(end, to_micros(now))))
 
-    async def fail(
+    @writes
+    def fail(
         self, end: JobEnd, error: str, *, raw_output: str | None, retry_at: float | None, now: datetime
-    ) -> Job | None:
+    ) -> Operation[Job | None]:
         due_at = None if retry_at is None else _seconds_to_micros(retry_at)
-        return await self._engine.write(
-            None, partial(_end_run_of_any_user, end, partial(_fail_job, end, error, raw_output, due_at, to_micros(now)))
-        )
+        return (yield from _end_run_of_any_user(end, _fail_job(end, error, raw_output, due_at, to_micros(now))))
 
-    async def postpone(self, end: JobEnd, *, until: float, now: datetime) -> Job | None:
-        operation = partial(_postpone_job, end, _seconds_to_micros(until), to_micros(now))
-        return await self._engine.write(None, partial(_end_run_of_any_user, end, operation))
+    @writes
+    def postpone(self, end: JobEnd, *, until: float, now: datetime) -> Operation[Job | None]:
+        changes = {"status": JobStatus.QUEUED.value, "due_at": _seconds_to_micros(until), "uncounted": 1}
+        return (yield from _end_run_of_any_user(end, _end_run(end, changes, to_micros(now))))
 
-    async def running_instances(self) -> list[str]:
-        return await self._engine.read(None, _list_instances)
+    @reads
+    def running_instances(self) -> Operation[list[str]]:
+        found = yield "platform_running_instances", {}
+        return [row["instance_id"] for row in found]
 
-    async def release(self, instance_id: str, *, now: datetime) -> list[Job]:
-        return await self._engine.write(
-            None, partial(_list_jobs, "platform_job_release", _release_values(instance_id, now))
-        )
+    @writes
+    def release(self, instance_id: str, *, now: datetime) -> Operation[list[Job]]:
+        values = {"instance_id": instance_id, "now": to_micros(now)}
+        return rows.JOB.read_all((yield "platform_job_release", values))
 
-    async def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Job:
+    @writes
+    def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[Job]:
         values = {"id": id, "due_at": now_micros(), "now": to_micros(now)}
-        return await self._engine.write(scope, partial(_change_job, scope, "job_requeue", "extraction.queued", values))
+        return (yield from _change_job(scope, "job_requeue", "extraction.queued", values))
 
-    async def cancel(self, scope: Scope | None, id: str, *, now: datetime) -> Job:
+    @writes
+    def cancel(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[Job]:
         values = {"id": id, "now": to_micros(now)}
-        return await self._engine.write(
-            scope, partial(_change_job, scope, "job_cancel", "extraction.cancelled", values)
-        )
+        return (yield from _change_job(scope, "job_cancel", "extraction.cancelled", values))
 
-    async def backlog(self, *, at: float) -> tuple[int, float | None]:
-        return await self._engine.read(None, partial(_load_backlog, _seconds_to_micros(at)))
+    @reads
+    def backlog(self, *, at: float) -> Operation[tuple[int, float | None]]:
+        [row] = yield "platform_jobs_waiting", {"at": _seconds_to_micros(at), "limit": MAX_COUNTED}
+        return int(row["waiting"]), None if row["next_due_at"] is None else row["next_due_at"] / 1_000_000
 
     async def add_usage(self, records: Sequence[UsageRecord]) -> None:
         for record in records:
             await self._engine.write(record.scope, partial(_add_usage, [record]))
 
-    async def usage(
+    @reads
+    def usage(
         self,
         scope: Scope | None,
         *,
@@ -146,12 +162,13 @@ class SqlJobLog:
         before: str | None = None,
         tenant_id: str | None = None,
         app_id: str | None = None,
-    ) -> list[UsageRecord]:
+    ) -> Operation[list[UsageRecord]]:
         filters = {"job_id": job_id, "limit": limit, "before": before, **_time_range(since, until)}
         values = {**filters, "tenant": tenant_id, "app": app_id}
-        return await self._engine.read(scope, partial(_list_usage, _statement_for(scope, "usage_list"), values))
+        return rows.USAGE.read_all((yield _statement_for(scope, "usage_list"), values))
 
-    async def usage_totals(
+    @reads
+    def usage_totals(
         self,
         scope: Scope | None,
         *,
@@ -159,13 +176,20 @@ class SqlJobLog:
         until: datetime | None,
         tenant_id: str | None = None,
         app_id: str | None = None,
-    ) -> list[UsageTotal]:
+    ) -> Operation[list[UsageTotal]]:
         values = {"tenant": tenant_id, "app": app_id, **_time_range(since, until)}
-        return await self._engine.read(scope, partial(_list_usage_totals, _statement_for(scope, "usage_total"), values))
+        return rows.USAGE_TOTAL.read_all((yield _statement_for(scope, "usage_total"), values))
 
-    async def claim_schedule(self, name: str, *, at: float, every: float) -> bool:
-        values = (f"schedule:{name}", _seconds_to_micros(at), _seconds_to_micros(every))
-        return await self._engine.write(None, partial(_claim_schedule, *values))
+    @writes
+    def claim_schedule(self, name: str, *, at: float, every: float) -> Operation[bool]:
+        key, moment = {"name": f"schedule:{name}"}, _seconds_to_micros(at)
+        yield "platform_named_lock", key
+        found = yield "platform_state_get", key
+        if found and abs(moment - int(found[0]["value"])) < _seconds_to_micros(every):
+            # A mark of the next moments is of whoever was faster; one far ahead is of a clock that was wrong.
+            return False
+        yield "platform_state_set", {**key, "value": moment}
+        return True
 
 
 def hold_job(end: JobEnd) -> Operation[None]:
@@ -199,27 +223,23 @@ def _fail_job(end: JobEnd, error: str, raw_output: str | None, due_at: int | Non
     return job
 
 
-def _postpone_job(end: JobEnd, until: int, now: int) -> Operation[Job]:
-    return (yield from _end_run(end, {"status": JobStatus.QUEUED.value, "due_at": until, "uncounted": 1}, now))
-
-
 def _end_run(end: JobEnd, changes: dict[str, Any], now: int) -> Operation[Job]:
     defaults = {"due_at": now, "uncounted": 0, "finished_at": None, "error": None, "raw_output": None, "result": None}
     found = yield "job_end", {**defaults, **changes, "id": end.job_id, "run": end.run, "now": now}
     if not found:
         raise JobLostError(end.job_id)
     yield from _add_usage(end.usage)
-    return rows.job_from_row(found[0])
+    return rows.JOB.read(found[0])
 
 
-def _end_run_of_any_user(end: JobEnd, make: Any) -> Operation[Job | None]:
+def _end_run_of_any_user(end: JobEnd, operation: Operation[Job]) -> Operation[Job | None]:
     """End an attempt, whoever's job it is. What it used is kept also if it no longer has the job."""
     found = yield "platform_job_get", {"id": end.job_id}
     if not found:
         return None  # erased
-    scope = rows.job_from_row(found[0]).scope
+    scope = rows.JOB.read(found[0]).scope
     try:
-        job: Job = yield from run_in_scope(scope, make())
+        job = yield from run_in_scope(scope, operation)
     except JobLostError:
         yield from run_in_scope(scope, _add_usage(end.usage))
         return None
@@ -235,40 +255,22 @@ def _failed_event(job: Job, now: int) -> tuple[str, dict[str, Any]]:
 
 def _get_job(scope: Scope | None, id: str) -> Operation[Job | None]:
     found = yield _statement_for(scope, "job_get"), {"id": id}
-    return rows.job_from_row(found[0]) if found else None
-
-
-def _list_jobs(name: str, values: dict[str, Any]) -> Operation[list[Job]]:
-    found = yield name, values
-    return [rows.job_from_row(row) for row in found]
+    return rows.JOB.read_first(found)
 
 
 def _claim_job(values: dict[str, Any], max_attempts: int) -> Operation[Job | None]:
     """The next job that is due. One that was begun too often has stopped its workers each time: it is not run again."""
     statement = "platform_job_next" if values["id"] is None else "platform_job_lock_by_id"
     while found := (yield statement, values):
-        job = rows.job_from_row(found[0])
+        job = rows.JOB.read(found[0])
         [row] = yield "platform_job_claim", {**values, "id": job.id}
         if job.attempts < max_attempts:
-            return rows.job_from_row(row)
+            return rows.JOB.read(row)
         reason = f"The worker stopped while it ran this job, {job.attempts} times."
         yield from run_in_scope(
             job.scope, _fail_job(JobEnd(job.id, job.runs + 1), reason, job.raw_output, None, values["now"])
         )
     return None
-
-
-def _extend_lease(values: dict[str, Any]) -> Operation[bool]:
-    return bool((yield "platform_job_extend", values))
-
-
-def _list_instances() -> Operation[list[str]]:
-    found = yield "platform_running_instances", {}
-    return [row[0] for row in found]
-
-
-def _release_values(instance_id: str, now: datetime) -> dict[str, Any]:
-    return {"instance_id": instance_id, "now": to_micros(now)}
 
 
 def _change_job(scope: Scope | None, statement: str, event_type: str, values: dict[str, Any]) -> Operation[Job]:
@@ -284,38 +286,14 @@ def _apply_job_change(job: Job, statement: str, event_type: str, values: dict[st
     if not found:
         return job
     yield event_statement(event_type, job.id, {"conversation_id": job.conversation_id}, values["now"])
-    return rows.job_from_row(found[0])
-
-
-def _load_backlog(at: int) -> Operation[tuple[int, float | None]]:
-    [row] = yield "platform_jobs_waiting", {"at": at, "limit": MAX_COUNTED}
-    return int(row[0]), None if row[1] is None else row[1] / 1_000_000
+    return rows.JOB.read(found[0])
 
 
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
     for record in records:
         id = record.conversation_id
         if id is None or (yield "conversation_lock_shared", {"id": id}):  # or it was erased meanwhile
-            yield "usage_insert", rows.usage_values(record)
-
-
-def _list_usage(name: str, values: dict[str, Any]) -> Operation[list[UsageRecord]]:
-    found = yield name, values
-    return [rows.usage_from_row(row) for row in found]
-
-
-def _list_usage_totals(name: str, values: dict[str, Any]) -> Operation[list[UsageTotal]]:
-    found = yield name, values
-    return [rows.usage_total_from_row(row) for row in found]
-
-
-def _claim_schedule(name: str, at: int, every: int) -> Operation[bool]:
-    yield "platform_named_lock", {"name": name}
-    found = yield "platform_state_get", {"name": name}
-    if found and abs(at - int(found[0][0])) < every:
-        return False  # a mark of the next moments is of whoever was faster; one far ahead is of a clock that was wrong
-    yield "platform_state_set", {"name": name, "value": at}
-    return True
+            yield "usage_insert", rows.row_values(record)
 
 
 def _statement_for(scope: Scope | None, statement: str) -> str:

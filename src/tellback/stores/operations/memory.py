@@ -10,14 +10,14 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, event_statement
+from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, SqlPort, event_statement, reads
 from tellback.stores.operations import atoms, entities, jobs
-from tellback.stores.ports import (
+from tellback.stores.ports.jobs import JobEnd
+from tellback.stores.ports.memory import (
     AddedCitation,
     AtomDraft,
     AtomFilter,
     EntityDraft,
-    JobEnd,
     KnownAtom,
     Reconciliation,
     Replacement,
@@ -47,8 +47,8 @@ def load_known_atoms(space_id: str, slots: Sequence[str], conversation_id: str |
         values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
         # The database looks for the id as it looks for any words: it may find a little too much.
         mentions = yield "atoms_of_conversation", values
-        found += [row for row in mentions if _cites(rows.atom_from_row(row), conversation_id)]
-    by_seq = {row[rows.SEQ]: _known_atom_from_row(row) for row in found}
+        found += [row for row in mentions if _cites(rows.ATOM.read(row), conversation_id)]
+    by_seq = {row["seq"]: KnownAtom(rows.ATOM.read(row), row["slot"], row["value"]) for row in found}
     # What took the place of one of them by hand has no slot of its own.
     ids = {each.atom.id for each in by_seq.values()}
     successors = [each.atom.superseded_by for each in by_seq.values()]
@@ -57,8 +57,8 @@ def load_known_atoms(space_id: str, slots: Sequence[str], conversation_id: str |
         if id is not None and id not in ids:
             ids.add(id)
             [row] = yield "atom_get", {"id": id}
-            by_seq[row[rows.SEQ]] = KnownAtom(rows.atom_from_row(row))
-            successors.append(row[rows.SUPERSEDED_BY])
+            by_seq[row["seq"]] = KnownAtom(rows.ATOM.read(row))
+            successors.append(row["superseded_by"])
     return (yield from _add_message_dates([by_seq[seq] for seq in sorted(by_seq)]))
 
 
@@ -67,7 +67,7 @@ def _add_message_dates(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]
     cited_ids = [[id for source in each.atom.citations for id in source.message_ids] for each in found]
     ids = sorted({id for each in cited_ids for id in each})
     message_rows = (yield "message_dates_of", {"ids": dump_stored_json(ids)}) if ids else ()
-    dates = {id: from_micros(created_at) for id, created_at in message_rows}
+    dates = {row["id"]: from_micros(row["created_at"]) for row in message_rows}
     return [
         replace(each, message_dates=tuple(sorted({dates[id] for id in ids_of_atom if id in dates})))
         for each, ids_of_atom in zip(found, cited_ids, strict=True)
@@ -76,10 +76,6 @@ def _add_message_dates(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]
 
 def _cites(atom: Atom, conversation_id: str) -> bool:
     return any(source.conversation_id == conversation_id for source in atom.citations)
-
-
-def _known_atom_from_row(row: Sequence[Any]) -> KnownAtom:
-    return KnownAtom(rows.atom_from_row(row), row[rows.SLOT], row[rows.VALUE])
 
 
 def reconcile(
@@ -121,7 +117,7 @@ def reconcile(
 def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[Atom]:
     """Say where an atom was said again."""
     row = yield from _load_atom_row(space_id, added.atom_id)
-    atom = rows.atom_from_row(row)
+    atom = rows.ATOM.read(row)
     sources = [*_merge_citation(atom.citations, added.citation)]
     if sources == [*atom.citations]:
         return atom
@@ -131,7 +127,7 @@ def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[At
         first, *sources = sources  # or it cites messages of no known conversation, which stay first
     values = {
         "space_id": space_id,
-        "seq": row[rows.SEQ],
+        "seq": row["seq"],
         "source_conversation_id": None if first is None else first.conversation_id,
         "source_message_ids": dump_stored_json(atom.source_message_ids if first is None else first.message_ids),
         "other_sources": rows.dump_citations(sources),
@@ -142,15 +138,15 @@ def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[At
     data = {"space_id": space_id, "conversation_id": added.citation.conversation_id}
     yield event_statement("atom.cited", atom.id, data, now)
     [row] = yield "atom_get", {"id": atom.id}
-    return rows.atom_from_row(row)
+    return rows.ATOM.read(row)
 
 
-def _load_atom_row(space_id: str, atom_id: str) -> Operation[Sequence[Any]]:
+def _load_atom_row(space_id: str, atom_id: str) -> Operation[rows.Row]:
     """The row of an atom of this space: those of others are not to be changed by the way."""
     found = yield "atom_get", {"id": atom_id}
-    if not found or found[0][1] != space_id:
+    if not found or found[0]["memory_space_id"] != space_id:
         raise NotFoundError("atom", atom_id)
-    row: Sequence[Any] = found[0]
+    row: rows.Row = found[0]
     return row
 
 
@@ -190,23 +186,23 @@ def search_space(space_id: str, search: SpaceSearch, by_vector: bool) -> Operati
     entities: list[Any] = []
     if search.names:
         entities = yield "search_entities_named", {"space_id": space_id, "names": list(search.names)}
-    entity_ids = [*search.entity_ids, *(row[0] for row in entities)]
+    entity_ids = [*search.entity_ids, *(row["id"] for row in entities)]
     if entity_ids:
         matches = yield "search_by_entity", {**values, "entity_ids": entity_ids}
-        seqs |= {row[0] for row in matches}
+        seqs |= {row["seq"] for row in matches}
     if search.words:
         matches = yield "search_by_text", {**values, "words": " | ".join(search.words)}
-        seqs |= {row[0] for row in matches}
+        seqs |= {row["seq"] for row in matches}
     if search.vector is not None and by_vector:
         numbers = rows.vector_to_floats(search.vector)
         matches = yield "search_by_vector", {**values, "embedder": search.embedder, "numbers": numbers}
-        seqs |= {row[0] for row in matches}
+        seqs |= {row["seq"] for row in matches}
     if not seqs and not search.entity_ids:
         matches = yield "search_by_time", values
-        seqs |= {row[0] for row in matches}
+        seqs |= {row["seq"] for row in matches}
     if search.ends_after == -UNBOUNDED and seqs:
         matches = yield "search_chains", {"space_id": space_id, "seqs": sorted(seqs)}
-        seqs |= {row[0] for row in matches}
+        seqs |= {row["seq"] for row in matches}
     nearby = {
         neighbour for seq in seqs for neighbour in range(max(1, seq - NEIGHBOUR_COUNT), seq + NEIGHBOUR_COUNT + 1)
     }
@@ -214,25 +210,25 @@ def search_space(space_id: str, search: SpaceSearch, by_vector: bool) -> Operati
     atoms = yield "search_atoms", atom_range
     validity_ends = yield "search_validity_ends", atom_range
     vectors = yield "search_vectors", {**atom_range, "embedder": search.embedder}
-    named_entities = [rows.entity_from_row(row) for row in entities]
+    named_entities = rows.ENTITY.read_all(entities)
     return SpaceChanges(0, len(atoms), *_renumber(atoms, validity_ends, vectors), named_entities)
 
 
 def _renumber(atoms: list[Any], validity_ends: list[Any], vectors: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Rows as those of a space that holds nothing else."""
-    new_seqs = {row[rows.SEQ]: new_seq for new_seq, row in enumerate(atoms, 1)}
+    new_seqs = {row["seq"]: new_seq for new_seq, row in enumerate(atoms, 1)}
     return (
-        [(*tuple(row)[: rows.SEQ], new_seqs[row[rows.SEQ]]) for row in atoms],
+        [{**row, "seq": new_seqs[row["seq"]]} for row in atoms],
         [(new_seqs[seq], known_at, valid_to) for seq, known_at, valid_to in validity_ends if seq in new_seqs],
         [(new_seqs[seq], vector) for seq, vector in vectors if seq in new_seqs],
     )
 
 
-class SqlMemoryStore:
+class SqlMemoryStore(SqlPort):
     """`MemoryStore` on an engine."""
 
     def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._is_searchable = engine.search != "none"
 
     @property
@@ -241,12 +237,7 @@ class SqlMemoryStore:
         return self._engine.search != "none"
 
     async def create_space(self, scope: Scope, space: MemorySpace, *, reuse_existing: bool = False) -> MemorySpace:
-        values: dict[str, Any] = {
-            "id": space.id,
-            "name": space.name,
-            "metadata": dump_stored_json(dict(space.metadata)),
-            "now": to_micros(space.created_at),
-        }
+        values = rows.row_values(space, now=to_micros(space.created_at))
         return await self._engine.write(scope, partial(atoms.create_space, values, reuse_existing))
 
     async def space(self, scope: Scope, id: str) -> MemorySpace | None:
@@ -360,15 +351,9 @@ class SqlMemoryStore:
     async def delete_other_vectors(self, scope: Scope, space_id: str, *, embedder: str) -> None:
         await self._engine.write(scope, partial(atoms.delete_other_vectors, space_id, embedder))
 
-    async def all_spaces(
+    @reads
+    def all_spaces(
         self, *, after: str, limit: int, changed_since: datetime | None = None
-    ) -> list[tuple[Scope, str]]:
+    ) -> Operation[list[tuple[Scope, str]]]:
         since = -UNBOUNDED if changed_since is None else to_micros(changed_since)
-        return await self._engine.read(
-            None, partial(_list_all_spaces, {"after": after, "limit": limit, "since": since})
-        )
-
-
-def _list_all_spaces(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
-    found = yield "platform_spaces", values
-    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
+        return rows.scoped_ids((yield "platform_spaces", {"after": after, "limit": limit, "since": since}))

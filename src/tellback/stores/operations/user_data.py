@@ -17,8 +17,7 @@ from tellback.stores import rows
 from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
 from tellback.stores.operations.atoms import NEVER_VALID
 from tellback.stores.operations.dispatch import DISPATCH_CURSOR
-from tellback.stores.ports import EventLog
-from tellback.stores.ports.store import USER_ERASED, Collection, Erasure, erasure_subject
+from tellback.stores.ports.store import USER_ERASED, Collection, Erasure, EventLog, erasure_subject
 from tellback.types.access import Scope
 from tellback.types.conversations import Event
 from tellback.types.ids import from_micros, to_micros
@@ -42,9 +41,6 @@ SPACE_DELETES = {
     "spaces": "erase_space",
 }
 """Tables and the statements that empty them, children before parents."""
-
-BINDING_USER_COLUMNS = ("id", "created_by", "scopes", "space_ids", "single_user_id")
-"""What names users in a binding."""
 
 ERASED_TABLES = (
     *CONVERSATION_DELETES,
@@ -106,15 +102,15 @@ def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
     for id in chain.from_iterable(spaces):
         yield from _delete_tables({"space_id": id}, SPACE_DELETES, counts)
     counts["bindings"] = yield from _erase_from_bindings(scope.user_id)
-    yield from _remove_from_queue([row[0] for row in jobs])
-    until = int((yield "platform_events_latest", {})[0][0])
+    yield from _remove_from_queue([row["id"] for row in jobs])
+    until = int((yield "platform_events_latest", {})[0]["position"])
     if counts.total() or (yield "erase_event_exists", {"after": 0, "until": until}):
         # Before the events are deleted: the newest one stays, so that no position is given twice.
         yield _erasure_event(scope, counts, now)
         counts["events"] = yield from _delete_events(until)
         if needs_wipe:
             yield from _set_wipe_mark()
-    return Erasure({table: counts[table] for table in ERASED_TABLES}, tuple(str(row[0]) for row in jobs))
+    return Erasure({table: counts[table] for table in ERASED_TABLES}, tuple(str(row["id"]) for row in jobs))
 
 
 def _delete_events(until: int) -> Operation[int]:
@@ -126,7 +122,7 @@ def _delete_events(until: int) -> Operation[int]:
 
 def _remove_from_queue(job_ids: list[str]) -> Operation[None]:
     """Take jobs out of the queue that brings them to workers, if there is one beside our tables."""
-    if job_ids and (yield "platform_queue_exists", {})[0][0]:
+    if job_ids and (yield "platform_queue_exists", {})[0]["found"]:
         yield "platform_queue_delete_deliveries", {"ids": job_ids}
 
 
@@ -134,13 +130,13 @@ def _lock_ids(statement: str) -> Operation[list[list[str]]]:
     """The ids of all conversations or spaces, in batches, which are ours until the transaction ends."""
     batches: list[list[str]] = []
     while found := (yield statement, {"after": batches[-1][-1] if batches else "", "limit": ERASE_BATCH}):
-        batches.append([row[0] for row in found])
+        batches.append([row["id"] for row in found])
     return batches
 
 
 def _count_rows(statement: str) -> Operation[int]:
     found = yield statement, {}
-    return int(found[0][0])
+    return int(found[0]["count"])
 
 
 def _delete_tables(parameters: dict[str, str], statements: dict[str, str], counts: Counter[str]) -> Operation[None]:
@@ -153,14 +149,12 @@ def _erase_from_bindings(user_id: str) -> Operation[int]:
     """Delete the bindings that are about nobody else, and the user's name from the others; gives how many."""
     found = yield "platform_bindings_lock", {}
     changed = 0
-    for row in found:
-        binding = rows.binding_from_row(row).binding
+    for binding in rows.BINDING.read_all(found):
         remaining = _without_user(binding, user_id)
         if remaining is None:
             yield "platform_binding_delete", {"id": binding.id}
         elif remaining != binding:
-            values = rows.binding_values(remaining, 0)
-            yield "platform_binding_erase", {key: values[key] for key in BINDING_USER_COLUMNS}
+            yield "platform_binding_erase", rows.binding_values(remaining, None)
         changed += remaining != binding
     return changed
 
@@ -183,7 +177,7 @@ def _erasure_event(scope: Scope, counts: Counter[str], now: int) -> tuple[str, d
 
 def _set_wipe_mark() -> Operation[None]:
     found = yield "platform_state_get", {"name": WIPE_STEP}
-    yield "platform_state_set", {"name": WIPE_STEP, "value": next_wipe_step(int(found[0][0]) if found else 0)}
+    yield "platform_state_set", {"name": WIPE_STEP, "value": next_wipe_step(int(found[0]["value"]) if found else 0)}
 
 
 def to_plain(value: Any) -> Any:
@@ -217,7 +211,10 @@ def _exported_fields(kind: Any) -> tuple[str, ...]:
 def export_page(collection: str, after: str, limit: int) -> Operation[list[Record]]:
     """Records of a collection that come after an id."""
     found = yield f"export_{collection}", {"after": after, "limit": limit}
-    return [ROW_EXPORTERS[collection](row) for row in found]
+    records = [to_plain(value) for value in ROW_READERS[collection].read_all(found)]
+    if collection == "spaces":  # deleted ones as well
+        return [record | {"status": row["status"]} for record, row in zip(records, found, strict=True)]
+    return records
 
 
 def export_messages(conversation_id: str, after: int, limit: int) -> Operation[list[Record]]:
@@ -225,19 +222,19 @@ def export_messages(conversation_id: str, after: int, limit: int) -> Operation[l
     values = {"conversation_id": conversation_id, "after": after}
     lengths = yield "export_message_lengths", {**values, "limit": limit}
     found = yield "export_messages", {**values, "limit": _fitting_count(lengths)}
-    return [_export_row(rows.message_from_row, row) for row in found]
+    return [to_plain(message) for message in rows.MESSAGE.read_all(found)]
 
 
 def export_stored_responses(after: str, limit: int) -> Operation[list[Record]]:
     """What a user's requests were answered, after an idempotency key."""
     lengths = yield "export_idempotent_response_lengths", {"after": after, "limit": limit}
     found = yield "export_idempotent_responses", {"after": after, "limit": _fitting_count(lengths)}
-    return [_export_stored_response(*row) for row in found]
+    return [_export_stored_response(row) for row in found]
 
 
-def _fitting_count(lengths: Sequence[Sequence[Any]]) -> int:
+def _fitting_count(lengths: Sequence[rows.Row]) -> int:
     """How many of them make a page; one alone may be as long as many pages."""
-    sums = accumulate(int(row[0]) for row in lengths)
+    sums = accumulate(int(row["length"]) for row in lengths)
     return max(1, sum(1 for length in sums if length <= PAGE_LENGTH))
 
 
@@ -248,23 +245,22 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
     found = yield "export_atoms", {"space_id": space_id, "after": after, "limit": limit}
     if not found:
         return []
-    seq_range = {"space_id": space_id, "first": found[0][rows.SEQ], "last": found[-1][rows.SEQ]}
+    seq_range = {"space_id": space_id, "first": found[0]["seq"], "last": found[-1]["seq"]}
     validity_ends: defaultdict[int, list[Record]] = defaultdict(list)
-    for seq, *validity_end in (yield "export_validity_ends", seq_range):
-        validity_ends[seq].append(_export_validity_end(*validity_end))
+    for row in (yield "export_validity_ends", seq_range):
+        validity_ends[row["seq"]].append(_export_validity_end(row))
     vectors: defaultdict[int, Record] = defaultdict(dict)
-    for seq, embedder, *vector in (yield ("export_vectors" if include_vectors else "export_embedders"), seq_range):
-        vectors[seq][embedder] = _encode_vector(vector[0]) if vector else None
-    return [_export_atom(row, validity_ends[row[rows.SEQ]], vectors[row[rows.SEQ]], include_vectors) for row in found]
+    for row in (yield ("export_vectors" if include_vectors else "export_embedders"), seq_range):
+        vectors[row["seq"]][row["embedder"]] = _encode_vector(row["vector"]) if include_vectors else None
+    return [_export_atom(row, validity_ends[row["seq"]], vectors[row["seq"]], include_vectors) for row in found]
 
 
 def export_bindings(scope: Scope) -> Operation[list[Record]]:
     """The bindings that a user made or that name it."""
     found = yield "platform_bindings_visible_to_user", {}
-    stored = [rows.binding_from_row(row).binding for row in found]
     return [
         to_plain(_without_other_users(scope.user_id, binding))
-        for binding in stored
+        for binding in rows.BINDING.read_all(found)
         if _concerns_user(scope.user_id, binding)
     ]
 
@@ -275,17 +271,16 @@ def export_event(event: Event) -> Record:
     return record
 
 
-def _export_validity_end(by_seq: int, known_at: int, valid_to: int) -> Record:
+def _export_validity_end(row: rows.Row) -> Record:
     """From `known_at` on it was known to hold up to `valid_to`, or with None, never to have held."""
-    end = None if valid_to == NEVER_VALID else from_micros(valid_to)
-    record: Record = to_plain({"by_seq": by_seq, "known_at": from_micros(known_at), "valid_to": end})
+    end = None if row["valid_to"] == NEVER_VALID else from_micros(row["valid_to"])
+    record: Record = to_plain({"by_seq": row["by_seq"], "known_at": from_micros(row["known_at"]), "valid_to": end})
     return record
 
 
-def _export_atom(row: Sequence[Any], validity_ends: list[Record], vectors: Record, include_vectors: bool) -> Record:
-    origin, slot, value = row[-3:]
-    record: Record = to_plain(rows.atom_from_row(row))
-    record |= {"seq": row[rows.SEQ], "origin": origin, "slot": slot, "value": value}
+def _export_atom(row: rows.Row, validity_ends: list[Record], vectors: Record, include_vectors: bool) -> Record:
+    record: Record = to_plain(rows.ATOM.read(row))
+    record |= {name: row[name] for name in ("seq", "origin", "slot", "value")}
     record |= {"validity_ends": validity_ends, "embedders": list(vectors)}
     return record | {"vectors": vectors} if include_vectors else record
 
@@ -307,19 +302,12 @@ def _without_other_users(user_id: str, binding: Binding) -> Binding:
     return replace(binding, conversation_scope=scopes)
 
 
-def _export_row(convert: Callable[[Sequence[Any]], Any], row: Sequence[Any]) -> Record:
-    record: Record = to_plain(convert(row))
-    return record
-
-
-def _export_stored_response(
-    key: str, created_at: int, finished_at: int | None, status: int | None, *columns: Any
-) -> Record:
-    moments = {"created_at": from_micros(created_at), "finished_at": finished_at and from_micros(finished_at)}
-    record: Record = {"key": key, **to_plain(moments), "status": status}
-    if status is None:
+def _export_stored_response(row: rows.Row) -> Record:
+    moments = {name: row[name] and from_micros(row[name]) for name in ("created_at", "finished_at")}
+    record: Record = {"key": row["key"], **to_plain(moments), "status": row["status"]}
+    if row["status"] is None:
         return record
-    response = rows.stored_response_from_columns(status, *columns)
+    response = rows.RESPONSE.read(row)
     record |= {"content_type": response.content_type, "headers": to_plain(response.headers)}
     try:
         return record | {"body": response.body.decode()}
@@ -327,19 +315,14 @@ def _export_stored_response(
         return record | {"body_base64": base64.b64encode(response.body).decode("ascii")}
 
 
-def _export_space(row: Sequence[Any]) -> Record:
-    record: Record = to_plain(rows.space_from_row(row))
-    return record | {"status": row[9]}
-
-
-ROW_EXPORTERS: dict[str, Callable[[Sequence[Any]], Record]] = {
-    "conversations": partial(_export_row, rows.conversation_from_row),
-    "sessions": partial(_export_row, rows.session_from_row),
-    "spaces": _export_space,
-    "entities": partial(_export_row, rows.entity_from_row),
-    "jobs": partial(_export_row, rows.job_from_row),
-    "usage": partial(_export_row, rows.usage_from_row),
-    "api_keys": partial(_export_row, rows.api_key_from_row),
+ROW_READERS: dict[str, rows.RowReader[Any]] = {
+    "conversations": rows.CONVERSATION,
+    "sessions": rows.SESSION,
+    "spaces": rows.SPACE,
+    "entities": rows.ENTITY,
+    "jobs": rows.JOB,
+    "usage": rows.USAGE,
+    "api_keys": rows.API_KEY,
 }
 """Collections that are listed by id alone, and how their rows read."""
 
@@ -381,7 +364,7 @@ class SqlUserData:
     async def erasures_after(self, *, after: int) -> tuple[list[str], int]:
         await self._events.latest()  # which gives positions to what has none yet
         found = await self._engine.read(None, partial(_list_erasures, after))
-        return [row[0] for row in found], max([after, *(int(row[1]) for row in found)])
+        return [row["subject_id"] for row in found], max([after, *(int(row["position"]) for row in found)])
 
     async def _export_children(
         self,

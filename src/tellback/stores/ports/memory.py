@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -107,10 +107,18 @@ class AtomFilter:
     kind: CategoryKind | None = None
 
 
+class Row(Protocol):
+    """A row of any engine: `sqlite3.Row`, asyncpg's `Record`, or a dictionary made from one."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def keys(self) -> Iterable[str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SpaceChanges:
     """What changed in a space after a version: rows as the store keeps them, which
-    `tellback.stores.rows` reads.
+    `tellback.stores.rows` reads by the names of their columns.
 
     `atoms` come in the order of their seq; `validity_ends` are (seq, known_at, valid_to), all there are of each of
     these atoms, `vectors` (seq, vector).
@@ -118,7 +126,7 @@ class SpaceChanges:
 
     version: int
     last_seq: int
-    atoms: Sequence[Sequence[Any]] = ()
+    atoms: Sequence[Row] = ()
     validity_ends: Sequence[Sequence[int]] = ()
     vectors: Sequence[Sequence[Any]] = ()
     entities: Sequence[Entity] = ()

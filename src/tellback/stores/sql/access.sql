@@ -30,13 +30,13 @@ RETURNING {api_key_columns};
 
 -- name: erase_api_keys
 DELETE FROM api_keys
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
 RETURNING 1;
 
 -- name: export_api_keys
 SELECT {api_key_columns}
 FROM api_keys
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
+WHERE {scope} AND id > :after
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 
@@ -64,35 +64,35 @@ RETURNING claim_token;
 -- name: idempotent_response_get^
 SELECT fingerprint, status, content_type, headers, body
 FROM idempotent_responses
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key;
+WHERE {scope} AND key = :key;
 
 -- name: idempotent_response_store^
 UPDATE idempotent_responses
 SET status = :status, content_type = :content_type, headers = :headers, body = :body, finished_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key AND claim_token = :claim_token
+WHERE {scope} AND key = :key AND claim_token = :claim_token
     AND status IS NULL
 RETURNING 1;
 
 -- name: idempotency_key_release!
 DELETE FROM idempotent_responses
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key = :key AND claim_token = :claim_token
+WHERE {scope} AND key = :key AND claim_token = :claim_token
     AND status IS NULL;
 
 -- name: erase_idempotent_responses
 DELETE FROM idempotent_responses
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
 RETURNING 1;
 
 -- name: export_idempotent_responses
 SELECT key, created_at, finished_at, status, content_type, headers, body
 FROM idempotent_responses
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key > :after
+WHERE {scope} AND key > :after
 ORDER BY key
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: export_idempotent_response_lengths
-SELECT COALESCE(LENGTH(body), 0)
+SELECT COALESCE(LENGTH(body), 0) AS length
 FROM idempotent_responses
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND key > :after
+WHERE {scope} AND key > :after
 ORDER BY key
 LIMIT CAST(:limit AS BIGINT);

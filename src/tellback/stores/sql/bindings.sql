@@ -5,8 +5,8 @@ INSERT INTO bindings
     (id, tenant_id, app_id, created_by, scopes, space_ids, space_names, policy, enabled, windowed, single_user_id, since,
     created_at, updated_at)
 VALUES
-    (:id, :tenant_id, :app_id, :created_by, :scopes, :space_ids, :space_names, :policy, :enabled, :windowed, :single_user_id,
-    :since, :now, :now);
+    (:id, :tenant_id, :app_id, :created_by, :conversation_scope, :memory_space_ids, :memory_space_names,
+    :extraction_policy, :enabled, :windowed, :single_user_id, :since, :created_at, :created_at);
 
 -- name: platform_binding_get^
 SELECT {binding_columns}
@@ -41,8 +41,8 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id IS NULL;
 -- name: platform_bindings_dispatch_range^
 -- What all of them together ask for: events from which position on, and whether also messages.
 SELECT
-    (SELECT MIN(since) FROM bindings),
-    (SELECT COUNT(*) FROM (SELECT 1 FROM bindings WHERE windowed = 1 AND enabled = 1 LIMIT 1) AS found);
+    (SELECT MIN(since) FROM bindings) AS since,
+    (SELECT COUNT(*) FROM (SELECT 1 FROM bindings WHERE windowed = 1 AND enabled = 1 LIMIT 1) AS found) AS windowed;
 
 -- name: platform_binding_get_by_id^
 SELECT {binding_columns}
@@ -57,8 +57,8 @@ ORDER BY id;
 
 -- name: platform_binding_update!
 UPDATE bindings
-SET policy = :policy, enabled = :enabled, windowed = :windowed, since = COALESCE(CAST(:since AS BIGINT), since),
-    updated_at = :now
+SET policy = :extraction_policy, enabled = :enabled, windowed = :windowed, since = COALESCE(CAST(:since AS BIGINT), since),
+    updated_at = :updated_at
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_binding_delete!

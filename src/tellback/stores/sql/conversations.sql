@@ -11,12 +11,12 @@ VALUES
 -- name: conversation_get^
 SELECT {conversation_columns}
 FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: conversation_list
 SELECT {conversation_columns}
 FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND (CAST(:status AS TEXT) IS NULL OR status = :status)
     AND (CAST(:before AS TEXT) IS NULL OR id < :before)
 ORDER BY id DESC
@@ -25,7 +25,7 @@ LIMIT CAST(:limit AS BIGINT);
 -- name: conversation_list_in_namespace
 SELECT {conversation_columns}
 FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND namespace = :namespace
+WHERE {scope} AND namespace = :namespace
     AND (CAST(:status AS TEXT) IS NULL OR status = :status)
     AND (CAST(:before AS TEXT) IS NULL OR id < :before)
 ORDER BY id DESC
@@ -35,7 +35,7 @@ LIMIT CAST(:limit AS BIGINT);
 -- The one that a session goes on with.
 SELECT {conversation_columns}
 FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND namespace = :namespace
+WHERE {scope} AND namespace = :namespace
     AND COALESCE(session_id, '') = COALESCE(CAST(:session_id AS TEXT), '') AND status = 'open'
 ORDER BY id DESC
 LIMIT 1;
@@ -44,13 +44,13 @@ LIMIT 1;
 -- Those that nobody went on with for as long as they were meant to stay open.
 SELECT id
 FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND status = 'open' AND updated_at + close_after < :now;
 
 -- name: conversation_close^
 UPDATE conversations
 SET status = 'closed', closed_at = :now, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+WHERE {scope} AND id = :id
     AND status = 'open' AND updated_at < COALESCE(CAST(:idle_since AS BIGINT), :now - close_after)
     AND (running_until IS NULL OR running_until < :claims_before)
 RETURNING {conversation_columns};
@@ -66,21 +66,27 @@ SET
     running_claim_id = :running_claim_id,
     running_until = :running_until,
     updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: conversation_summarize^
 UPDATE conversations
 SET rolling_summary = :summary, rolling_summary_until_seq = :until_seq, summarized_turns = :turns
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+WHERE {scope} AND id = :id
     AND rolling_summary_until_seq = :expected_seq
 RETURNING {conversation_columns};
 
 -- name: turn_release!
 UPDATE conversations
 SET running_turn = NULL, running_claim_id = NULL, running_until = NULL
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_claim_id = :claim_id;
+WHERE {scope} AND id = :id AND running_claim_id = :claim_id;
 
 -- name: turn_extend!
 UPDATE conversations
 SET running_until = :until
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_claim_id = :claim_id;
+WHERE {scope} AND id = :id AND running_claim_id = :claim_id;
+
+-- name: conversation_lock^
+SELECT {turn_state_columns}
+FROM conversations
+WHERE {scope} AND id = :id
+{for_no_key_update};

@@ -9,12 +9,12 @@ VALUES
 -- name: entity_get^
 SELECT {entity_columns}
 FROM entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: entity_list
 SELECT {entity_columns}
 FROM entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND status = 'ACTIVE' AND (CAST(:type AS TEXT) IS NULL OR type = :type) AND id > :after
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
@@ -22,23 +22,23 @@ LIMIT CAST(:limit AS BIGINT);
 -- name: entities_changed
 SELECT {entity_columns}
 FROM entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
+WHERE {scope} AND space_id = :space_id AND version > :after;
 
 -- name: entities_by_name
 SELECT {entity_columns}
 FROM entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
+WHERE {scope} AND status = 'ACTIVE'
     AND (CAST(:type AS TEXT) IS NULL OR type = :type)
     AND id IN (
         SELECT entity_id
         FROM entity_names
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND name = :name)
+        WHERE {scope} AND space_id = :space_id AND name = :name)
 ORDER BY id;
 
 -- name: entity_names_of
 SELECT name
 FROM entity_names
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND entity_id = :entity_id;
+WHERE {scope} AND entity_id = :entity_id;
 
 -- name: entity_name_insert!
 INSERT INTO entity_names (tenant_id, app_id, user_id, space_id, name, entity_id)
@@ -47,7 +47,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: entity_names_delete!
 DELETE FROM entity_names
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND entity_id = :entity_id;
+WHERE {scope} AND entity_id = :entity_id;
 
 -- name: entity_update_stats!
 -- One more atom, or one less, is about it; a moment that is not to count is given as NULL.
@@ -58,24 +58,24 @@ SET
     last_seen_at = CASE WHEN last_seen_at >= :seen_at THEN last_seen_at ELSE COALESCE(:seen_at, last_seen_at) END,
     version = :version,
     updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: entity_set_aliases!
 UPDATE entities
 SET aliases = :aliases, version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: entity_absorb_alias!
 UPDATE entities
 SET
     aliases = :aliases, atom_count = :atom_count, first_seen_at = :first_seen_at, last_seen_at = :last_seen_at,
     version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: entity_mark_merged!
 UPDATE entities
 SET status = 'MERGED', merged_into = :merged_into, atom_count = 0, version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: link_insert!
 INSERT INTO atom_entities (tenant_id, app_id, user_id, space_id, entity_id, seq)
@@ -84,15 +84,15 @@ ON CONFLICT DO NOTHING;
 
 -- name: links_delete!
 DELETE FROM atom_entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND entity_id = :entity_id;
 
 -- name: atoms_of_entity
 SELECT seq, status, entity_ids
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND seq IN (
         SELECT seq
         FROM atom_entities
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        WHERE {scope} AND space_id = :space_id
             AND entity_id = :entity_id);

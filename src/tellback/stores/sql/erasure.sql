@@ -3,78 +3,78 @@
 
 -- name: erase_atom_vectors
 DELETE FROM atom_vectors
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
 RETURNING 1;
 
 -- name: erase_atom_entities
 DELETE FROM atom_entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
 RETURNING 1;
 
 -- name: erase_atom_validity_ends
 DELETE FROM atom_validity_ends
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
 RETURNING 1;
 
 -- name: erase_atoms
 DELETE FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
 RETURNING 1;
 
 -- name: erase_entity_names
 DELETE FROM entity_names
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
 RETURNING 1;
 
 -- name: erase_entities
 DELETE FROM entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
 RETURNING 1;
 
 -- name: erase_space
 DELETE FROM spaces
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :space_id
+WHERE {scope} AND id = :space_id
 RETURNING 1;
 
 -- name: erase_jobs_list
 SELECT id
 FROM jobs
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+WHERE {scope};
 
 -- name: erase_jobs!
 DELETE FROM jobs
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+WHERE {scope};
 
 -- name: erase_usage_count^
-SELECT COUNT(*)
+SELECT COUNT(*) AS count
 FROM usage
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+WHERE {scope};
 
 -- name: erase_usage!
 DELETE FROM usage
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+WHERE {scope};
 
 -- name: erase_events
 -- Events are found by their positions alone, so a stretch of them is read at a time.
 DELETE FROM events
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND position > :after AND position <= :until
+WHERE {scope} AND position > :after AND position <= :until
 RETURNING 1;
 
 -- name: erase_events_without_position
 DELETE FROM events
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND position IS NULL
+WHERE {scope} AND position IS NULL
 RETURNING 1;
 
 -- name: erase_event_exists
 SELECT 1
 FROM events
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND ((position > :after AND position <= :until) OR position IS NULL)
 LIMIT 1;
 
 -- name: platform_binding_erase!
 UPDATE bindings
-SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids, single_user_id = :single_user_id
+SET created_by = :created_by, scopes = :conversation_scope, space_ids = :memory_space_ids, single_user_id = :single_user_id
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_events_of_erasure
@@ -82,3 +82,38 @@ SELECT subject_id, position
 FROM events
 WHERE type = 'user.erased' AND position > :after
 ORDER BY position;
+
+-- name: erase_conversations_lock
+SELECT id
+FROM conversations
+WHERE {scope} AND id > :after
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT)
+{for_update};
+
+-- name: erase_spaces_lock
+SELECT id
+FROM spaces
+WHERE {scope} AND id > :after
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT)
+{for_update};
+
+-- name: platform_bindings_lock
+SELECT {binding_columns}
+FROM bindings
+WHERE tenant_id = :tenant_id AND app_id = :app_id
+ORDER BY id
+{for_update};
+
+-- name: erase_messages
+DELETE FROM messages
+WHERE {scope}
+    AND conversation_id IN ({listed_ids})
+RETURNING 1;
+
+-- name: erase_conversations
+DELETE FROM conversations
+WHERE {scope}
+    AND id IN ({listed_ids})
+RETURNING 1;

@@ -13,12 +13,12 @@ RETURNING {job_columns};
 -- name: job_get^
 SELECT {job_columns}
 FROM jobs
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: job_list
 SELECT {job_columns}
 FROM jobs
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND (CAST(:status AS TEXT) IS NULL OR status = :status)
     AND (CAST(:conversation_id AS TEXT) IS NULL OR conversation_id = :conversation_id)
     AND (CAST(:before AS TEXT) IS NULL OR id < :before)
@@ -29,7 +29,7 @@ LIMIT CAST(:limit AS BIGINT);
 -- All of one conversation, binding, space and version, in the order of their windows.
 SELECT {job_columns}
 FROM jobs
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+WHERE {scope} AND conversation_id = :conversation_id
     AND binding_id = :binding_id AND space_id = :space_id AND extraction_version = :version
 ORDER BY from_seq;
 
@@ -37,7 +37,7 @@ ORDER BY from_seq;
 -- Windows follow one another: what the last one covers, all of them do.
 SELECT to_seq
 FROM jobs
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+WHERE {scope} AND conversation_id = :conversation_id
     AND binding_id = :binding_id AND space_id = :space_id AND extraction_version = :version
 ORDER BY from_seq DESC
 LIMIT 1;
@@ -47,7 +47,7 @@ LIMIT 1;
 UPDATE jobs
 SET status = :status, due_at = :due_at, attempts = attempts - :uncounted, instance_id = NULL, lease_until = NULL,
     updated_at = :now, finished_at = :finished_at, error = :error, raw_output = :raw_output, result = :result
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'running'
+WHERE {scope} AND id = :id AND status = 'running'
     AND runs = :run
 RETURNING {job_columns};
 
@@ -55,22 +55,22 @@ RETURNING {job_columns};
 UPDATE jobs
 SET status = 'queued', attempts = 0, due_at = :due_at, instance_id = NULL, lease_until = NULL, updated_at = :now,
     finished_at = NULL, error = NULL, raw_output = NULL, result = NULL
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+WHERE {scope} AND id = :id
     AND status NOT IN ('queued', 'running')
 RETURNING {job_columns};
 
 -- name: job_cancel^
 UPDATE jobs
 SET status = 'cancelled', instance_id = NULL, lease_until = NULL, updated_at = :now, finished_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+WHERE {scope} AND id = :id
     AND status IN ('queued', 'running')
 RETURNING {job_columns};
 
 -- name: message_lengths
 -- What windows are made of.
-SELECT seq, turn_id, role, stop_reason, LENGTH(content)
+SELECT seq, turn_id, role, stop_reason, LENGTH(content) AS length
 FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+WHERE {scope} AND conversation_id = :conversation_id
     AND seq > :after
 ORDER BY seq;
 
@@ -87,7 +87,7 @@ ON CONFLICT (tenant_id, app_id, user_id, id) DO NOTHING;
 -- name: usage_list
 SELECT {usage_columns}
 FROM usage
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
     AND (CAST(:before AS TEXT) IS NULL OR id < :before)
 ORDER BY id DESC
@@ -96,7 +96,7 @@ LIMIT CAST(:limit AS BIGINT);
 -- name: usage_total
 SELECT tenant_id, app_id, user_id, {usage_sums}
 FROM usage
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND created_at >= :since AND created_at < :until
+WHERE {scope} AND created_at >= :since AND created_at < :until
 GROUP BY tenant_id, app_id, user_id, purpose, model
 ORDER BY MAX(id) DESC;
 
@@ -148,8 +148,8 @@ SELECT
         FROM jobs
         WHERE status IN ('queued', 'running') AND (status = 'running' OR (due_at <= :at AND {no_earlier_job_in_space}))
         LIMIT CAST(:limit AS BIGINT)
-    ) AS due),
-    (SELECT MIN(due_at) FROM jobs WHERE status IN ('queued', 'running') AND due_at > :at);
+    ) AS due) AS waiting,
+    (SELECT MIN(due_at) FROM jobs WHERE status IN ('queued', 'running') AND due_at > :at) AS next_due_at;
 
 -- name: platform_usage_list
 SELECT {usage_columns}
@@ -189,3 +189,31 @@ SELECT value FROM platform_state WHERE name = :name;
 INSERT INTO platform_state (name, value)
 VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: platform_job_next^
+-- Whoever asks at the same time gets the next one.
+SELECT {job_columns}
+FROM jobs
+WHERE {unblocked_job}
+ORDER BY due_at, id
+LIMIT 1
+{for_update_skip_locked};
+
+-- name: platform_job_lock_by_id^
+SELECT {job_columns}
+FROM jobs
+WHERE id = :id AND {unblocked_job}
+{for_update};
+
+-- name: job_lock^
+SELECT id
+FROM jobs
+WHERE {scope} AND id = :id AND status = 'running'
+    AND runs = :run
+{for_update};
+
+-- name: conversation_lock_shared^
+SELECT id
+FROM conversations
+WHERE {scope} AND id = :id
+{for_key_share};

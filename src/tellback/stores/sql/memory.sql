@@ -5,38 +5,38 @@ INSERT INTO spaces (tenant_id, app_id, user_id, id, name, metadata, status, crea
 VALUES (:tenant_id, :app_id, :user_id, :id, :name, :metadata, 'ACTIVE', :now, :now);
 
 -- name: space_get^
-SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, version, last_seq
+SELECT {space_columns}
 FROM spaces
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE';
+WHERE {scope} AND id = :id AND status = 'ACTIVE';
 
 -- name: space_list
-SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, version, last_seq
+SELECT {space_columns}
 FROM spaces
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
+WHERE {scope} AND status = 'ACTIVE'
     AND (CAST(:name AS TEXT) IS NULL OR name = :name)
 ORDER BY id;
 
 -- name: space_delete^
 UPDATE spaces
 SET status = 'DELETED', version = version + 1, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE'
+WHERE {scope} AND id = :id AND status = 'ACTIVE'
 RETURNING id;
 
 -- name: space_version^
 SELECT version, last_seq
 FROM spaces
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE';
+WHERE {scope} AND id = :id AND status = 'ACTIVE';
 
 -- name: space_touch^
 UPDATE spaces
 SET version = version + 1, last_seq = last_seq + :added, atom_count = atom_count + :counted, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE'
+WHERE {scope} AND id = :id AND status = 'ACTIVE'
 RETURNING version, last_seq;
 
 -- name: space_recount!
 UPDATE spaces
 SET last_seq = :last_seq, atom_count = atom_count + :counted
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: atom_insert!
 INSERT INTO atoms
@@ -46,22 +46,22 @@ INSERT INTO atoms
 VALUES
     (:tenant_id, :app_id, :user_id, :space_id, :seq, :id, :version, :text, :category, :kind, :importance, :confidence,
     'ACTIVE', :valid_from, :valid_to, :now, :now, :supersedes, :source_conversation_id, :source_message_ids,
-    :entity_ids, :other_sources, :origin, :slot, :slot_value);
+    :entity_ids, :other_sources, :origin, :slot, :value);
 
 -- name: atom_get^
 SELECT {atom_columns}
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: atom_by_origin^
 SELECT {atom_columns}
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND origin = :origin;
+WHERE {scope} AND space_id = :space_id AND origin = :origin;
 
 -- name: atom_list
 SELECT {atom_columns}
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq < :before
+WHERE {scope} AND space_id = :space_id AND seq < :before
     AND {listed_atoms}
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
@@ -69,7 +69,7 @@ LIMIT CAST(:limit AS BIGINT);
 -- name: atom_list_in_category
 SELECT {atom_columns}
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND category = :category AND seq < :before
     AND {listed_atoms}
 ORDER BY seq DESC
@@ -78,49 +78,49 @@ LIMIT CAST(:limit AS BIGINT);
 -- name: atoms_all
 SELECT {atom_columns}
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
 ORDER BY seq;
 
 -- name: atoms_changed
 -- In any order: asked for one, SQLite would read the whole space instead of what is new in it.
 SELECT {atom_columns}
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
+WHERE {scope} AND space_id = :space_id AND version > :after;
 
 -- name: atom_set_status!
 UPDATE atoms
 SET status = :status, version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+WHERE {scope} AND space_id = :space_id AND seq = :seq;
 
 -- name: atom_set_superseded!
 UPDATE atoms
 SET valid_to = :valid_to, superseded_at = :superseded_at, superseded_by = :superseded_by, version = :version,
     updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+WHERE {scope} AND space_id = :space_id AND seq = :seq;
 
 -- name: atom_set_entities!
 UPDATE atoms
 SET entity_ids = :entity_ids, version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+WHERE {scope} AND space_id = :space_id AND seq = :seq;
 
 -- name: atom_set_sources!
 UPDATE atoms
 SET source_conversation_id = :source_conversation_id, source_message_ids = :source_message_ids,
     other_sources = :other_sources, version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+WHERE {scope} AND space_id = :space_id AND seq = :seq;
 
 -- name: chain_before
 -- An atom and those before it in its chain, back to the first that ends by then: those before that one do so, too.
 WITH RECURSIVE chain AS (
     SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by, supersedes
     FROM atoms
-    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id
+    WHERE {scope} AND space_id = :space_id AND id = :id
     UNION ALL
     SELECT
         atoms.seq, atoms.id, atoms.valid_from, atoms.valid_to, atoms.superseded_at, atoms.superseded_by, atoms.supersedes
     FROM chain
     INNER JOIN atoms ON atoms.id = chain.supersedes
-    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    WHERE {scope} AND space_id = :space_id
         AND (chain.id = :id OR chain.valid_to > :ends)
 )
 SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by FROM chain;
@@ -130,12 +130,12 @@ SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by FROM chain;
 WITH RECURSIVE chain AS (
     SELECT seq, id, valid_from, created_at, superseded_by
     FROM atoms
-    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id
+    WHERE {scope} AND space_id = :space_id AND id = :id
     UNION ALL
     SELECT atoms.seq, atoms.id, atoms.valid_from, atoms.created_at, atoms.superseded_by
     FROM chain
     INNER JOIN atoms ON atoms.id = chain.superseded_by
-    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    WHERE {scope} AND space_id = :space_id
 )
 SELECT seq, id, valid_from, created_at FROM chain ORDER BY seq;
 
@@ -143,29 +143,29 @@ SELECT seq, id, valid_from, created_at FROM chain ORDER BY seq;
 -- The atom before one in its chain, and whatever else of the chain that one closed.
 SELECT seq, id
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND status <> 'DELETED'
     AND seq IN (
         SELECT seq
         FROM atom_validity_ends
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        WHERE {scope} AND space_id = :space_id
             AND by_seq = :by_seq AND seq <> :by_seq
         UNION
         SELECT seq
         FROM atoms
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        WHERE {scope} AND space_id = :space_id
             AND id = :before)
 ORDER BY seq;
 
 -- name: atom_set_superseded_by!
 UPDATE atoms
 SET superseded_by = :superseded_by, version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id;
+WHERE {scope} AND space_id = :space_id AND id = :id;
 
 -- name: atom_set_supersedes!
 UPDATE atoms
 SET supersedes = :supersedes, version = :version, updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id;
+WHERE {scope} AND space_id = :space_id AND id = :id;
 
 -- name: validity_end_insert!
 INSERT INTO atom_validity_ends (tenant_id, app_id, user_id, space_id, seq, by_seq, known_at, valid_to)
@@ -174,23 +174,23 @@ VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :by_seq, :known_at, :val
 -- name: validity_end_own^
 SELECT valid_to
 FROM atom_validity_ends
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq
+WHERE {scope} AND space_id = :space_id AND seq = :seq
     AND by_seq = :seq;
 
 -- name: validity_ends_delete_later!
 DELETE FROM atom_validity_ends
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq
+WHERE {scope} AND space_id = :space_id AND seq = :seq
     AND by_seq > :seq;
 
 -- name: validity_ends_delete_by!
 DELETE FROM atom_validity_ends
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND by_seq = :by_seq AND seq <> :by_seq;
 
 -- name: validity_ends_all
 SELECT seq, known_at, valid_to
 FROM atom_validity_ends
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id;
+WHERE {scope} AND space_id = :space_id;
 
 -- name: validity_ends_changed
 -- All those of atoms that changed, which are looked up first: a cross join keeps SQLite from beginning with the table of ends.
@@ -198,32 +198,37 @@ SELECT seq, known_at, valid_to
 FROM (
     SELECT seq AS of_seq
     FROM atoms
-    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+    WHERE {scope} AND space_id = :space_id AND version > :after
 ) AS changed
 CROSS JOIN atom_validity_ends
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = of_seq;
+WHERE {scope} AND space_id = :space_id AND seq = of_seq;
 
 -- name: vectors_changed
 SELECT seq, vector
 FROM atom_vectors
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+WHERE {scope} AND space_id = :space_id AND version > :after
     AND embedder = :embedder;
 
 -- name: atoms_to_embed
 -- Those without a vector by this embedder, the newest first: they are the most likely to be asked for.
 SELECT seq, text
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq < :before
+WHERE {scope} AND space_id = :space_id AND seq < :before
     AND status <> 'DELETED'
     AND NOT EXISTS (
         SELECT 1
         FROM atom_vectors
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        WHERE {scope} AND space_id = :space_id
             AND atom_vectors.seq = atoms.seq AND atom_vectors.embedder = :embedder)
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: vectors_delete_other_embedders!
 DELETE FROM atom_vectors
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND embedder <> :embedder;
+
+-- name: message_dates_of
+SELECT id, created_at
+FROM messages
+WHERE {scope} AND id IN ({listed_ids});

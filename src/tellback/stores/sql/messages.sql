@@ -9,23 +9,21 @@ VALUES
 -- name: message_get^
 SELECT {message_columns}
 FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+WHERE {scope} AND id = :id;
 
 -- name: message_by_idempotency_key^
 SELECT {message_columns}
 FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND conversation_id = :conversation_id AND idempotency_key = :idempotency_key;
 
 -- name: messages_before
 -- The newest first: the tail of the log, or what comes before a place in it.
 SELECT {message_columns}
 FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND conversation_id = :conversation_id AND seq > :after AND seq < :before
-    AND (visibility = 'user'
-        OR (visibility = 'internal' AND CAST(:internal AS BIGINT) = 1)
-        OR (visibility = 'hidden' AND CAST(:hidden AS BIGINT) = 1))
+    AND {shown_messages}
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -33,7 +31,7 @@ LIMIT CAST(:limit AS BIGINT);
 -- What a model is sent, the newest first.
 SELECT role, content, meta, turn_id
 FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND conversation_id = :conversation_id AND seq < :before AND visibility <> 'hidden'
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
@@ -41,11 +39,9 @@ LIMIT CAST(:limit AS BIGINT);
 -- name: messages_after
 SELECT {message_columns}
 FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE {scope}
     AND conversation_id = :conversation_id AND seq > :after AND seq < :before
-    AND (visibility = 'user'
-        OR (visibility = 'internal' AND CAST(:internal AS BIGINT) = 1)
-        OR (visibility = 'hidden' AND CAST(:hidden AS BIGINT) = 1))
+    AND {shown_messages}
 ORDER BY seq
 LIMIT CAST(:limit AS BIGINT);
 

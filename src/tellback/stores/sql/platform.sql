@@ -4,23 +4,19 @@
 SELECT position, type, tenant_id, app_id, user_id, subject_id, data, created_at
 FROM events
 WHERE position > :after AND position <= :until
-    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
-    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
-    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
+    AND {owner_filter}
 ORDER BY position
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: platform_events_latest^
-SELECT COALESCE(MAX(position), 0) FROM events;
+SELECT COALESCE(MAX(position), 0) AS position FROM events;
 
 -- name: platform_stale_conversations
 SELECT tenant_id, app_id, user_id, id
 FROM conversations
 WHERE status = 'open' AND updated_at < :idle_since AND id > :after
     AND (running_until IS NULL OR running_until < :claims_before)
-    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
-    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
-    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
+    AND {owner_filter}
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 
@@ -29,9 +25,7 @@ SELECT tenant_id, app_id, user_id, id
 FROM conversations
 WHERE status = 'open' AND close_after IS NOT NULL AND updated_at + close_after < :now AND id > :after
     AND (running_until IS NULL OR running_until < :claims_before)
-    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
-    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
-    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
+    AND {owner_filter}
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 
@@ -39,9 +33,7 @@ LIMIT CAST(:limit AS BIGINT);
 SELECT tenant_id, app_id, user_id, id
 FROM conversations
 WHERE id > :after
-    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
-    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
-    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
+    AND {owner_filter}
     AND (CAST(:namespace AS TEXT) IS NULL OR namespace = :namespace)
     AND (CAST(:unsummarized AS BIGINT) IS NULL OR turns - summarized_turns >= :unsummarized)
 ORDER BY id

@@ -108,6 +108,7 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
         cached_statements=512,
         uri=True,
     )
+    connection.row_factory = sqlite3.Row
     try:
         if not options.read_only:
             _use_wal(connection, options)

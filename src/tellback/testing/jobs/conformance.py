@@ -9,14 +9,13 @@ from dataclasses import replace
 import pytest
 
 from tellback.errors import ExtractionError, InvalidArgumentError, NotFoundError
-from tellback.jobs import Jobs, Schedule
-from tellback.stores import JobEnd, Store, open_store
+from tellback.jobs import Schedule
+from tellback.stores import JobEnd, open_store
 from tellback.testing.jobs.fixtures import (
     QUICK_OPTIONS,
-    MakeWorker,
     ScriptedJobHandler,
+    WorkerEnvironment,
     WorkerFixtures,
-    bind_space,
     close_new_conversation,
     finished_job_ids,
     make_spaces,
@@ -25,112 +24,78 @@ from tellback.testing.jobs.fixtures import (
     wait_until_finished,
     worker_processes,
 )
-from tellback.testing.stores.factories import append_message, make_conversation
+from tellback.testing.stores.factories import append_message, make_binding, make_conversation
 from tellback.types.jobs import Job, JobStatus
 
 
 class OutcomeContract(WorkerFixtures):
     """Each outcome is recorded in the job."""
 
-    async def test_a_job_that_was_ended_by_its_handler_is_done(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
-        make_worker(work)
-        [ended] = await wait_until_finished(jobs, job)
+    async def test_a_job_that_was_ended_by_its_handler_is_done(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        job = await queue_job(env.store, space)
+        env.make_worker(env.work)
+        [ended] = await wait_until_finished(env.jobs, job)
         assert (ended.status, ended.attempts, ended.result, ended.error) == (JobStatus.DONE, 1, {"atoms": 1}, None)
-        assert await finished_job_ids(store, space) == work.started == [job.id]
+        assert await finished_job_ids(env.store, space) == env.work.started == [job.id]
 
-    async def test_what_a_handler_gives_back_becomes_the_result(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
-    ) -> None:
+    async def test_what_a_handler_gives_back_becomes_the_result(self, env: WorkerEnvironment) -> None:
         async def handler(job: Job) -> JobEnd:
             return JobEnd(job.id, job.runs, {"seen": 3})
 
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
-        make_worker(handler)
-        [ended] = await wait_until_finished(jobs, job)
+        ended = await env.run_job(handler)
         assert (ended.status, ended.result) == (JobStatus.DONE, {"seen": 3})
 
-    async def test_a_handler_that_ends_nothing_and_gives_nothing_has_failed(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
-    ) -> None:
+    async def test_a_handler_that_ends_nothing_and_gives_nothing_has_failed(self, env: WorkerEnvironment) -> None:
         async def handler(job: Job) -> None:
             return None
 
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
-        make_worker(handler, replace(QUICK_OPTIONS, attempts=1))
-        [ended] = await wait_until_finished(jobs, job)
+        ended = await env.run_job(handler, replace(QUICK_OPTIONS, attempts=1))
         assert ended.status is JobStatus.FAILED
         assert "did not end its job" in (ended.error or "")
 
-    async def test_a_poison_job_fails_after_its_attempts_and_others_go_on(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        ill, well = await make_spaces(store, 2)
-        poison = await queue_job(store, ill, "poison")
-        others = [await queue_job(store, ill), await queue_job(store, well)]
-        make_worker(work)
-        failed, behind, beside = await wait_until_finished(jobs, poison, *others)
+    async def test_a_poison_job_fails_after_its_attempts_and_others_go_on(self, env: WorkerEnvironment) -> None:
+        ill, well = await make_spaces(env.store, 2)
+        poison = await queue_job(env.store, ill, "poison")
+        others = [await queue_job(env.store, ill), await queue_job(env.store, well)]
+        env.make_worker(env.work)
+        failed, behind, beside = await wait_until_finished(env.jobs, poison, *others)
         assert (failed.status, failed.attempts, failed.error) == (
             JobStatus.FAILED,
             QUICK_OPTIONS.attempts,
             f"ValueError: no good, attempt {QUICK_OPTIONS.attempts}",
         )
         assert (behind.status, beside.status) == (JobStatus.DONE, JobStatus.DONE)
-        assert work.started.count(poison.id) == QUICK_OPTIONS.attempts
+        assert env.work.started.count(poison.id) == QUICK_OPTIONS.attempts
 
     @pytest.mark.parametrize("error", [InvalidArgumentError("no"), NotFoundError("space", "ms_1")])
-    async def test_what_no_attempt_can_mend_fails_at_once(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker, error: Exception
-    ) -> None:
+    async def test_what_no_attempt_can_mend_fails_at_once(self, env: WorkerEnvironment, error: Exception) -> None:
         async def handler(job: Job) -> None:
             raise error
 
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
-        make_worker(handler)
-        [ended] = await wait_until_finished(jobs, job)
+        ended = await env.run_job(handler)
         assert (ended.status, ended.attempts) == (JobStatus.FAILED, 1)
         assert ended.error == f"{type(error).__name__}: {error}"
 
-    async def test_what_a_model_said_is_kept_when_it_cannot_be_read(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
-    ) -> None:
+    async def test_what_a_model_said_is_kept_when_it_cannot_be_read(self, env: WorkerEnvironment) -> None:
         async def handler(job: Job) -> None:
             raise ExtractionError("not JSON", "no\x00nsense")
 
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
-        make_worker(handler)
-        [ended] = await wait_until_finished(jobs, job)
+        ended = await env.run_job(handler)
         assert (ended.status, ended.attempts, ended.raw_output) == (JobStatus.FAILED, 1, "nonsense")
 
-    async def test_a_postponed_job_comes_again_and_is_not_counted(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space, "postponed")
-        make_worker(work)
-        [ended] = await wait_until_finished(jobs, job)
+    async def test_a_postponed_job_comes_again_and_is_not_counted(self, env: WorkerEnvironment) -> None:
+        ended = await env.run_job(env.work, behaviour="postponed")
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
-        assert work.started == [job.id] * 3
+        assert env.work.started == [ended.id] * 3
 
-    async def test_a_job_that_takes_too_long_fails(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space, "slow", seconds=20)
-        make_worker(work, replace(QUICK_OPTIONS, timeout=0.1, attempts=1))
-        [ended] = await wait_until_finished(jobs, job)
+    async def test_a_job_that_takes_too_long_fails(self, env: WorkerEnvironment) -> None:
+        ended = await env.run_job(
+            env.work, replace(QUICK_OPTIONS, timeout=0.1, attempts=1), behaviour="slow", seconds=20
+        )
         assert (ended.status, (ended.error or "")[:12]) == (JobStatus.FAILED, "TimeoutError")
 
-    async def test_a_failed_job_can_be_tried_again_as_new(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
-    ) -> None:
+    async def test_a_failed_job_can_be_tried_again_as_new(self, env: WorkerEnvironment) -> None:
         mended = False
 
         async def handler(job: Job) -> JobEnd:
@@ -138,31 +103,27 @@ class OutcomeContract(WorkerFixtures):
                 raise InvalidArgumentError("no model")
             return JobEnd(job.id, job.runs)
 
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
-        make_worker(handler)
-        await wait_until_finished(jobs, job)
+        [space] = await make_spaces(env.store, 1)
+        job = await queue_job(env.store, space)
+        env.make_worker(handler)
+        await wait_until_finished(env.jobs, job)
         mended = True
-        again = await jobs.retry(job.id)
+        again = await env.jobs.retry(job.id)
         assert (again.status, again.attempts, again.error) == (JobStatus.QUEUED, 0, None)
-        [ended] = await wait_until_finished(jobs, job)
+        [ended] = await wait_until_finished(env.jobs, job)
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
 
-    async def test_a_cancelled_job_is_not_run(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        unwanted, wanted = await queue_job(store, space), await queue_job(store, space)
-        assert (await jobs.cancel(unwanted.id)).status is JobStatus.CANCELLED
-        make_worker(work)
-        await jobs.drain(20)
-        assert await finished_job_ids(store, space) == work.started == [wanted.id]
+    async def test_a_cancelled_job_is_not_run(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        unwanted, wanted = await queue_job(env.store, space), await queue_job(env.store, space)
+        assert (await env.jobs.cancel(unwanted.id)).status is JobStatus.CANCELLED
+        env.make_worker(env.work)
+        await env.jobs.drain(20)
+        assert await finished_job_ids(env.store, space) == env.work.started == [wanted.id]
 
-    async def test_a_job_cancelled_while_it_runs_is_stopped_and_changes_nothing(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        work, stopped = ScriptedJobHandler(store, holds=True), asyncio.Event()
+    async def test_a_job_cancelled_while_it_runs_is_stopped_and_changes_nothing(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        work, stopped = ScriptedJobHandler(env.store, holds=True), asyncio.Event()
 
         async def handler(job: Job) -> None:
             try:
@@ -171,39 +132,35 @@ class OutcomeContract(WorkerFixtures):
                 stopped.set()
                 raise
 
-        job = await queue_job(store, space, "held")
-        make_worker(handler)
+        job = await queue_job(env.store, space, "held")
+        env.make_worker(handler)
         async with asyncio.timeout(20):
             await work.holding.wait()
-        await jobs.cancel(job.id)
+        await env.jobs.cancel(job.id)
         async with asyncio.timeout(20):
             await stopped.wait()
-        await jobs.drain(20)
-        assert (await reload_job(jobs, job)).status is JobStatus.CANCELLED
-        assert await finished_job_ids(store, space) == []
+        await env.jobs.drain(20)
+        assert (await reload_job(env.jobs, job)).status is JobStatus.CANCELLED
+        assert await finished_job_ids(env.store, space) == []
 
-    async def test_what_is_cancelled_before_its_next_attempt_holds_nothing_up(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        poison = await queue_job(store, space, "poison")
-        make_worker(work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
-        await jobs.drain(20)
-        await jobs.cancel(poison.id)
-        [ended] = await wait_until_finished(jobs, await queue_job(store, space))
+    async def test_what_is_cancelled_before_its_next_attempt_holds_nothing_up(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        poison = await queue_job(env.store, space, "poison")
+        env.make_worker(env.work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
+        await env.jobs.drain(20)
+        await env.jobs.cancel(poison.id)
+        [ended] = await wait_until_finished(env.jobs, await queue_job(env.store, space))
         assert ended.status is JobStatus.DONE
-        await jobs.retry(poison.id)
-        await jobs.drain(20)
-        assert work.started.count(poison.id) == 2
+        await env.jobs.retry(poison.id)
+        await env.jobs.drain(20)
+        assert env.work.started.count(poison.id) == 2
 
-    async def test_a_job_that_waits_for_its_next_attempt_is_not_waited_for(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space, "poison")
-        make_worker(work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
-        await jobs.drain(20)
-        waiting = await reload_job(jobs, job)
+    async def test_a_job_that_waits_for_its_next_attempt_is_not_waited_for(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        job = await queue_job(env.store, space, "poison")
+        env.make_worker(env.work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
+        await env.jobs.drain(20)
+        waiting = await reload_job(env.jobs, job)
         assert (waiting.status, waiting.attempts) == (JobStatus.QUEUED, 1)
         assert waiting.error == "ValueError: no good, attempt 1"
         assert waiting.due_at.timestamp() > time.time() + 300
@@ -212,67 +169,59 @@ class OutcomeContract(WorkerFixtures):
 class RunningContract(WorkerFixtures):
     """Every job is run by one worker, in its turn."""
 
-    async def test_a_worker_sleeps_until_there_is_work(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        worker = make_worker(work)
-        conversation = await make_conversation(store)
-        await append_message(store, conversation.id, "Nobody asked to remember this.")
+    async def test_a_worker_sleeps_until_there_is_work(self, env: WorkerEnvironment) -> None:
+        worker = env.make_worker(env.work)
+        conversation = await make_conversation(env.store)
+        await append_message(env.store, conversation.id, "Nobody asked to remember this.")
         await asyncio.sleep(QUICK_OPTIONS.poll * 2)
         assert not worker.is_awake
-        [space] = await make_spaces(store, 1)
-        await bind_space(store, space)
-        id = await close_new_conversation(store)
-        await jobs.drain(20)
+        [space] = await make_spaces(env.store, 1)
+        await make_binding(env.store, space)
+        id = await close_new_conversation(env.store)
+        await env.jobs.drain(20)
         assert worker.is_awake
-        assert [job.conversation_id for job in await jobs.list(JobStatus.DONE)] == [id]
-        assert len(await finished_job_ids(store, space)) == 1
+        assert [job.conversation_id for job in await env.jobs.list(JobStatus.DONE)] == [id]
+        assert len(await finished_job_ids(env.store, space)) == 1
 
-    async def test_work_that_was_there_before_is_done(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        await bind_space(store, space)
-        await close_new_conversation(store)
-        make_worker(work)
-        await jobs.drain(20)
-        assert len(await finished_job_ids(store, space)) == 1
+    async def test_work_that_was_there_before_is_done(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        await make_binding(env.store, space)
+        await close_new_conversation(env.store)
+        env.make_worker(env.work)
+        await env.jobs.drain(20)
+        assert len(await finished_job_ids(env.store, space)) == 1
 
-    async def test_asking_twice_from_several_places_makes_one_job(
-        self, store: Store, store_url: str, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        await bind_space(store, space)
-        openings = [open_store(store_url) for _ in range(3)] if self.shared else []
+    async def test_asking_twice_from_several_places_makes_one_job(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        await make_binding(env.store, space)
+        openings = [open_store(env.store_url) for _ in range(3)] if self.shared else []
         for opening in openings:
             await opening.open()
         workers = [
-            make_worker(work),
-            *(make_worker(ScriptedJobHandler(opening), store=opening) for opening in openings),
+            env.make_worker(env.work),
+            *(env.make_worker(ScriptedJobHandler(opening), store=opening) for opening in openings),
         ]
-        ids = [await close_new_conversation(store) for _ in range(5)]
-        await jobs.drain(20)
+        ids = [await close_new_conversation(env.store) for _ in range(5)]
+        await env.jobs.drain(20)
         for worker in workers:
             await worker.close()
         for opening in openings:
             await opening.close()
-        assert sorted(job.conversation_id for job in await jobs.list(JobStatus.DONE)) == sorted(ids)
-        assert len(await finished_job_ids(store, space)) == 5
+        assert sorted(job.conversation_id for job in await env.jobs.list(JobStatus.DONE)) == sorted(ids)
+        assert len(await finished_job_ids(env.store, space)) == 5
 
-    async def test_a_job_longer_than_its_lease_is_run_once(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
-    ) -> None:
-        [space] = await make_spaces(store, 1)
-        works = [ScriptedJobHandler(store), ScriptedJobHandler(store)]
-        job = await queue_job(store, space, "slow", seconds=3)
+    async def test_a_job_longer_than_its_lease_is_run_once(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        works = [ScriptedJobHandler(env.store), ScriptedJobHandler(env.store)]
+        job = await queue_job(env.store, space, "slow", seconds=3)
         for work in works:
-            make_worker(work, replace(QUICK_OPTIONS, lease=1.5, heartbeat=0.3))
-        [ended] = await wait_until_finished(jobs, job)
+            env.make_worker(work, replace(QUICK_OPTIONS, lease=1.5, heartbeat=0.3))
+        [ended] = await wait_until_finished(env.jobs, job)
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
         assert [*works[0].started, *works[1].started] == [job.id]
 
     async def test_jobs_of_one_space_run_in_their_order_and_no_more_at_once_than_asked_for(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
+        self, env: WorkerEnvironment
     ) -> None:
         running: list[str] = []
         crossed: list[str] = []
@@ -289,53 +238,47 @@ class RunningContract(WorkerFixtures):
                 await super()._store_result(job)  # type: ignore[arg-type]
                 running.remove(id)
 
-        places = await make_spaces(store, 5)
-        queued = [(space, await queue_job(store, space)) for _ in range(4) for space in places]
-        make_worker(Counted(store), replace(QUICK_OPTIONS, concurrency=3))
-        await wait_until_finished(jobs, *(job for _, job in queued))
+        places = await make_spaces(env.store, 5)
+        queued = [(space, await queue_job(env.store, space)) for _ in range(4) for space in places]
+        env.make_worker(Counted(env.store), replace(QUICK_OPTIONS, concurrency=3))
+        await wait_until_finished(env.jobs, *(job for _, job in queued))
         for space in places:
-            assert await finished_job_ids(store, space) == [job.id for of, job in queued if of is space]
+            assert await finished_job_ids(env.store, space) == [job.id for of, job in queued if of is space]
         assert crossed == []
         assert 1 < max_running <= 3
 
-    async def test_a_worker_that_stops_puts_its_jobs_back_for_another(
-        self, store: Store, jobs: Jobs, make_worker: MakeWorker
-    ) -> None:
-        held, free = await make_spaces(store, 2)
-        job, finishing = await queue_job(store, held, "held"), await queue_job(store, free, "slow", seconds=0.3)
-        work = ScriptedJobHandler(store, holds=True)
-        worker = make_worker(work, replace(QUICK_OPTIONS, grace=2.0))
+    async def test_a_worker_that_stops_puts_its_jobs_back_for_another(self, env: WorkerEnvironment) -> None:
+        held, free = await make_spaces(env.store, 2)
+        job, finishing = await queue_job(env.store, held, "held"), await queue_job(env.store, free, "slow", seconds=0.3)
+        work = ScriptedJobHandler(env.store, holds=True)
+        worker = env.make_worker(work, replace(QUICK_OPTIONS, grace=2.0))
         async with asyncio.timeout(20):
             await work.holding.wait()
             while finishing.id not in work.started:  # noqa: ASYNC110 - it says so nowhere else
                 await asyncio.sleep(0.01)
         await worker.close()
-        assert [each.status for each in (await reload_job(jobs, job), await reload_job(jobs, finishing))] == [
+        assert [each.status for each in (await reload_job(env.jobs, job), await reload_job(env.jobs, finishing))] == [
             JobStatus.QUEUED,
             JobStatus.DONE,
         ]
-        assert (await reload_job(jobs, job)).attempts == 0
-        make_worker(ScriptedJobHandler(store))
-        [ended] = await wait_until_finished(jobs, job)
+        assert (await reload_job(env.jobs, job)).attempts == 0
+        env.make_worker(ScriptedJobHandler(env.store))
+        [ended] = await wait_until_finished(env.jobs, job)
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
-        assert await finished_job_ids(store, held) == [job.id]
+        assert await finished_job_ids(env.store, held) == [job.id]
 
-    async def test_a_worker_can_be_closed_before_it_began_and_started_again(
-        self, store: Store, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
-        worker = make_worker(work)
+    async def test_a_worker_can_be_closed_before_it_began_and_started_again(self, env: WorkerEnvironment) -> None:
+        worker = env.make_worker(env.work)
         await worker.close()
         await worker.close()
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
+        [space] = await make_spaces(env.store, 1)
+        job = await queue_job(env.store, space)
         worker.start()
-        await wait_until_finished(jobs, job)
+        await wait_until_finished(env.jobs, job)
         await worker.close()
-        assert work.started == [job.id]
+        assert env.work.started == [job.id]
 
-    async def test_schedules_are_run_once_in_each_period_by_one_of_many(
-        self, store: Store, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
+    async def test_schedules_are_run_once_in_each_period_by_one_of_many(self, env: WorkerEnvironment) -> None:
         ran: list[str] = []
         came = asyncio.Event()
 
@@ -353,89 +296,85 @@ class RunningContract(WorkerFixtures):
                 came.set()
 
         schedules = [Schedule("often", 1.0, often), Schedule("rarely", 1_000.0, rarely)]
-        workers = [make_worker(work, schedules=schedules) for _ in range(3)]
+        workers = [env.make_worker(env.work, schedules=schedules) for _ in range(3)]
         async with asyncio.timeout(20):
             await came.wait()
         assert ran.count("rarely") == 1
         for worker in workers:
-            worker.wake()  # what begins to work takes over the schedules, too
+            worker.wake()  # what begins to env.work takes over the schedules, too
         came.clear()
         async with asyncio.timeout(20):
             await came.wait()
         assert ran.count("rarely") == 1
 
-    async def test_waiting_for_jobs_that_nobody_runs_tells_what_is_left(self, store: Store, jobs: Jobs) -> None:
-        [space] = await make_spaces(store, 1)
-        job = await queue_job(store, space)
+    async def test_waiting_for_jobs_that_nobody_runs_tells_what_is_left(self, env: WorkerEnvironment) -> None:
+        [space] = await make_spaces(env.store, 1)
+        job = await queue_job(env.store, space)
         with pytest.raises(TimeoutError, match=f"1 jobs due or running: {job.id} .queued.*is a worker running"):
-            await jobs.drain(0.1)
-        await bind_space(store, space)
-        await close_new_conversation(store)
+            await env.jobs.drain(0.1)
+        await make_binding(env.store, space)
+        await close_new_conversation(env.store)
         with pytest.raises(TimeoutError, match="events from which jobs may follow"):
-            await jobs.drain(0.1)
+            await env.jobs.drain(0.1)
 
         async def endless() -> None:
             await asyncio.Event().wait()
 
-        jobs.start(endless(), "count sheep")
+        env.jobs.start(endless(), "count sheep")
         with pytest.raises(TimeoutError, match="count sheep"):
-            await jobs.drain(0.1)
-        jobs.start(asyncio.sleep(0), "nothing").cancel()
+            await env.jobs.drain(0.1)
+        env.jobs.start(asyncio.sleep(0), "nothing").cancel()
         for task in asyncio.all_tasks():
             if task.get_name() == "count sheep":
                 task.cancel()
-        await jobs.close()
+        await env.jobs.close()
 
 
 class CrashContract(WorkerFixtures):
     """A job outlives its workers."""
 
     async def test_the_job_of_a_worker_that_was_killed_is_taken_over_and_done_once(
-        self, store: Store, store_url: str, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
+        self, env: WorkerEnvironment
     ) -> None:
         self.skip_unless_shared()
-        [space] = await make_spaces(store, 1)
-        held, behind = await queue_job(store, space, "held"), await queue_job(store, space)
+        [space] = await make_spaces(env.store, 1)
+        held, behind = await queue_job(env.store, space, "held"), await queue_job(env.store, space)
         # A lease that nobody would wait for: whoever is certainly dead is not waited for either.
         options = replace(QUICK_OPTIONS, lease=600.0)
-        async with worker_processes(store_url, 1, options, holds=True) as [process]:
+        async with worker_processes(env.store_url, 1, options, holds=True) as [process]:
             assert await process.wait_for("holding") == held.id
             await process.kill()
-        make_worker(work, options)
-        found = await wait_until_finished(jobs, held, behind)
+        env.make_worker(env.work, options)
+        found = await wait_until_finished(env.jobs, held, behind)
         assert [(job.status, job.attempts) for job in found] == [(JobStatus.DONE, 2), (JobStatus.DONE, 1)]
-        assert await finished_job_ids(store, space) == [held.id, behind.id]
+        assert await finished_job_ids(env.store, space) == [held.id, behind.id]
 
-    async def test_a_job_that_kills_every_worker_fails_in_the_end(
-        self, store: Store, store_url: str, jobs: Jobs, work: ScriptedJobHandler, make_worker: MakeWorker
-    ) -> None:
+    async def test_a_job_that_kills_every_worker_fails_in_the_end(self, env: WorkerEnvironment) -> None:
         self.skip_unless_shared()
         options = replace(QUICK_OPTIONS, attempts=2)
-        [space] = await make_spaces(store, 1)
-        deadly, behind = await queue_job(store, space, "deadly"), await queue_job(store, space)
+        [space] = await make_spaces(env.store, 1)
+        deadly, behind = await queue_job(env.store, space, "deadly"), await queue_job(env.store, space)
         for _ in range(options.attempts):
-            async with worker_processes(store_url, 1, options) as [process]:
+            async with worker_processes(env.store_url, 1, options) as [process]:
                 await process.wait_for_exit()
                 assert process.values("begun") == [deadly.id]
-        make_worker(work, options)
-        failed, ended = await wait_until_finished(jobs, deadly, behind)
+        env.make_worker(env.work, options)
+        failed, ended = await wait_until_finished(env.jobs, deadly, behind)
         assert failed.status is JobStatus.FAILED
         assert "stopped while it ran this job, 2 times" in (failed.error or "")
         assert ended.status is JobStatus.DONE
-        assert work.started == [behind.id]
+        assert env.work.started == [behind.id]
 
-    async def test_ten_workers_do_many_jobs_once_each_and_in_order(
-        self, store: Store, store_url: str, jobs: Jobs
-    ) -> None:
+    async def test_ten_workers_do_many_jobs_once_each_and_in_order(self, env: WorkerEnvironment) -> None:
         self.skip_unless_shared()
         options = replace(QUICK_OPTIONS, concurrency=2, lease=20.0, heartbeat=4.0)
-        places = await make_spaces(store, 12)
-        queued = [(space, await queue_job(store, space)) for _ in range(6) for space in places]
-        async with worker_processes(store_url, 5, options) as processes:
-            await jobs.drain(40)
+        places = await make_spaces(env.store, 12)
+        queued = [(space, await queue_job(env.store, space)) for _ in range(6) for space in places]
+        async with worker_processes(env.store_url, 5, options) as processes:
+            await env.jobs.drain(40)
             for process in processes:
                 await process.stop()
             started = [id for process in processes for id in process.values("begun")]
         assert sorted(started) == sorted(job.id for _, job in queued)
         for space in places:
-            assert await finished_job_ids(store, space) == [job.id for of, job in queued if of is space]
+            assert await finished_job_ids(env.store, space) == [job.id for of, job in queued if of is space]

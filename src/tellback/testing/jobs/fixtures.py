@@ -17,9 +17,9 @@ import pytest
 
 from tellback.jobs import Jobs, PostponeJob, Worker, WorkerOptions, open_worker
 from tellback.stores import AtomDraft, AtomFilter, JobEnd, Reconciliation, Store, open_store
-from tellback.testing.stores.factories import MAYA, append_message, make_conversation, make_space
+from tellback.testing.stores.factories import MAYA, append_message, make_conversation, make_space, present
 from tellback.types.ids import new_id, utc_now
-from tellback.types.jobs import Binding, ConversationScope, ExtractionPolicy, Job
+from tellback.types.jobs import Job
 from tellback.types.memory import AtomStatus, Category, CategoryKind, MemorySpace
 
 KIND = "extract"
@@ -29,8 +29,6 @@ QUICK_OPTIONS = WorkerOptions(
     lease=3.0, heartbeat=0.5, attempts=3, first_delay=0.05, longest_delay=0.2, poll=0.3, grace=0.2, timeout=30.0
 )
 """For tests: what takes minutes takes seconds."""
-
-MakeWorker = Callable[..., Worker]
 
 
 class ScriptedJobHandler:
@@ -50,8 +48,7 @@ class ScriptedJobHandler:
         """Do a job."""
         self.started.append(job.id)
         self._report(begun=job.id, attempt=job.attempts)
-        conversation = await self._store.conversations.get(job.scope, job.conversation_id)
-        assert conversation is not None
+        conversation = present(await self._store.conversations.get(job.scope, job.conversation_id))
         await self._behave(job, conversation.namespace, conversation.metadata)
         await self._store_result(job)
         self._report(done=job.id)
@@ -105,30 +102,40 @@ async def finished_job_ids(store: Store, space: MemorySpace) -> list[str]:
     return [atom.text for atom in reversed(newest_first)]
 
 
-async def bind_space(store: Store, space: MemorySpace) -> Binding:
-    """Conversations become jobs when they close."""
-    now = utc_now()
-    binding = Binding(
-        id=new_id("bind"),
-        tenant_id=MAYA.tenant_id,
-        app_id=MAYA.app_id,
-        conversation_scope=(ConversationScope(),),
-        memory_space_ids=(space.id,),
-        memory_space_names=(space.name,),
-        extraction_policy=ExtractionPolicy(),
-        created_at=now,
-        updated_at=now,
-        created_by=MAYA.user_id,
-    )
-    return await store.bindings.create(MAYA, binding)
-
-
 async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
     """A conversation that was just closed."""
     conversation = await make_conversation(store, MAYA, namespace=behaviour)
     await append_message(store, conversation.id, "Hello")
     await store.conversations.close(MAYA, conversation.id, now=utc_now())
     return conversation.id
+
+
+class WorkerEnvironment:
+    """A store with workers: `jobs` is the handle, without a worker of its own, and `work` a handler."""
+
+    def __init__(self, store: Store, store_url: str) -> None:
+        self.store = store
+        self.store_url = store_url
+        self.jobs = Jobs(store)
+        self.work = ScriptedJobHandler(store)
+        self.workers: list[Worker] = []
+
+    def make_worker(self, work: Any, options: WorkerOptions = QUICK_OPTIONS, **more: Any) -> Worker:
+        """Start a worker."""
+        worker = open_worker(more.pop("store", self.store), {KIND: work}, options=options, **more)
+        self.workers.append(worker)
+        worker.start()
+        return worker
+
+    async def run_job(
+        self, work: Any, options: WorkerOptions = QUICK_OPTIONS, *, behaviour: str = "quick", **metadata: Any
+    ) -> Job:
+        """A job that a worker has run, as it stands then."""
+        [space] = await make_spaces(self.store, 1)
+        job = await queue_job(self.store, space, behaviour, **metadata)
+        self.make_worker(work, options)
+        [ended] = await wait_until_finished(self.jobs, job)
+        return ended
 
 
 class WorkerFixtures:
@@ -150,29 +157,12 @@ class WorkerFixtures:
         await store.close()
 
     @pytest.fixture
-    async def make_worker(self, store: Store) -> AsyncIterator[MakeWorker]:
-        """Starts workers, which are closed after the test."""
-        workers: list[Worker] = []
-
-        def make(work: Any, options: WorkerOptions = QUICK_OPTIONS, **more: Any) -> Worker:
-            worker = open_worker(more.pop("store", store), {KIND: work}, options=options, **more)
-            workers.append(worker)
-            worker.start()
-            return worker
-
-        yield make
-        for worker in workers:
+    async def env(self, store: Store, store_url: str) -> AsyncIterator[WorkerEnvironment]:
+        """What tests use of it; workers are closed after the test."""
+        environment = WorkerEnvironment(store, store_url)
+        yield environment
+        for worker in environment.workers:
             await worker.close()
-
-    @pytest.fixture
-    def jobs(self, store: Store) -> Jobs:
-        """The handle, without a worker of its own."""
-        return Jobs(store)
-
-    @pytest.fixture
-    def work(self, store: Store) -> ScriptedJobHandler:
-        """A handler."""
-        return ScriptedJobHandler(store)
 
     def skip_unless_shared(self) -> None:
         """Skip what one process cannot show."""
@@ -182,9 +172,7 @@ class WorkerFixtures:
 
 async def reload_job(jobs: Jobs, job: Job) -> Job:
     """The job as it stands now."""
-    found = await jobs.get(job.id)
-    assert found is not None
-    return found
+    return present(await jobs.get(job.id))
 
 
 async def wait_until_finished(jobs: Jobs, *pending: Job, seconds: float = 30) -> list[Job]:

@@ -71,7 +71,7 @@ class SessionAdapterConformance(
     ExpiryContract,
     ConnectionContract,
 ):
-    """The contract of `tellback.PersistenceAdapter`."""
+    """The contract of `tellback.sessions.PersistenceAdapter`."""
 
 
 @pytest.mark.asyncio

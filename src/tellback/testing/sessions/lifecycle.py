@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,10 @@ from tellback.testing.sessions.repositories import (
     make_message,
     make_session,
 )
+from tellback.testing.stores.factories import present
 from tellback.types.conversations import SessionData
+
+OpenAdapter = Callable[..., Awaitable[PersistenceAdapter]]
 
 
 class SaveContract:
@@ -125,8 +129,7 @@ class SaveContract:
         async def take_turns(mine: PersistenceAdapter, name: str) -> None:
             for n in range(5):
                 while True:
-                    found = await mine.session_repository.get("web-42")
-                    assert found is not None
+                    found = present(await mine.session_repository.get("web-42"))
                     turn = make_session(version=found.version + 1, collected_data={"last": f"{name}{n}"})
                     try:
                         await mine.save(turn, [make_message(f"{name}{n}.{k}") for k in range(2)])
@@ -139,8 +142,7 @@ class SaveContract:
                 await adapter.message_repository.add([make_message(f"note {n}")], at=later(1))
 
         await asyncio.gather(take_turns(adapter, "a"), take_turns(second, "b"), add_notes())
-        stored = await adapter.session_repository.get("web-42")
-        assert stored is not None
+        stored = present(await adapter.session_repository.get("web-42"))
         assert (stored.version, stored.message_count) == (10, 25)
         found = contents(await adapter.message_repository.list_by_session("web-42"))
         notes = [f"note {n}" for n in range(5)]
@@ -193,15 +195,23 @@ class ExpiryContract:
     """Whether it has times to live."""
 
     @pytest.fixture
-    def make_expiring_adapter(self, make_adapter: MakeAdapter) -> MakeAdapter:
-        """Makes adapters of the storage under test that have times to live."""
+    async def open_adapter(self, make_adapter: MakeAdapter) -> AsyncIterator[OpenAdapter]:
+        """Opens adapters of the storage under test that have times to live; they are closed after the test."""
         if not self.expires:
             pytest.skip("what it keeps does not expire")
-        return make_adapter
+        opened: list[PersistenceAdapter] = []
 
-    async def test_a_session_past_its_time_is_gone(self, make_expiring_adapter: MakeAdapter) -> None:
-        expiring = make_expiring_adapter(session_ttl=1.0)
-        await expiring.initialize()
+        async def open_one(**times: float) -> PersistenceAdapter:
+            opened.append(make_adapter("one", **times))
+            await opened[-1].initialize()
+            return opened[-1]
+
+        yield open_one
+        for adapter in opened:
+            await adapter.disconnect()
+
+    async def test_a_session_past_its_time_is_gone(self, open_adapter: OpenAdapter) -> None:
+        expiring = await open_adapter(session_ttl=1.0)
         await expiring.save(make_session(version=1), [make_message("Hi")])
         assert await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None) is None
         assert await expiring.session_repository.list_by_user("maya") == []
@@ -209,27 +219,21 @@ class ExpiryContract:
         assert contents(await expiring.message_repository.list_by_session("web-42")) == ["Hi"]
         with pytest.raises(SessionConflictError):
             await expiring.save(make_session(version=2), [])
-        await expiring.disconnect()
 
     async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(
-        self, make_expiring_adapter: MakeAdapter
+        self, open_adapter: OpenAdapter
     ) -> None:
-        expiring = make_expiring_adapter(session_ttl=1.0)
-        await expiring.initialize()
+        expiring = await open_adapter(session_ttl=1.0)
         await expiring.session_repository.create(make_session())
         await expiring.message_repository.add([make_message("old")], at=make_session().created_at)
         assert await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None) is None
         saved = await expiring.save(make_session(version=1, user_id="ben"), [make_message("new")])
         assert (saved.message_count, saved.user_id) == (1, "ben")
         assert contents(await expiring.message_repository.list_by_session("web-42")) == ["old", "new"]
-        await expiring.disconnect()
 
     @pytest.mark.parametrize("change", ["save", "add", "update_status"])
-    async def test_each_change_gives_a_session_its_time_again(
-        self, make_expiring_adapter: MakeAdapter, change: str
-    ) -> None:
-        expiring = make_expiring_adapter(session_ttl=1.5)
-        await expiring.initialize()
+    async def test_each_change_gives_a_session_its_time_again(self, open_adapter: OpenAdapter, change: str) -> None:
+        expiring = await open_adapter(session_ttl=1.5)
         sessions, loop = expiring.session_repository, asyncio.get_running_loop()
         saved = await expiring.save(make_session(version=1), [])
         started = loop.time()
@@ -253,12 +257,9 @@ class ExpiryContract:
             if loop.time() - before > 1.0:
                 pytest.skip("this machine was too busy to change it within its time")
         assert await sessions.get("web-42") is not None
-        await expiring.disconnect()
 
-    async def test_positions_go_on_behind_what_was_purged(self, make_expiring_adapter: MakeAdapter) -> None:
-        expiring, lasting = make_expiring_adapter(message_ttl=0.5), make_expiring_adapter()
-        await expiring.initialize()
-        await lasting.initialize()
+    async def test_positions_go_on_behind_what_was_purged(self, open_adapter: OpenAdapter) -> None:
+        expiring, lasting = await open_adapter(message_ttl=0.5), await open_adapter()
         await expiring.save(make_session(version=1), [make_message("one"), make_message("two")])
         added = await expiring.message_repository.add([make_message("three")], at=make_session().created_at)
         last = added[-1].position
@@ -272,36 +273,27 @@ class ExpiryContract:
         else:
             added = await expiring.message_repository.add([make_message("five")], at=make_session().created_at)
             assert added[0].position > last
-        await expiring.disconnect()
-        await lasting.disconnect()
 
     @property
     def shares(self) -> bool:
         """Whether two adapters see the same."""
         return bool(getattr(self, "shared", True))
 
-    async def test_a_message_past_its_time_is_gone(self, make_expiring_adapter: MakeAdapter) -> None:
-        expiring = make_expiring_adapter(message_ttl=1.0)
-        await expiring.initialize()
+    async def test_a_message_past_its_time_is_gone(self, open_adapter: OpenAdapter) -> None:
+        expiring = await open_adapter(message_ttl=1.0)
         await expiring.save(make_session(version=1), [make_message("brief")])
         assert (
             await eventually(lambda: expiring.message_repository.list_by_session("web-42"), lambda found: not found)
             == []
         )
-        found = await expiring.session_repository.get("web-42")
-        assert found is not None
+        found = present(await expiring.session_repository.get("web-42"))
         assert found.message_count == 1
-        await expiring.disconnect()
 
-    async def test_purging_leaves_what_still_has_time(self, make_expiring_adapter: MakeAdapter) -> None:
+    async def test_purging_leaves_what_still_has_time(self, open_adapter: OpenAdapter) -> None:
         if not self.shares:
             pytest.skip("this adapter keeps things to itself")
-        expiring, lasting = (
-            make_expiring_adapter(session_ttl=0.5, message_ttl=0.5),
-            make_expiring_adapter(session_ttl=900, message_ttl=900),
-        )
-        await expiring.initialize()
-        await lasting.initialize()
+        expiring = await open_adapter(session_ttl=0.5, message_ttl=0.5)
+        lasting = await open_adapter(session_ttl=900, message_ttl=900)
         await expiring.save(make_session("gone", version=1), [make_message("Hi", "gone")])
         await lasting.save(make_session("kept", version=1), [make_message("Hi", "kept")])
         await eventually(lambda: expiring.session_repository.get("gone"), lambda found: found is None)
@@ -310,8 +302,6 @@ class ExpiryContract:
         assert await expiring.purge_expired() == 0
         assert await lasting.session_repository.get("kept") is not None
         assert contents(await lasting.message_repository.list_by_session("kept")) == ["Hi"]
-        await expiring.disconnect()
-        await lasting.disconnect()
 
 
 class ConnectionContract:
@@ -406,8 +396,7 @@ class RestartContract:
         await asyncio.gather(*going)
         await asyncio.to_thread(server.start)
         for id in ids:
-            found = await adapter.session_repository.get(id)
-            assert found is not None
+            found = present(await adapter.session_repository.get(id))
             # The turn that was on its way may have been stored.
             assert found.version in (acknowledged[id], acknowledged[id] + 1)
             said = contents(await adapter.message_repository.list_by_session(id))

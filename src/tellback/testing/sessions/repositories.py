@@ -14,6 +14,7 @@ import pytest
 
 from tellback.errors import InvalidArgumentError, NotFoundError, SessionConflictError
 from tellback.sessions.adapter import PersistenceAdapter
+from tellback.testing.stores.factories import present
 from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import as_utc
 
@@ -126,21 +127,18 @@ class SessionRepositoryContract:
         self, adapter: PersistenceAdapter, data: dict[str, Any]
     ) -> None:
         await adapter.session_repository.create(make_session(collected_data=data))
-        found = await adapter.session_repository.get("web-42")
-        assert found is not None
+        found = present(await adapter.session_repository.get("web-42"))
         assert _with_types(found.collected_data) == _with_types(data)
         saved = await adapter.save(replace(found, version=1, collected_data={"again": data}), [])
         assert _with_types(saved.collected_data["again"]) == _with_types(data)
-        found = await adapter.session_repository.get("web-42")
-        assert found is not None
+        found = present(await adapter.session_repository.get("web-42"))
         assert _with_types(found.collected_data["again"]) == _with_types(data)
 
     @pytest.mark.parametrize("id", [AWKWARD_TEXT, "a/b?c#d", "x" * 200, "🧑" * 200, "a*", "_all", "a:b|c", " padded "])
     async def test_any_text_is_an_id(self, adapter: PersistenceAdapter, id: str) -> None:
         await adapter.session_repository.create(make_session(id, user_id=id))
         await adapter.message_repository.add([make_message("Hi", id)], at=NOON)
-        found = await adapter.session_repository.get(id)
-        assert found is not None
+        found = present(await adapter.session_repository.get(id))
         assert found.id == id
         assert [each.id for each in await adapter.session_repository.list_by_user(id)] == [id]
         assert contents(await adapter.message_repository.list_by_session(id)) == ["Hi"]
@@ -223,8 +221,7 @@ class SessionRepositoryContract:
         await adapter.session_repository.create(make_session())
         with pytest.raises(SessionConflictError):
             await adapter.session_repository.create(make_session(agent_name="Other"))
-        found = await adapter.session_repository.get("web-42")
-        assert found is not None
+        found = present(await adapter.session_repository.get("web-42"))
         assert found.agent_name == "Wanda"
 
     async def test_of_those_who_create_at_once_one_does(self, adapter: PersistenceAdapter) -> None:
@@ -310,8 +307,7 @@ class MessageRepositoryContract:
         (added,) = await adapter.message_repository.add([made], at=later(9))
         assert added == replace(made, position=added.position)
         assert await adapter.message_repository.list_by_session("web-42") == [added]
-        found = await adapter.session_repository.get("web-42")
-        assert found is not None
+        found = present(await adapter.session_repository.get("web-42"))
         assert (found.message_count, found.last_message_at, found.updated_at) == (1, made.created_at, later(9))
         assert found.version == 0
 
@@ -369,16 +365,14 @@ class MessageRepositoryContract:
         for batch in added:  # as one step: nothing of another lies between
             start = found.index(batch[0])
             assert found[start : start + 2] == batch
-        stored = await adapter.session_repository.get("web-42")
-        assert stored is not None
+        stored = present(await adapter.session_repository.get("web-42"))
         assert stored.message_count == 24
 
     async def test_large_values_are_kept(self, adapter: PersistenceAdapter) -> None:
         text = "äöü🧑 " * 200_000  # two megabytes
         await adapter.session_repository.create(make_session(collected_data={"notes": text}))
         await adapter.message_repository.add([make_message(text)], at=NOON)
-        found = await adapter.session_repository.get("web-42")
-        assert found is not None
+        found = present(await adapter.session_repository.get("web-42"))
         assert found.collected_data == {"notes": text}
         assert contents(await adapter.message_repository.list_by_session("web-42")) == [text]
 

@@ -22,7 +22,7 @@ from tellback.testing.stores.admin import AccessContract, IdempotencyContract, U
 from tellback.testing.stores.bindings import BindingContract, DispatchContract
 from tellback.testing.stores.conversations import ConversationContract, MessageContract, TurnContract
 from tellback.testing.stores.events import EventContract
-from tellback.testing.stores.factories import MAYA, MakeStore, append_message, make_conversation
+from tellback.testing.stores.factories import MAYA, MakeStore, append_message, make_conversation, present
 from tellback.testing.stores.jobs import JobLogContract
 from tellback.testing.stores.memories import AtomHistoryContract, MemoryContract
 from tellback.testing.stores.reconciliation import ReconcileContract
@@ -98,8 +98,7 @@ class StoreConformance(
         assert [message.text for message in await store.conversations.messages(MAYA, conversation.id)] == [
             "Remember me"
         ]
-        stored = await store.conversations.get(MAYA, conversation.id)
-        assert stored is not None
+        stored = present(await store.conversations.get(MAYA, conversation.id))
         assert stored.metadata == {"source": ["web", 1, None, {"a": 1.5}]}
         assert (stored.title, stored.last_seq, stored.turns) == ("Kept", 1, 1)
         await store.close()

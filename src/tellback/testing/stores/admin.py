@@ -26,6 +26,7 @@ from tellback.testing.stores.factories import (
     make_entity,
     make_space,
     make_turn,
+    present,
     read_all_events,
 )
 from tellback.types.access import ApiKey, Scope
@@ -59,8 +60,7 @@ class AccessContract:
     async def test_a_key_is_kept_with_the_digest_of_its_secret(self, store: Store) -> None:
         key = make_key(name="Maya's phone 📱", expires_at=NOON + DAY, rate_limit=60)
         assert await store.api_keys.create(key, DIGEST) == key
-        stored = await store.api_keys.get(key.id)
-        assert stored is not None
+        stored = present(await store.api_keys.get(key.id))
         assert (stored.key, stored.digest) == (key, DIGEST)
         assert DIGEST not in repr(stored)
         assert await store.api_keys.get("key_of_nobody") is None
@@ -80,8 +80,7 @@ class AccessContract:
         revoked = await store.api_keys.revoke(key.id, now=NOON + DAY)
         assert revoked == replace(key, revoked_at=NOON + DAY)
         assert await store.api_keys.revoke(key.id, now=NOON + 2 * DAY) == revoked
-        stored = await store.api_keys.get(key.id)
-        assert stored is not None
+        stored = present(await store.api_keys.get(key.id))
         assert stored.key == revoked
 
     @pytest.mark.parametrize(
@@ -454,12 +453,10 @@ class UserDataContract:
         assert erasure.counts["bindings"] == 4
         assert await store.bindings.get(MAYA, own.id) is None
         assert await store.bindings.get(omar, about_her.id) is None
-        left = await store.bindings.get(omar, everyones.id)
-        assert left is not None
+        left = present(await store.bindings.get(omar, everyones.id))
         assert (left.created_by, left.memory_space_ids, left.memory_space_names) == (None, (), ("notes",))
         assert left.updated_at == everyones.updated_at
-        shared = await store.bindings.get(omar, both.id)
-        assert shared is not None
+        shared = present(await store.bindings.get(omar, both.id))
         assert [scope.user_id for scope in shared.conversation_scope] == ["omar"]
         assert await store.bindings.get(omar, his.id) == his
         assert await store.bindings.get(OTHER_SCOPES[2], elsewhere.id) == elsewhere

@@ -21,6 +21,7 @@ from tellback.testing.stores.factories import (
     make_draft,
     make_exchange,
     make_turn,
+    present,
     read_all_events,
 )
 from tellback.types import ChatUsage, user_message
@@ -150,8 +151,7 @@ class ConversationContract:
         assert [conversation.id for conversation in await store.conversations.close_stale(MAYA, **idle)] == [stale.id]
         assert [conversation.id for conversation in await store.conversations.close_stale(None, **idle)] == [foreign.id]
         assert await store.conversations.close_stale(None, **idle) == []
-        still = await store.conversations.get(MAYA, fresh.id)
-        assert still is not None
+        still = present(await store.conversations.get(MAYA, fresh.id))
         assert still.is_open
 
     async def test_ids_of_another_scope_do_not_exist(self, store: Store) -> None:
@@ -182,8 +182,7 @@ class ConversationContract:
                 other, conversation.id, "stolen", until_seq=1, turns=1, expected_seq=0, now=utc_now()
             )
             assert await stolen is None
-        unchanged = await log.get(MAYA, conversation.id)
-        assert unchanged is not None
+        unchanged = present(await log.get(MAYA, conversation.id))
         assert (unchanged.status, unchanged.last_seq, unchanged.rolling_summary) == ("open", 1, None)
 
     async def test_awkward_names_in_a_scope_stay_apart(self, store: Store) -> None:
@@ -209,15 +208,13 @@ class ConversationContract:
         for n in range(4):
             await append_message(store, conversation.id, str(n))
         save = store.conversations.save_summary
-        first = await save(MAYA, conversation.id, "Two", until_seq=2, turns=2, expected_seq=0, now=utc_now())
-        assert first is not None
+        first = present(await save(MAYA, conversation.id, "Two", until_seq=2, turns=2, expected_seq=0, now=utc_now()))
         assert (first.rolling_summary, first.rolling_summary_until_seq, first.summarized_turns) == ("Two", 2, 2)
         assert await save(MAYA, conversation.id, "Lost", until_seq=3, turns=3, expected_seq=0, now=utc_now()) is None
         assert (
             await save(MAYA, conversation.id, "Four", until_seq=4, turns=4, expected_seq=2, now=utc_now()) is not None
         )
-        final = await store.conversations.get(MAYA, conversation.id)
-        assert final is not None
+        final = present(await store.conversations.get(MAYA, conversation.id))
         assert final.rolling_summary == "Four"
 
 
@@ -239,8 +236,7 @@ class MessageContract:
             messages = await store.conversations.messages(MAYA, conversation.id)
             assert [message.seq for message in messages] == list(range(1, 61))
             assert sorted(seq for id, seq in written if id == conversation.id) == list(range(1, 61))
-            current = await store.conversations.get(MAYA, conversation.id)
-            assert current is not None
+            current = present(await store.conversations.get(MAYA, conversation.id))
             assert current.last_seq == current.turns == 60
 
     async def test_seq_is_dense_when_two_openings_write(self, store: Store, second: Store) -> None:

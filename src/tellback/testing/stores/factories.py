@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from tellback.stores import AtomDraft, AtomFilter, EntityDraft, Store, TurnClaim, TurnDraft
 from tellback.types.access import Scope
@@ -16,6 +16,7 @@ from tellback.types.jobs import Binding, ConversationScope, ExtractionPolicy, Jo
 from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, Entity, EntityType, MemorySpace
 
 MakeStore = Callable[[], Store]
+T = TypeVar("T")
 
 MAYA = Scope("acme", "support", "maya")
 OTHER_SCOPES = (Scope("acme", "support", "omar"), Scope("acme", "sales", "maya"), Scope("globex", "support", "maya"))
@@ -25,6 +26,12 @@ DAY = timedelta(days=1)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW_CHARS = 24_000
 """Characters of a window that holds all that is said in a test."""
+
+
+def present(value: T | None) -> T:
+    """The value, which must be there."""
+    assert value is not None
+    return value
 
 
 def make_draft(text: str = "Hello", role: str = "user", **fields: Any) -> MessageDraft:
@@ -168,9 +175,7 @@ async def claim_job(
 
 async def claim_available_job(store: Store, **options: Any) -> Job:
     """A job that is surely there, claimed."""
-    job = await claim_job(store, **options)
-    assert job is not None
-    return job
+    return present(await claim_job(store, **options))
 
 
 def job_windows(jobs: Sequence[Job]) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from tellback.testing.stores.factories import (
     make_closed_conversation,
     make_conversation,
     make_space,
+    present,
     read_all_events,
 )
 from tellback.types.access import Scope
@@ -135,13 +136,13 @@ class JobLogContract:
     async def test_a_job_that_fails_waits_for_its_next_attempt_or_is_over(self, store: Store) -> None:
         [job] = await make_jobs(store)
         await claim_available_job(store)
-        again = await store.jobs.fail(JobEnd(job.id, 1), "bad", raw_output="{", retry_at=time.time() + 30, now=NOON)
-        assert again is not None
+        again = present(
+            await store.jobs.fail(JobEnd(job.id, 1), "bad", raw_output="{", retry_at=time.time() + 30, now=NOON)
+        )
         assert (again.status, again.error, again.raw_output, again.attempts) == (JobStatus.QUEUED, "bad", "{", 1)
         assert await claim_job(store) is None
         await claim_available_job(store, after=31)
-        failed = await store.jobs.fail(JobEnd(job.id, 2), "worse", raw_output="[", retry_at=None, now=NOON)
-        assert failed is not None
+        failed = present(await store.jobs.fail(JobEnd(job.id, 2), "worse", raw_output="[", retry_at=None, now=NOON))
         assert (failed.status, failed.error, failed.raw_output, failed.finished_at) == (
             JobStatus.FAILED,
             "worse",
@@ -167,8 +168,7 @@ class JobLogContract:
         [job] = await make_jobs(store)
         for run in range(1, 4):
             assert (await claim_available_job(store, most=1)).runs == run
-            postponed = await store.jobs.postpone(JobEnd(job.id, run), until=time.time(), now=NOON)
-            assert postponed is not None
+            postponed = present(await store.jobs.postpone(JobEnd(job.id, run), until=time.time(), now=NOON))
             assert (postponed.status, postponed.attempts) == (JobStatus.QUEUED, 0)
 
     async def test_a_job_that_stopped_its_workers_too_often_fails(self, store: Store) -> None:
@@ -176,8 +176,7 @@ class JobLogContract:
         for attempt in (1, 2):
             assert (await claim_available_job(store, after=100 * attempt, lease=10, most=2)).attempts == attempt
         assert (await claim_available_job(store, after=300, most=2)).id == second.id
-        failed = await store.jobs.get(MAYA, first.id)
-        assert failed is not None
+        failed = present(await store.jobs.get(MAYA, first.id))
         assert (failed.status, failed.error) == (JobStatus.FAILED, "The worker stopped while it ran this job, 2 times.")
         assert await claim_job(store, after=300, most=2, id=first.id) is None
 

@@ -21,6 +21,7 @@ from tellback.testing.stores.factories import (
     make_atom,
     make_entity,
     make_space,
+    present,
     read_all_events,
     valid_texts,
 )
@@ -108,8 +109,7 @@ class MemoryContract:
         assert (atom.text, atom.category, atom.importance) == (draft.text, draft.category, 5)
         assert (atom.created_at, atom.valid_from, atom.valid_to) == (moment, NOON, NOON + DAY)
         assert (atom.source_message_ids, atom.entity_ids) == (("msg_1", "msg_2"), (ann.id,))
-        found = await store.memories.space(MAYA, space.id)
-        assert found is not None
+        found = present(await store.memories.space(MAYA, space.id))
         assert found.atom_count == 1
         assert await store.memories.atom(MAYA, "atom_unknown") is None
 
@@ -127,7 +127,7 @@ class MemoryContract:
         assert len({atoms[0].id for atoms in added}) == 1
         assert len(await valid_texts(store, space, NOON)) == 11
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
-        assert [row[-1] for row in changes.atoms] == list(range(1, 12))
+        assert [row["seq"] for row in changes.atoms] == list(range(1, 12))
         first = added[0][0]
         assert await store.memories.atoms_by_origin(MAYA, space.id, ["m1", "m2"]) == {"m1": first}
         assert await store.memories.atoms_by_origin(MAYA, (await make_space(store)).id, ["m1"]) == {}
@@ -178,8 +178,7 @@ class MemoryContract:
         ann = await make_entity(store, space, "Ann")
         for day in (3, 1, 2):
             await add_atoms(store, space, make_atom(valid_from=NOON + day * DAY, entity_ids=(ann.id,)))
-        seen = await store.memories.entity(MAYA, ann.id)
-        assert seen is not None
+        seen = present(await store.memories.entity(MAYA, ann.id))
         assert (seen.atom_count, seen.first_seen_at, seen.last_seen_at) == (3, NOON + DAY, NOON + 3 * DAY)
 
     async def test_merging_repoints_atoms_keeps_names_follows_chains_and_is_harmless_twice(self, store: Store) -> None:
@@ -200,11 +199,9 @@ class MemoryContract:
         for alias, canonical in ((acme, inc), (inc, acme), (corp, corp), (acme, corp)):
             assert await merge(MAYA, canonical.id, alias.id, now=utc_now()) == merged
         for atom in (one, both):
-            found = await store.memories.atom(MAYA, atom.id)
-            assert found is not None
+            found = present(await store.memories.atom(MAYA, atom.id))
             assert found.entity_ids == (acme.id,)
-        gone = await store.memories.entity(MAYA, corp.id)
-        assert gone is not None
+        gone = present(await store.memories.entity(MAYA, corp.id))
         assert (gone.status, gone.merged_into, gone.atom_count) == (EntityStatus.MERGED, inc.id, 0)
         for name in ("acme", "ACME CORP", "acme inc"):
             assert await store.memories.find_entities(MAYA, space.id, name) == [merged]
@@ -228,7 +225,7 @@ class MemoryContract:
             store, space, make_atom("first", embedder="e", vector=HALF_VECTOR), make_atom("second")
         )
         read = await memories.changes(MAYA, space.id, after=-1, embedder="e")
-        assert [row[0] for row in read.atoms] == [first.id, second.id]
+        assert [row["id"] for row in read.atoms] == [first.id, second.id]
         assert [(seq, bytes(vector)) for seq, vector in read.vectors] == [(1, HALF_VECTOR)]
         assert [entity.id for entity in read.entities] == [ann.id]
         assert (await memories.changes(MAYA, space.id, after=-1, embedder="other")).vectors == []
@@ -238,13 +235,13 @@ class MemoryContract:
         third = await memories.supersede(MAYA, first.id, make_atom("third", entity_ids=(ann.id,)), now=NOON)
         await memories.save_vectors(MAYA, space.id, "e", [(2, HALF_VECTOR)], now=utc_now())
         more = await memories.changes(MAYA, space.id, after=read.version, embedder="e")
-        assert [row[0] for row in more.atoms] == [first.id, third.id]
+        assert [row["id"] for row in more.atoms] == [first.id, third.id]
         assert [seq for seq, _, _ in more.validity_ends] == [1]
         assert [vector[0] for vector in more.vectors] == [2]
         assert [entity.atom_count for entity in more.entities] == [1]
         await memories.set_status(MAYA, second.id, AtomStatus.DELETED, now=utc_now())
         last = await memories.changes(MAYA, space.id, after=more.version, embedder="e")
-        assert [row[0] for row in last.atoms] == [second.id]
+        assert [row["id"] for row in last.atoms] == [second.id]
         large = await memories.changes(MAYA, space.id, after=-1, embedder="e", max_atoms=2)
         assert (large.last_seq, len(large.atoms)) == (3, 0)
 
@@ -262,7 +259,7 @@ class MemoryContract:
             version = -1
             while len(seen) < 60:
                 changes = await second.memories.changes(MAYA, space.id, after=version, embedder="")
-                new = [row[-1] for row in changes.atoms if row[-1] > len(seen)]
+                new = [row["seq"] for row in changes.atoms if row["seq"] > len(seen)]
                 assert new == list(range(len(seen) + 1, len(seen) + 1 + len(new)))
                 seen.extend(new)
                 version = changes.version
@@ -374,8 +371,7 @@ class AtomHistoryContract:
         [rome] = await add_atoms(store, space, make_atom("Rome"))
         later = NOON + 10 * DAY
         paris = await store.memories.supersede(MAYA, rome.id, make_atom("Paris", valid_from=NOON + 5 * DAY), now=later)
-        old = await store.memories.atom(MAYA, rome.id)
-        assert old is not None
+        old = present(await store.memories.atom(MAYA, rome.id))
         assert (old.valid_to, old.superseded_at, old.superseded_by) == (NOON + 5 * DAY, later, paris.id)
         assert (paris.supersedes, paris.valid_to, paris.superseded_at) == (rome.id, None, None)
         assert await valid_texts(store, space, NOON + 4 * DAY) == ["Rome"]
@@ -386,8 +382,7 @@ class AtomHistoryContract:
         with pytest.raises(AtomSupersededError) as refused:
             await store.memories.supersede(MAYA, rome.id, make_atom("Oslo"), now=later)
         assert refused.value.superseded_by == paris.id
-        found = await store.memories.space(MAYA, space.id)
-        assert found is not None
+        found = present(await store.memories.space(MAYA, space.id))
         assert found.atom_count == 2
 
     async def test_a_correction_that_reaches_back_leaves_one_atom_at_every_moment(self, store: Store) -> None:
@@ -424,21 +419,19 @@ class AtomHistoryContract:
         read = await memories.changes(MAYA, space.id, after=-1, embedder="")
         paris = await memories.supersede(MAYA, rome.id, make_atom("Paris", valid_from=NOON + 5 * DAY), now=NOON + DAY)
         await memories.set_status(MAYA, paris.id, AtomStatus.DELETED, now=NOON + 2 * DAY)
-        again = await memories.atom(MAYA, rome.id)
-        assert again is not None
+        again = present(await memories.atom(MAYA, rome.id))
         assert (again.valid_to, again.superseded_at, again.superseded_by) == (rome.valid_to, None, None)
         assert again.updated_at == NOON + 2 * DAY
         assert await valid_texts(store, space, NOON + 6 * DAY) == ["Rome"]
         assert await valid_texts(store, space, NOON + 6 * DAY, known_at=NOON + DAY) == ["Rome"]
         assert await valid_texts(store, space, NOON + 20 * DAY) == []
         more = await memories.changes(MAYA, space.id, after=read.version, embedder="")
-        assert [row[0] for row in more.atoms] == [rome.id, paris.id]
+        assert [row["id"] for row in more.atoms] == [rome.id, paris.id]
         assert list(map(tuple, more.validity_ends)) == list(map(tuple, read.validity_ends))
         oslo = await memories.supersede(MAYA, rome.id, make_atom("Oslo", valid_from=NOON + 7 * DAY), now=NOON + 3 * DAY)
         assert await valid_texts(store, space, NOON + 8 * DAY) == ["Oslo"]
         await memories.set_status(MAYA, rome.id, AtomStatus.DELETED, now=NOON + 4 * DAY)
-        first = await memories.atom(MAYA, oslo.id)
-        assert first is not None
+        first = present(await memories.atom(MAYA, oslo.id))
         assert first.supersedes is None
         with pytest.raises(NotFoundError):
             await memories.supersede(MAYA, paris.id, make_atom(), now=NOON + 5 * DAY)
@@ -452,10 +445,7 @@ class AtomHistoryContract:
             draft = make_atom(str(n), valid_from=NOON + day * DAY)
             chain.append(await memories.supersede(MAYA, chain[-1].id, draft, now=NOON + n * DAY))
         await memories.set_status(MAYA, chain[2].id, AtomStatus.DELETED, now=NOON + 9 * DAY)
-        first, second, last = [await memories.atom(MAYA, chain[n].id) for n in (0, 1, 3)]
-        assert first is not None
-        assert second is not None
-        assert last is not None
+        first, second, last = [present(await memories.atom(MAYA, chain[n].id)) for n in (0, 1, 3)]
         assert (first.valid_to, first.superseded_by, first.superseded_at) == (NOON + 10 * DAY, second.id, NOON + DAY)
         assert (second.valid_to, second.superseded_by) == (NOON + 20 * DAY, last.id)
         assert (second.superseded_at, last.supersedes) == (NOON + 3 * DAY, second.id)
@@ -501,7 +491,6 @@ class AtomHistoryContract:
         assert types == ["atom.added", "atom.archived", "atom.restored", "atom.deleted"]
 
     async def _counts(self, store: Store, space: MemorySpace, entity: Entity) -> tuple[int, int]:
-        found, about = await store.memories.space(MAYA, space.id), await store.memories.entity(MAYA, entity.id)
-        assert found is not None
-        assert about is not None
+        found = present(await store.memories.space(MAYA, space.id))
+        about = present(await store.memories.entity(MAYA, entity.id))
         return found.atom_count, about.atom_count

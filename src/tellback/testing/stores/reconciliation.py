@@ -22,7 +22,7 @@ from tellback.stores import (
     Store,
 )
 from tellback.stores.engine import UNBOUNDED
-from tellback.stores.rows import atom_from_row
+from tellback.stores.rows import ATOM
 from tellback.testing.stores.factories import (
     DAY,
     MAYA,
@@ -37,6 +37,7 @@ from tellback.testing.stores.factories import (
     make_closed_conversation,
     make_entity,
     make_space,
+    present,
     read_all_events,
     valid_texts,
 )
@@ -104,15 +105,13 @@ class ReconcileContract:
         assert changed[1].citations == (FIRST, AGAIN)
         for name, id in (("annie", ann.id), ("bobby", bob.id), ("Bob", bob.id)):
             assert [entity.id for entity in await store.memories.find_entities(MAYA, space.id, name)] == [id]
-        done = await store.jobs.get(MAYA, job.id)
-        assert done is not None
+        done = present(await store.jobs.get(MAYA, job.id))
         assert (done.status, done.result) == (JobStatus.DONE, {"added": 2})
         events = [
             event.type for event in await read_all_events(store) if event.type.startswith(("atom.", "extraction.c"))
         ]
         assert events[-5:] == ["atom.added", "atom.superseded", "atom.cited", "atom.added", "extraction.completed"]
-        found = await store.memories.space(MAYA, space.id)
-        assert found is not None
+        found = present(await store.memories.space(MAYA, space.id))
         assert found.atom_count == 4
 
     async def test_a_change_that_fails_leaves_nothing_of_the_others_nor_of_the_jobs_end(self, store: Store) -> None:
@@ -166,8 +165,7 @@ class ReconcileContract:
 
     async def test_an_attempt_that_lost_its_job_changes_nothing(self, store: Store) -> None:
         space, job = await make_running_job(store)
-        taken = await claim_job(store, after=3600, lease=7200)
-        assert taken is not None
+        taken = present(await claim_job(store, after=3600, lease=7200))
         with pytest.raises(JobLostError):
             await reconcile(store, space, make_atom("Late"), end=JobEnd(job.id, job.runs))
         with pytest.raises(JobLostError):
@@ -185,8 +183,7 @@ class ReconcileContract:
             await reconcile(store, space, AddedCitation(atom.id, AGAIN))
             await reconcile(store, space, AddedCitation(atom.id, Citation("conv_1", ("msg_1", "msg_2"))))
             await reconcile(store, space, AddedCitation(atom.id, Citation("conv_2", ("msg_6", "msg_7"))))
-        found = await store.memories.atom(MAYA, atom.id)
-        assert found is not None
+        found = present(await store.memories.atom(MAYA, atom.id))
         assert (found.source_conversation_id, found.source_message_ids) == ("conv_1", ("msg_1", "msg_2"))
         assert found.other_sources == (Citation("conv_2", ("msg_5", "msg_6", "msg_7")),)
         events = [event for event in await read_all_events(store) if event.type == "atom.cited"]
@@ -197,8 +194,7 @@ class ReconcileContract:
         [bare, loose] = await add_atoms(store, space, make_atom(), make_atom(source_message_ids=("msg_0",)))
         for atom, messages, others in ((bare, ("msg_1",), ()), (loose, ("msg_0",), (FIRST,))):
             await reconcile(store, space, AddedCitation(atom.id, FIRST))
-            found = await store.memories.atom(MAYA, atom.id)
-            assert found is not None
+            found = present(await store.memories.atom(MAYA, atom.id))
             assert (found.citations, found.source_message_ids, found.other_sources) == ((FIRST,), messages, others)
 
     async def test_other_sources_are_seen_by_every_way_of_reading(self, store: Store) -> None:
@@ -222,17 +218,15 @@ class ReconcileContract:
         read = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
         await reconcile(store, space, AddedCitation(rome.id, AGAIN))
         more = await store.memories.changes(MAYA, space.id, after=read.version, embedder="")
-        assert [atom_from_row(row).citations for row in more.atoms] == [(FIRST, AGAIN)]
+        assert [ATOM.read(row).citations for row in more.atoms] == [(FIRST, AGAIN)]
 
     async def test_an_atom_added_in_the_same_call_can_be_replaced_and_cited(self, store: Store) -> None:
         space = await make_space(store)
         rome, oslo = make_atom("Rome"), make_atom("Oslo", valid_from=NOON + DAY)
-        changed = await reconcile(store, space, rome, Replacement(rome.id, oslo), AddedCitation(oslo.id, AGAIN))
-        assert changed is not None
+        present(await reconcile(store, space, rome, Replacement(rome.id, oslo), AddedCitation(oslo.id, AGAIN)))
         assert await valid_texts(store, space, NOON) == ["Rome"]
         assert await valid_texts(store, space, NOON + DAY) == ["Oslo"]
-        found = await store.memories.atom(MAYA, oslo.id)
-        assert found is not None
+        found = present(await store.memories.atom(MAYA, oslo.id))
         assert (found.supersedes, found.citations) == (rome.id, (AGAIN,))
 
     async def test_what_is_in_another_space_cannot_be_changed(self, store: Store) -> None:
@@ -283,7 +277,7 @@ class ReconcileContract:
 
     async def _read_all(self, store: Store, space: MemorySpace) -> object:
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
-        return changes.version, [atom_from_row(row) for row in changes.atoms], len(changes.validity_ends)
+        return changes.version, [ATOM.read(row) for row in changes.atoms], len(changes.validity_ends)
 
     async def _check_all_reads(self, store: Store, space: MemorySpace, id: str) -> None:
         """Every way of reading an atom gives where it was said again."""
@@ -295,7 +289,7 @@ class ReconcileContract:
         if memories.can_search:
             every = SpaceSearch(99, UNBOUNDED, UNBOUNDED, -UNBOUNDED, -UNBOUNDED, UNBOUNDED)
             changes.append(await memories.search_atoms(MAYA, space.id, every))
-        read += [atom_from_row(row) for change in changes for row in change.atoms]
+        read += [ATOM.read(row) for change in changes for row in change.atoms]
         found = [atom for atom in read if atom is not None and atom.id == id]
         assert len(found) == 3 + len(changes)
         assert {atom.other_sources for atom in found} == {(AGAIN,)}

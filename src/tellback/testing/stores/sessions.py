@@ -19,6 +19,7 @@ from tellback.testing.stores.factories import (
     make_conversation,
     make_draft,
     make_turn,
+    present,
     read_all_events,
 )
 from tellback.types.access import Scope
@@ -57,8 +58,7 @@ class AgentSessionContract:
         assert (saved.version, saved.message_count, saved.last_message_at) == (1, 2, NOON)
         assert await store.sessions.get(MAYA, "web-42") == saved
         assert await store.sessions.find_scope("acme", "support", "web-42") == MAYA
-        conversation = await store.conversations.find_in_session(MAYA, "wanda", "web-42")
-        assert conversation is not None
+        conversation = present(await store.conversations.find_in_session(MAYA, "wanda", "web-42"))
         assert (conversation.turns, conversation.last_seq) == (1, 2)
         found = await store.conversations.messages(MAYA, conversation.id)
         assert [(each.role, each.text, each.id) for each in found] == [
@@ -73,14 +73,12 @@ class AgentSessionContract:
         drafts = [make_draft("Hi"), make_draft("Psst", "system", visibility="hidden"), make_draft("Hello", "assistant")]
         turn = SessionTurn(make_session(version=1), (make_message("Hi"), make_message("Hello", "agent")))
         await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now(), session=turn)
-        stored = await store.sessions.get(MAYA, "web-42")
-        assert stored is not None
+        stored = present(await store.sessions.get(MAYA, "web-42"))
         assert (stored.version, stored.message_count) == (1, 2)
         assert await session_texts(store) == ["Hi", "Hello"]
         await store.sessions.add_messages(MAYA, [make_message("Still there?")], make_conversation_to_open(), at=NOON)
         assert await session_texts(store) == ["Hi", "Hello", "Still there?"]
-        found = await store.conversations.get(MAYA, conversation.id)
-        assert found is not None
+        found = present(await store.conversations.get(MAYA, conversation.id))
         assert found.last_seq == 4
 
     async def test_messages_and_their_session_are_stored_both_or_not_at_all(self, store: Store) -> None:
@@ -110,8 +108,7 @@ class AgentSessionContract:
         async def turns(name: str) -> None:
             for n in range(5):
                 while True:
-                    found = await store.sessions.get(MAYA, "web-42")
-                    assert found is not None
+                    found = present(await store.sessions.get(MAYA, "web-42"))
                     turn = SessionTurn(make_session(version=found.version + 1), (make_message("x"),))
                     drafts = make_turn(make_draft(f"{name} {n}"))
                     try:
@@ -127,15 +124,13 @@ class AgentSessionContract:
                 )
 
         await asyncio.gather(log(), turns("a"), turns("b"), notes())
-        found = await store.sessions.get(MAYA, "web-42")
-        assert found is not None
+        found = present(await store.sessions.get(MAYA, "web-42"))
         assert (found.version, found.message_count) == (10, 20)
         assert len(await session_texts(store)) == 30
 
     async def test_completing_closes_the_conversation_and_the_next_message_opens_another(self, store: Store) -> None:
         await store.sessions.save(MAYA, make_session(version=1), [make_message("one")], make_conversation_to_open())
-        done = await store.sessions.set_status(MAYA, "web-42", "completed", at=NOON, completed_at=NOON)
-        assert done is not None
+        done = present(await store.sessions.set_status(MAYA, "web-42", "completed", at=NOON, completed_at=NOON))
         assert done.status == "completed"
         assert (await read_all_events(store))[-1].type == "conversation.closed"
         await store.sessions.add_messages(MAYA, [make_message("two")], make_conversation_to_open(), at=NOON)

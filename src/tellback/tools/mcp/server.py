@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 from tellback.errors import ConfigurationError, InvalidArgumentError, McpError, MissingExtraError
@@ -88,6 +88,17 @@ Target = StdioTarget | HttpTarget
 
 class SessionLost(Exception):
     """The request was not done, or may be done again: a new connection can take it."""
+
+
+class McpOptionFields(TypedDict, total=False):
+    """The fields of `McpOptions`, as keywords."""
+
+    connect_timeout: float
+    call_timeout: float
+    max_result_chars: int
+    prefix: str | None
+    only: Collection[str] | None
+    requires_approval: ApprovalRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +223,13 @@ class McpServer:
         cwd: str | Path | None = None,
         *,
         name: str | None = None,
-        connect_timeout: float = 30,
-        call_timeout: float = 60,
-        max_result_chars: int = 100_000,
-        prefix: str | None = None,
-        only: Collection[str] | None = None,
-        requires_approval: ApprovalRule = False,
+        **options: Unpack[McpOptionFields],
     ) -> McpServer:
         """A server that is a program to start.
 
         It gets `env` and a few variables such as PATH and HOME, nothing else of this process's environment.
         """
-        options = McpOptions(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
-        return cls(StdioTarget(command, tuple(args), env, cwd), options, name or Path(command).name)
+        return cls(StdioTarget(command, tuple(args), env, cwd), McpOptions(**options), name or Path(command).name)
 
     @classmethod
     def http(
@@ -233,17 +238,11 @@ class McpServer:
         headers: Mapping[str, str] | None = None,
         *,
         name: str | None = None,
-        connect_timeout: float = 30,
-        call_timeout: float = 60,
-        max_result_chars: int = 100_000,
-        prefix: str | None = None,
-        only: Collection[str] | None = None,
-        requires_approval: ApprovalRule = False,
+        **options: Unpack[McpOptionFields],
     ) -> McpServer:
         """A server that is reached over streamable HTTP; `headers` go with every request."""
-        options = McpOptions(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
         target = HttpTarget(url, headers)
-        return cls(target, options, name or target.host)
+        return cls(target, McpOptions(**options), name or target.host)
 
     @property
     def connected(self) -> bool:

@@ -8,11 +8,11 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
+from tellback.tools.json_schema import find_node_error, resolve_reference, subschemas
 from tellback.tools.schema import Bind, InvalidInput
 from tellback.types import MessagePart, ToolResult, audio_part, flatten_parts, image_part, render_part, text_part
 from tellback.types.jsontext import dump_json, is_storable
@@ -38,25 +38,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "string": str,
 }
-_SINGLE_KEYWORDS = (
-    *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
-    *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
-)
-_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_MAP_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 _REF_KEYWORDS = ("$dynamicRef", "$recursiveRef", "$ref")
-_SIZE_KEYWORDS = (
-    *("maxContains", "maxItems", "maxLength", "maxProperties"),
-    *("minContains", "minItems", "minLength", "minProperties"),
-)
-_KEYWORD_TYPES = {
-    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), "number"),
-    **dict.fromkeys(_SIZE_KEYWORDS, "integer"),
-    **dict.fromkeys(("$comment", "description", "format", "pattern", "title"), "string"),
-    **dict.fromkeys(("deprecated", "readOnly", "uniqueItems", "writeOnly"), "boolean"),
-    **dict.fromkeys(("enum", "examples", "required", *_LIST_KEYWORDS), "array"),
-    **dict.fromkeys(_MAP_KEYWORDS, "object"),
-}
 
 MAX_DESCRIPTION = 4_000
 MAX_LISTED_NAME = 200
@@ -227,9 +209,13 @@ def normalize_schema(schema: Any) -> dict[str, Any]:
         node = pending.pop()
         if isinstance(node, bool) or id(node) in seen:
             continue
-        _validate_node(node, root)
+        if (error := find_node_error(node)) is not None:
+            raise UnusableSchema(f"its input schema is not valid: {error}")
+        if node is not root and "$id" in node:
+            raise UnusableSchema("its input schema holds another one with an $id of its own")
         seen.add(id(node))
-        pending.extend(_children(node))
+        pending.extend(subschemas(node))
+        pending.extend(node[key] for key in ("additionalItems",) if key in node)  # of an older draft
         pending.extend(_resolve_reference(node[key], root) for key in _REF_KEYWORDS if key in node)
     return {"properties": {}, **root, "type": "object"}
 
@@ -281,54 +267,13 @@ def _is_of_type(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES[kind])
 
 
-def _validate_node(schema: Any, root: dict[str, Any]) -> None:
-    if not isinstance(schema, dict):
-        raise UnusableSchema(f"its input schema holds {schema!r:.80} where a schema belongs")
-    if schema is not root and "$id" in schema:
-        raise UnusableSchema("its input schema holds another one with an $id of its own")
-    for key, kind in _KEYWORD_TYPES.items():
-        if key in schema and not _is_of_type(schema[key], kind):
-            raise UnusableSchema(f"its input schema is not valid: {key} is {schema[key]!r:.80}, not of type {kind}")
-    for key in ("type", "required"):
-        names = schema.get(key, [])
-        if not _are_distinct_strings(names if isinstance(names, list) else [names]):
-            raise UnusableSchema(f"its input schema is not valid: {key} is {names!r:.80}")
-    kinds = schema.get("type", "object")
-    if not kinds or any(kind not in _TYPES for kind in ([kinds] if isinstance(kinds, str) else kinds)):
-        raise UnusableSchema(f"its input schema is not valid: type is {kinds!r:.80}")
-    if any(schema[key] < 0 for key in _SIZE_KEYWORDS if key in schema) or schema.get("multipleOf", 1) <= 0:
-        raise UnusableSchema("its input schema is not valid: one of its limits is negative")
-    if any(not schema[key] for key in _LIST_KEYWORDS if key in schema):
-        raise UnusableSchema("its input schema is not valid: it is to be one of no schemas")
-
-
 def _resolve_reference(ref: Any, root: Any) -> Any:
     if not isinstance(ref, str) or not ref.startswith("#"):
         raise UnusableSchema(f"its input schema refers to {ref!r:.120}, outside itself; nothing is fetched")
-    node = root
-    for step in unquote(ref[1:]).split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict) and name in node:
-            node = node[name]
-        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
-            node = node[int(name)]
-        else:
-            node = None
-    if not isinstance(node, (dict, bool)) or ref[1:2] not in ("", "/"):
+    node = resolve_reference(ref, root)
+    if node is None:
         raise UnusableSchema(f"its input schema refers to {ref!r:.120}, which it does not hold")
     return node
-
-
-def _children(schema: dict[str, Any]) -> Iterator[Any]:
-    yield from (schema[key] for key in _SINGLE_KEYWORDS if key in schema)
-    for key in _LIST_KEYWORDS:
-        yield from schema.get(key, ())
-    for key in _MAP_KEYWORDS:
-        yield from schema.get(key, {}).values()
-
-
-def _are_distinct_strings(names: list[Any]) -> bool:
-    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 
 def _is_deeper_than(value: Any, limit: int) -> bool:

@@ -8,29 +8,20 @@ from typing import Any
 
 import pytest
 
-from tellback import (
-    ChatOptions,
+from tellback import ChatOptions, StreamStop, assistant_message, run_loop, run_loop_stream, tool, user_message
+from tellback.chat.providers.base import ProviderModel
+from tellback.errors import (
     ProviderAuthError,
     ProviderConnectionError,
+    ProviderError,
     ProviderOverloadedError,
     ProviderRateLimitError,
     ProviderRequestError,
     ProviderResponseError,
     ProviderTimeoutError,
-    StreamStop,
-    ToolUseEnd,
-    ToolUseInputDelta,
-    ToolUseStart,
-    assistant_message,
-    run_loop,
-    run_loop_stream,
-    tool,
-    user_message,
 )
-from tellback.chat.providers.base import ProviderModel
-from tellback.errors import ProviderError
 from tellback.testing import ScriptedModel, says
-from tellback.types import TextDelta, ToolCall
+from tellback.types import TextDelta, ToolCall, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 from tests.integration.chat.providers.vendors import VENDORS, Vendor
 from tests.support.fake_http_server import Delay, DropConnection, FakeHttpServer, Reply, joined_text, sse_reply
 
@@ -419,7 +410,8 @@ async def test_a_model_that_is_not_allowed_gives_way_to_its_backup(vendor: Vendo
 
 
 async def test_a_backup_without_a_key_tells_what_came_before(vendor: Vendor, wire: FakeHttpServer) -> None:
-    from tellback import MissingKeyError, OpenAIModel
+    from tellback import OpenAIModel
+    from tellback.errors import MissingKeyError
 
     wire.always_reply_with(vendor.failure(529))
     async with vendor.model(wire, retries=0, backup_models=[OpenAIModel("gpt-5")]) as model:

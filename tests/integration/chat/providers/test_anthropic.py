@@ -15,13 +15,9 @@ from tellback import (
     AnthropicModel,
     ChatOptions,
     ConfigurationError,
-    MissingKeyError,
-    ProviderOverloadedError,
-    ProviderResponseError,
     ToolCall,
     ToolResult,
     assistant_message,
-    audio_part,
     file_part,
     image_part,
     run_loop,
@@ -32,7 +28,8 @@ from tellback import (
     user_message,
 )
 from tellback.chat import close_models
-from tellback.types import Message, MessagePart, ThinkingDelta, text_part
+from tellback.errors import MissingKeyError, ProviderOverloadedError, ProviderResponseError
+from tellback.types import Message, MessagePart, ThinkingDelta, audio_part, text_part
 from tests.integration.chat.providers.vendors import Anthropic, anthropic_event, message
 from tests.support.fake_http_server import Delay, DropConnection, FakeHttpServer, joined_text, json_reply, sse_reply
 

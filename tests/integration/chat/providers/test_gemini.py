@@ -15,13 +15,9 @@ from tellback import (
     ChatOptions,
     ConfigurationError,
     GeminiModel,
-    MissingKeyError,
-    ProviderRateLimitError,
-    ProviderResponseError,
     ToolCall,
     ToolResult,
     assistant_message,
-    audio_part,
     file_part,
     image_part,
     run_loop,
@@ -29,7 +25,8 @@ from tellback import (
     tool_result_message,
     user_message,
 )
-from tellback.types import ChatReply, ThinkingDelta
+from tellback.errors import MissingKeyError, ProviderRateLimitError, ProviderResponseError
+from tellback.types import ChatReply, ThinkingDelta, audio_part
 from tests.integration.chat.providers.vendors import Gemini, response
 from tests.support.fake_http_server import (
     DropConnection,

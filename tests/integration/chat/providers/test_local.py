@@ -15,14 +15,10 @@ from tellback import (
     ChatOptions,
     ConfigurationError,
     LocalModel,
-    ProviderRequestError,
     StreamStop,
     TextDelta,
     ToolCall,
     ToolResult,
-    ToolUseEnd,
-    ToolUseInputDelta,
-    ToolUseStart,
     assistant_message,
     open_model,
     run_loop,
@@ -32,6 +28,8 @@ from tellback import (
     user_message,
 )
 from tellback.chat import Provider, detect_provider
+from tellback.errors import ProviderRequestError
+from tellback.types import ToolUseEnd, ToolUseInputDelta, ToolUseStart
 from tests.support.local_model import require_model_file
 
 # A busy machine takes many times as long.

@@ -13,26 +13,21 @@ from tellback import (
     ChatOptions,
     CompatibleModel,
     ConfigurationError,
-    MissingKeyError,
     OllamaModel,
     OpenAIModel,
     OpenRouterModel,
-    ProviderConnectionError,
-    ProviderOverloadedError,
-    ProviderRateLimitError,
     ToolCall,
     ToolResult,
-    XaiModel,
     assistant_message,
-    audio_part,
     file_part,
     image_part,
     run_loop,
     tool_result_message,
     user_message,
 )
-from tellback.chat import close_models
-from tellback.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart
+from tellback.chat import XaiModel, close_models
+from tellback.errors import MissingKeyError, ProviderConnectionError, ProviderOverloadedError, ProviderRateLimitError
+from tellback.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart, audio_part
 from tests.integration.chat.providers.vendors import OpenAI, chunk, completion, openai_call
 from tests.support.fake_http_server import FakeHttpServer, data_event, joined_text, json_reply, sse_reply
 

@@ -43,13 +43,13 @@ def test_values_cannot_be_changed(value: Any) -> None:
 @pytest.mark.parametrize("name", ["", " ", None, 5])
 def test_names_are_texts(name: Any) -> None:
     for make in (lambda: Term(name, "b"), lambda: Guideline(name), lambda: Capability(name, "b")):
-        with pytest.raises(InvalidArgumentError, match="is a text"):
+        with pytest.raises(InvalidArgumentError, match="must be a non-empty string"):
             make()
 
 
 @pytest.mark.parametrize("condition", ["", 5])
 def test_a_condition_is_a_text_or_none(condition: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="condition is a text"):
+    with pytest.raises(InvalidArgumentError, match="condition must be a non-empty string"):
         Guideline("Be brief.", condition=condition)
 
 

@@ -16,20 +16,24 @@ from tellback import (
     Agent,
     ConfigurationError,
     Identity,
-    InMemoryAdapter,
     InvalidArgumentError,
-    MessageData,
     NotFoundError,
     Persistence,
-    SessionConflictError,
-    SessionData,
     create_session,
+)
+from tellback.agent import (
+    EventKind,
+    create_message_event,
+    create_status_event,
+    create_tool_event,
     enter_route,
     session_data_to_state,
     session_state_to_data,
 )
-from tellback.agent import EventKind, create_message_event, create_status_event, create_tool_event
+from tellback.errors import SessionConflictError
+from tellback.sessions import InMemoryAdapter
 from tellback.testing import ScriptedModel, says, understands
+from tellback.types.conversations import MessageData, SessionData
 from tests.support.travel_agents import make_flight_agent
 
 

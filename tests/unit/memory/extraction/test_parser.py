@@ -22,8 +22,8 @@ from tellback.memory.extraction.parser import (
 from tellback.memory.extraction.prompts import ExtractionOutput
 from tellback.memory.extraction.transcript import render_transcript
 from tellback.memory.extraction.values import Change, ExtractedEntity, ExtractedFact, Extraction
-from tellback.memory.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tellback.types.memory import Category, CategoryKind, EntityType
+from tellback.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tests.unit.memory.extraction.factories import fact_output, make_window
 
 TRANSCRIPT = render_transcript(

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tellback import Category, ChatUsage, ExtractedFact, Extraction, Job, Tellback, Window, WorkerOptions
+from tellback import Category, ChatUsage, Tellback, WorkerOptions
 from tellback.errors import ProviderOverloadedError
+from tellback.memory import ExtractedFact, Extraction, Window
 from tellback.testing import ScriptedModel, answers, raises, says
+from tellback.types.jobs import Job
 from tellback.types.memory import CategoryKind
 from tellback.user import User
 from tests.unit.memory.extraction.factories import fact_output

@@ -11,9 +11,9 @@ import pytest
 from tellback.errors import ExtractionError
 from tellback.memory.extraction.extractors import validate_extraction
 from tellback.memory.extraction.values import ExtractedEntity, ExtractedFact, Extraction
-from tellback.memory.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tellback.types.memory import Category, CategoryKind, EntityType
 from tellback.types.replies import ChatUsage
+from tellback.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tests.unit.memory.extraction.factories import make_message, make_window
 
 WINDOW = make_window("I live in Lisbon.", "I see.", before=(make_message(0, "user", "Hello."),))

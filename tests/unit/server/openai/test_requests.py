@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -168,9 +169,8 @@ def body(**fields: Any) -> CompletionRequest:
     )
 
 
-def config(model: Any, **fields: Any) -> dict[str, Any]:
-    found: dict[str, Any] = parse_options(body(**fields), model)["config"]
-    return found
+def config(model: Any, **fields: Any) -> Mapping[str, Any]:
+    return parse_options(body(**fields), model)["config"]
 
 
 def test_settings_are_in_the_providers_words() -> None:

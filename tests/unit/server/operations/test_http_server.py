@@ -33,7 +33,7 @@ SPEC = "name: {}\nsystemPrompt: Be brief.\n"
 
 def test_options_go_to_other_processes_as_they_are() -> None:
     jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
-    options = ServeOptions("postgresql://a:secret@db/x", workers=3, jwt=jwt, metrics_token="hidden")
+    options = ServeOptions(url="postgresql://a:secret@db/x", workers=3, jwt=jwt, metrics_token="hidden")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "secret" not in repr(options)
     assert "hidden" not in repr(options)
@@ -54,18 +54,18 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: 
 
 
 async def test_a_store_without_keys_is_open_to_this_machine(tmp_path: Path) -> None:
-    options = ServeOptions(str(tmp_path / "tellback.db"))
+    options = ServeOptions(url=str(tmp_path / "tellback.db"))
     assert (await check_options(options)).open
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigurationError, match="tellback keys create"):
-        await check_options(ServeOptions(str(tmp_path / "tellback.db"), host))
+        await check_options(ServeOptions(url=str(tmp_path / "tellback.db"), host=host))
 
 
 async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
-    options = ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0")
+    options = ServeOptions(url=str(tmp_path / "tellback.db"), host="0.0.0.0")
     async with Tellback(options.url, worker=False) as rc:
         created = await rc.keys.create("app")
     assert not (await check_options(options)).open
@@ -78,20 +78,20 @@ async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Pa
 
 async def test_an_issuer_of_tokens_is_a_credential(tmp_path: Path) -> None:
     jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
-    assert not (await check_options(ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0", jwt=jwt))).open
+    assert not (await check_options(ServeOptions(url=str(tmp_path / "tellback.db"), host="0.0.0.0", jwt=jwt))).open
 
 
 @pytest.mark.parametrize("options", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
 async def test_a_model_nobody_knows_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownModelError, match="gtp-5"):
-        await check_options(ServeOptions(":memory:", **options))
+        await check_options(ServeOptions(url=":memory:", **options))
 
 
 async def test_a_store_that_is_not_there_is_refused() -> None:
     with socket.socket() as listener:  # bound and not listening: nobody answers
         listener.bind(("127.0.0.1", 0))
         with pytest.raises(TellbackError):
-            await check_options(ServeOptions(f"postgresql://127.0.0.1:{listener.getsockname()[1]}/nothing"))
+            await check_options(ServeOptions(url=f"postgresql://127.0.0.1:{listener.getsockname()[1]}/nothing"))
 
 
 def test_agents_come_from_files_and_folders(tmp_path: Path) -> None:
@@ -169,13 +169,13 @@ def test_a_port_that_is_taken_is_said() -> None:
 def test_a_server_is_quiet_and_bounded() -> None:
     from tellback.server import create_app
 
-    options = ServeOptions(":memory:", shutdown_seconds=2.5)
+    options = ServeOptions(url=":memory:", shutdown_seconds=2.5)
     rc, _ = build_tellback(options)
-    config = Server(create_app(rc, options.settings, opens=False), options).config
+    config = Server(create_app(rc, options, opens=False), options).config
     assert (config.access_log, config.server_header, config.proxy_headers) == (False, False, False)
     assert config.timeout_graceful_shutdown == 3
-    proxied = ServeOptions(":memory:", trust_proxy=("10.0.0.1",))
-    config = Server(create_app(rc, options.settings, opens=False), proxied).config
+    proxied = ServeOptions(url=":memory:", trust_proxy=("10.0.0.1",))
+    config = Server(create_app(rc, options, opens=False), proxied).config
     assert config.proxy_headers
     assert config.forwarded_allow_ips == ["10.0.0.1"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,17 +103,17 @@ def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pyt
     assert options.models == ("gpt-5", "gemini-2.5-flash")
     assert options.cors_origins == ("https://a.test",)
     assert (options.rate_limit, options.metrics_token) == (None, "scrape")
-    allowed = options.settings
-    assert (allowed.body_bytes, allowed.text_length) == (1_000, 200)
-    assert (allowed.page_size, allowed.largest_page) == (7, 9)
-    assert (allowed.heartbeat_seconds, allowed.failure_limit) == (2.5, None)
+    assert (options.body_bytes, options.text_length) == (1_000, 200)
+    assert (options.page_size, options.largest_page) == (7, 9)
+    assert (options.heartbeat_seconds, options.failure_limit) == (2.5, None)
     assert options.jwt is not None
     assert (options.jwt.issuer, options.jwt.tenant_id) == ("https://issuer.test", "acme")
 
 
 def test_what_is_not_said_is_as_the_app_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(options: ServeOptions) -> int:
-        assert options.settings == ServeOptions().settings == ServerSettings()
+        assert replace(options, web_uis=()) == ServeOptions()
+        assert all(getattr(options, field.name) == field.default for field in fields(ServerSettings))
         return 7
 
     monkeypatch.setattr(serve, "run_server", check)
@@ -130,10 +131,12 @@ def test_a_bound_that_lets_nothing_through_is_refused(name: str) -> None:
 
 
 def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
-    line, answers = serve.startup_lines(ServeOptions("a.db", model="gpt-5"), "http://127.0.0.1:8765")
+    line, answers = serve.startup_lines(ServeOptions(url="a.db", model="gpt-5"), "http://127.0.0.1:8765")
     assert "http://127.0.0.1:8765" in line
     assert "/docs" in line
     assert answers == "gpt-5 answers."
-    _, offline, warning = serve.startup_lines(ServeOptions("a.db", model="offline", open=True), "http://127.0.0.1:8765")
+    _, offline, warning = serve.startup_lines(
+        ServeOptions(url="a.db", model="offline", open=True), "http://127.0.0.1:8765"
+    )
     assert "quotations from memory" in offline
     assert "tellback keys create --role admin --url a.db" in warning

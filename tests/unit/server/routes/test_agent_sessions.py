@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback import InMemoryAdapter, Persistence, Tellback
+from tellback import Persistence, Tellback
 from tellback.agent import Agent
 from tellback.agent.sessions.persistence import InMemorySessions
 from tellback.errors import PreconditionFailedError
 from tellback.server import ServerSettings, create_app
 from tellback.server.requests import is_not_modified, require_match
 from tellback.server.tenant_agents import MAX_RECENT_AGENTS, TenantAgents, TenantIds
+from tellback.sessions import InMemoryAdapter
 from tellback.testing import FunctionModel
 from tellback.types.access import ApiKeyRole
 from tellback.wire.agents import SessionEventWire, SessionMessageWire, SessionWire, session_etag

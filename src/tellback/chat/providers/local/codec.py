@@ -24,6 +24,14 @@ from tellback.chat.providers.media import (
 from tellback.chat.usage import make_usage
 from tellback.errors import ProviderError, ProviderRequestError
 from tellback.tools import Tool
+from tellback.tools.json_schema import (
+    JSON_TYPES,
+    SCHEMA_KEYWORDS,
+    SCHEMA_LIST_KEYWORDS,
+    SCHEMA_MAP_KEYWORDS,
+    closed_object,
+    resolve_reference,
+)
 from tellback.types import (
     ChatReply,
     Message,
@@ -43,10 +51,6 @@ from tellback.types.jsontext import dump_json, parse_arguments
 GUIDANCE = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
 """No blanks between the tokens, which small models write without end; keywords it does not know are passed over."""
 
-_TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
-_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLE_SCHEMAS = ("items", "additionalProperties", "contains")
 _IGNORED_KEYWORDS = (
     "title",
     "description",
@@ -93,35 +97,24 @@ class _SchemaConverter:
             return node
         converted: dict[str, Any] = {}
         for name, value in node.items():
-            if name in _SCHEMA_MAPS and isinstance(value, Mapping):
+            if name in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
                 converted[name] = {key: self.convert(inner) for key, inner in value.items()}
-            elif name in _SCHEMA_LISTS and isinstance(value, list):
+            elif name in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
                 converted[name] = [self.convert(inner) for inner in value]
-            elif name in _SINGLE_SCHEMAS:
+            elif name in SCHEMA_KEYWORDS:
                 converted[name] = self.convert(value)
             elif name == "$ref":
-                if self._resolves(value):
+                if isinstance(resolve_reference(value, self._root), Mapping):
                     converted[name] = f"#{self._ref_prefix}{value[1:]}"
             elif name not in _IGNORED_KEYWORDS and _is_supported(name, value):
                 converted[name] = value
         return converted
 
-    def _resolves(self, ref: Any) -> bool:
-        if not isinstance(ref, str) or not ref.startswith("#") or ref[1:2] not in ("", "/"):
-            return False
-        node: Any = self._root
-        for step in ref[2:].split("/") if ref[1:] else ():
-            key = step.replace("~1", "/").replace("~0", "~")
-            if not isinstance(node, Mapping) or key not in node:
-                return False
-            node = node[key]
-        return isinstance(node, Mapping)
-
 
 def _is_supported(name: str, value: Any) -> bool:
     if name == "type":
         types = value if isinstance(value, list) else [value]
-        return bool(types) and all(isinstance(each, str) and each in _TYPES for each in types)
+        return bool(types) and all(isinstance(each, str) and each in JSON_TYPES for each in types)
     if name == "pattern":
         return isinstance(value, str) and _is_regular(value)
     return True
@@ -181,23 +174,14 @@ def build_answer_schema(request: ChatRequest) -> dict[str, Any] | None:
         if request.output_schema is not None:
             definitions[SAY] = to_llama_schema(request.output_schema, ref_prefix=f"/$defs/{SAY}")
             say_schema = {"$ref": f"#/$defs/{SAY}"}
-        alternatives.append(_object_schema({SAY: say_schema}))
+        alternatives.append(closed_object({SAY: say_schema}))
     for position, tool in enumerate(tools):
         definitions[str(position)] = {
             "type": "object",
             **to_llama_schema(tool.parameters, ref_prefix=f"/$defs/{position}"),
         }
-        alternatives.append(_object_schema({TOOL: {"const": tool.name}, INPUT: {"$ref": f"#/$defs/{position}"}}))
+        alternatives.append(closed_object({TOOL: {"const": tool.name}, INPUT: {"$ref": f"#/$defs/{position}"}}))
     return {"anyOf": alternatives, "$defs": definitions, **GUIDANCE}
-
-
-def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def _tool_instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Unpack
 
 from tellback.chat.discovery import build_ollama_url
-from tellback.chat.model import ChatRequest
-from tellback.chat.providers.base import IdleTimeout, ModelOptions, ProviderModel, read_stream, watch_bytes
+from tellback.chat.model import ChatRequest, ModelOptions
+from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream, watch_bytes
 from tellback.chat.providers.errors import (
     build_arguments,
     disable_sdk_retries,

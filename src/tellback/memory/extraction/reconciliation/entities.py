@@ -67,11 +67,6 @@ class ResolvedEntities:
                 found |= dict.fromkeys((id, *self.namesakes.get(fold_name(name), ())))
         return tuple(found)
 
-    def names_of(self, name: str) -> tuple[str, ...]:
-        """All names of what a name stands for, its own first; the name alone if it stands for nothing known."""
-        id = self.id_of(name)
-        return (name,) if id is None else self.names[id]
-
 
 def entity_names(extraction: Extraction) -> tuple[str, ...]:
     """The names to look up among known entities before `resolve_entities`: of entities, and of what facts are about."""

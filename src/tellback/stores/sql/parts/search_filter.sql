@@ -4,7 +4,7 @@ AND valid_from <= :until
 AND NOT EXISTS (
     SELECT 1
     FROM atom_validity_ends
-    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    WHERE {scope} AND space_id = :space_id
         AND atom_validity_ends.seq = atoms.seq
         AND atom_validity_ends.known_at <= :known_at
         AND (atom_validity_ends.valid_to <= :over_at

@@ -15,22 +15,18 @@ SELECT pg_advisory_xact_lock(
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 
 -- name: atoms_of_slot
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND slot = :slot;
+WHERE {scope} AND space_id = :space_id AND slot = :slot;
 
 -- name: atoms_of_conversation
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND source_conversation_id = :conversation_id
 UNION ALL
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND other_sources IS NOT NULL AND other_sources LIKE :mention;
 
--- name: message_dates_of
-SELECT id, created_at
-FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id IN (SELECT jsonb_array_elements_text(CAST(CAST(:ids AS TEXT) AS JSONB)));

@@ -14,22 +14,18 @@ SELECT 1;
 
 -- name: atoms_of_slot
 -- The index is named: SQLite would rather read the whole space.
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms INDEXED BY atoms_by_slot
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND slot = :slot;
+WHERE {scope} AND space_id = :space_id AND slot = :slot;
 
 -- name: atoms_of_conversation
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms INDEXED BY atoms_by_source
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND source_conversation_id = :conversation_id
 UNION ALL
-SELECT {atom_columns}, slot, slot_value
+SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms INDEXED BY atoms_said_again
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+WHERE {scope} AND space_id = :space_id
     AND other_sources IS NOT NULL AND other_sources LIKE :mention;
 
--- name: message_dates_of
-SELECT id, created_at
-FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id IN (SELECT value FROM json_each(:ids));

@@ -1,0 +1,879 @@
+# Written by tools/sync_stubs.py from the asynchronous handles.
+import builtins
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import Any, BinaryIO, Literal, Unpack, overload
+
+from tellback.admin import ErasureReport, ExportFormat, ExportProgressCallback, ExportReport
+from tellback.agent import Event as AgentEvent
+from tellback.agent.response import Response, StreamChunk
+from tellback.agent.sessions.session import SessionState
+from tellback.app import Tellback
+from tellback.chat import Model
+from tellback.client.client import ReplayResult, TellbackClient
+from tellback.memory.bindings import PolicyLike, ScopeLike
+from tellback.memory.extraction.service import ReplayProgress, ReplayReport
+from tellback.memory.templates import Templates
+from tellback.memory.working_context import TokenCounter
+from tellback.specs.model import AgentSpec
+from tellback.stores import Store
+from tellback.tools import Tool
+from tellback.turns.chat import ChatArguments
+from tellback.turns.request import InvokeOptions, TurnArguments
+from tellback.types import ChatUsage, Message, ReplyDelta, ToolCall
+from tellback.types.access import ApiKey, ApiKeyRole, NewApiKey, Scope
+from tellback.types.blocks import Content
+from tellback.types.conversations import (
+    AppendedTurn,
+    AssistantTurn,
+    Conversation,
+    Event,
+    MessageData,
+    RollingSummary,
+    SessionData,
+    SessionStatus,
+    StoredMessage,
+    TurnResult,
+)
+from tellback.types.jobs import Binding, ExtractionRun, Job, JobStatus, UsageRecord, UsageTotal
+from tellback.types.memory import Atom, Entity, MemorySpace, RecallResult, WorkingContext
+from tellback.validation import CategoryLike, DatetimeLike
+
+__all__ = [
+    "SyncAdmin",
+    "SyncAgents",
+    "SyncAllBindings",
+    "SyncConversations",
+    "SyncEventFeed",
+    "SyncJobs",
+    "SyncKeys",
+    "SyncMemory",
+    "SyncRemoteAdmin",
+    "SyncRemoteAgents",
+    "SyncRemoteBindings",
+    "SyncRemoteConversations",
+    "SyncRemoteEvents",
+    "SyncRemoteJobs",
+    "SyncRemoteKeys",
+    "SyncRemoteMemory",
+    "SyncRemoteSessions",
+    "SyncRemoteUser",
+    "SyncRemoteWorkingContextBuilder",
+    "SyncTellback",
+    "SyncTellbackClient",
+    "SyncUser",
+    "SyncWorkingContextBuilder",
+]
+
+class _User:
+    def chat(
+        self,
+        text: str | None = None,
+        namespace: str = "chat",
+        space: str | None = "default",
+        model: str | Model | None = None,
+        **more: Unpack[ChatArguments],
+    ) -> TurnResult:
+        """Say something, and be answered by a model that remembers: `reply.text`, `reply.atoms_used`."""
+    def chat_stream(
+        self,
+        text: str | None = None,
+        namespace: str = "chat",
+        space: str | None = "default",
+        model: str | Model | None = None,
+        **more: Unpack[ChatArguments],
+    ) -> Generator[ReplyDelta | TurnResult]:
+        """`chat` as an iterator over deltas, whose last item is the `TurnResult`."""
+
+class _Jobs:
+    def get(self, id: str) -> Job | None:
+        """A job as it stands now, or None if there is none of that id."""
+    def retry(self, id: str) -> Job:
+        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+    def cancel(self, id: str) -> Job:
+        """End a job that has not ended yet."""
+    def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:
+        """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+
+class _Keys:
+    def get(self, id: str) -> ApiKey | None:
+        """The key of that id, or None."""
+
+class _Conversations:
+    def create(
+        self,
+        namespace: str,
+        title: str | None = None,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        close_after: timedelta | float | None = None,
+    ) -> Conversation:
+        """Open a conversation."""
+    def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
+        """The newest open conversation of a namespace and session, or None."""
+    def find_or_create(
+        self,
+        namespace: str,
+        session_id: str | None = None,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        close_after: timedelta | float | None = None,
+    ) -> Conversation:
+        """The newest open conversation of a namespace and session, or a new one."""
+    def get(self, id: str) -> Conversation | None:
+        """The conversation of that id, or None."""
+    def list(
+        self,
+        namespace: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        before: str | Conversation | None = None,
+    ) -> builtins.list[Conversation]:
+        """Conversations, the newest first."""
+    def close(self, id: str) -> Conversation:
+        """Close a conversation, which is when its memories are made."""
+    def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
+        """Close this user's open conversations in which nothing happened for that long (a timedelta, or seconds)."""
+    def append_user_message(
+        self,
+        id: str,
+        content: Content,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        visibility: str = "user",
+        created_at: datetime | str | None = None,
+    ) -> StoredMessage:
+        """Append what the person said; it begins a new turn."""
+    def append_assistant_turn(
+        self,
+        id: str,
+        content: Content,
+        stop_reason: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        usage: ChatUsage | Mapping[str, Any] | None = None,
+        trace_id: str | None = None,
+        visibility: str = "user",
+        created_at: datetime | str | None = None,
+    ) -> StoredMessage:
+        """Append what the assistant said, in the turn that is going on."""
+    def append_tool_result(
+        self,
+        id: str,
+        tool_use_id: str,
+        content: Content,
+        tool_name: str | None = None,
+        is_error: bool = False,
+        visibility: str = "user",
+        created_at: datetime | str | None = None,
+    ) -> StoredMessage:
+        """Append what a tool gave for the call `tool_use_id`."""
+    def append_system_message(
+        self, id: str, content: Content, visibility: str = "internal", created_at: datetime | str | None = None
+    ) -> StoredMessage:
+        """Append an instruction or a note; by default the model sees it and the person does not."""
+    def append_turn(
+        self,
+        id: str,
+        user_content: Content,
+        assistant: AssistantTurn | Mapping[str, Any],
+        user_visibility: str = "user",
+        idempotency_key: str | None = None,
+        created_at: datetime | str | None = None,
+    ) -> AppendedTurn:
+        """Append both sides of a turn that you ran yourself, at once and in order."""
+    def append_messages(self, id: str, messages: Sequence[Message | Mapping[str, Any]]) -> builtins.list[StoredMessage]:
+        """Append many messages in one transaction, for imports: all are stored, or none."""
+    def messages(
+        self,
+        id: str,
+        limit: int | None = None,
+        include_internal: bool = False,
+        before: int | None = None,
+        after: int | None = None,
+        include_hidden: bool = False,
+    ) -> builtins.list[StoredMessage]:
+        """The last `limit` messages, oldest first: what a chat shows."""
+    def raw_turns(
+        self,
+        id: str,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        include_hidden: bool = False,
+    ) -> builtins.list[StoredMessage]:
+        """The same with internal messages: what a model sees."""
+    def message(self, message_id: str) -> StoredMessage | None:
+        """One message by its id, or None: what a citation points to."""
+    def run_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> TurnResult:
+        """Store the user's message, ask the model, run the tools it calls, and store everything as it comes."""
+    def stream_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> Generator[ReplyDelta | TurnResult]:
+        """`run_turn` as an iterator over deltas, whose last item is the `TurnResult`."""
+    def pending(self, id: str) -> tuple[ToolCall, ...]:
+        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
+    def refresh_rolling_summary(self, id: str, model: str | Model | None = None) -> RollingSummary:
+        """Bring the rolling summary forward to the newest message, with the model if there is one."""
+
+class _Memory:
+    def create_space(
+        self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
+    ) -> MemorySpace:
+        """Make a space."""
+    def get_space(self, id: str) -> MemorySpace | None:
+        """The space of that id, or None."""
+    def list_spaces(self, name: str | None = None) -> list[MemorySpace]:
+        """The spaces, the oldest first; with a name, those called that."""
+    def delete_space(self, id: str) -> None:
+        """Hide a space with all that is in it."""
+    def add_atom(
+        self,
+        space_id: str,
+        text: str,
+        category: CategoryLike | None = None,
+        importance: int | None = None,
+        confidence: float | None = None,
+        valid_from: DatetimeLike = None,
+        source_conversation_id: str | None = None,
+        source_message_ids: Iterable[str] | None = None,
+        entity_ids: Iterable[str] | None = None,
+        valid_to: DatetimeLike = None,
+    ) -> Atom:
+        """Remember something: a fact of importance 3 that is certain, if you do not say otherwise."""
+    def add_atoms(self, space_id: str, atoms: Sequence[Mapping[str, Any]]) -> list[Atom]:
+        """Remember many things in one transaction, for imports: all are stored, or none."""
+    def get_atom(self, id: str) -> Atom | None:
+        """The atom of that id, whatever its status, or None."""
+    def supersede_atom(
+        self,
+        old_id: str,
+        text: str,
+        category: CategoryLike | None = None,
+        importance: int | None = None,
+        confidence: float | None = None,
+        valid_from: DatetimeLike = None,
+        source_conversation_id: str | None = None,
+        source_message_ids: Iterable[str] | None = None,
+        entity_ids: Iterable[str] | None = None,
+        valid_to: DatetimeLike = None,
+    ) -> Atom:
+        """Put a new atom in an old one's place: the old one held until the new one's `valid_from` (now, if not said)."""
+    def archive_atom(self, id: str) -> Atom:
+        """Put an atom aside: it is kept, and recalled only when asked for."""
+    def restore_atom(self, id: str) -> Atom:
+        """Bring back what was archived."""
+    def delete_atom(self, id: str) -> Atom:
+        """Forget an atom: it is never recalled again."""
+    def list_atoms(
+        self,
+        space_id: str,
+        category: str | CategoryLike | None = None,
+        status: str | None = None,
+        valid_at: DatetimeLike = None,
+        limit: int | None = None,
+        *,
+        known_at: DatetimeLike = None,
+        categories: Iterable[str] | None = None,
+        include_superseded: bool = False,
+        before: str | Atom | None = None,
+    ) -> list[Atom]:
+        """Atoms, the newest first: those that are not over or, with `valid_at`, those that held at that moment."""
+    def create_entity(
+        self,
+        space_id: str,
+        type: str,
+        canonical_name: str,
+        description: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        aliases: Iterable[str] = (),
+    ) -> Entity:
+        """Make an entity that atoms can be about."""
+    def get_entity(self, id: str) -> Entity | None:
+        """The entity of that id, also one that was merged, or None."""
+    def find_entity_by_name(self, space_id: str, type: str | None = None, name: str = "") -> Entity | None:
+        """The entity called that, by its own name or by an alias; case, accents and spacing do not matter."""
+    def merge_entities(self, canonical_id: str, alias_id: str) -> Entity:
+        """Let one entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
+    def list_entities(
+        self, space_id: str, type: str | None = None, limit: int | None = None, *, after: str | Entity | None = None
+    ) -> list[Entity]:
+        """Entities, the oldest first, without those that were merged."""
+    def search_entities(
+        self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
+    ) -> list[Entity]:
+        """Entities whose names or description match, the best first; without a query, those most spoken of."""
+    def recall_by_topic(
+        self,
+        space_id: str,
+        query: str,
+        limit: int | None = None,
+        category_names: Iterable[str] | None = None,
+        min_importance: int | None = None,
+        valid_at: DatetimeLike = None,
+        *,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
+        min_score: float = 0.0,
+        neighbours: int = 0,
+        include_archived: bool = False,
+    ) -> RecallResult:
+        """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance."""
+    def recall_by_entity(
+        self,
+        space_id: str,
+        entity_id_or_name: str,
+        limit: int | None = None,
+        category_names: Iterable[str] | None = None,
+        *,
+        valid_at: DatetimeLike = None,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
+        include_archived: bool = False,
+    ) -> RecallResult:
+        """Everything about an entity, the newest first."""
+    def recall_timeline(
+        self,
+        space_id: str,
+        entity_id_or_name: str | None = None,
+        query: str | None = None,
+        from_: DatetimeLike = None,
+        to: DatetimeLike = None,
+        limit: int | None = None,
+        include_superseded: bool = True,
+        *,
+        category_names: Iterable[str] | None = None,
+        known_at: DatetimeLike = None,
+        now: DatetimeLike = None,
+    ) -> RecallResult:
+        """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over."""
+    def create_binding(
+        self,
+        conversation_scope: ScopeLike | Iterable[ScopeLike],
+        memory_space_ids: Iterable[str],
+        extraction_policy: PolicyLike | None = None,
+        *,
+        once: bool = False,
+    ) -> Binding:
+        """From now on, let conversations become memories."""
+    def get_binding(self, id: str) -> Binding | None:
+        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+    def list_bindings(self) -> list[Binding]:
+        """The bindings this user made, and those that are about this user's conversations."""
+    def update_binding(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
+    def delete_binding(self, id: str) -> None:
+        """End a binding, for everyone it is about; memories it made stay, and what was closed before is extracted."""
+    def run_extraction_for_conversation(
+        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
+    ) -> ExtractionRun:
+        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again."""
+    def wait_for_extraction(self, timeout: float | None = None) -> bool:
+        """Wait until this user's conversations that were closed have become memories; False if they have not by then."""
+    def list_jobs(
+        self,
+        conversation_id: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        *,
+        before: str | None = None,
+    ) -> list[Job]:
+        """This user's extraction jobs, the newest first."""
+    def get_job(self, id: str) -> Job | None:
+        """A job of this user as it stands now, or None."""
+    def retry_job(self, id: str) -> Job:
+        """Queue a job of this user that failed, was cancelled or is done again, as if it were new."""
+    def cancel_job(self, id: str) -> Job:
+        """End a job of this user that has not ended yet."""
+    def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
+        """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom."""
+
+class _Agents:
+    def list(self) -> builtins.list[AgentSpec]:
+        """All descriptions, in the order of registration."""
+    def get(self, name: str) -> AgentSpec | None:
+        """The description of that name, or None."""
+    def invoke(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        conversation_id: str | None = None,
+        model: str | Model | None = None,
+        **turn: Unpack[InvokeOptions],
+    ) -> TurnResult:
+        """Run one turn of an agent, with the arguments its description asks for."""
+    def invoke_stream(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        conversation_id: str | None = None,
+        model: str | Model | None = None,
+        **turn: Unpack[InvokeOptions],
+    ) -> Generator[ReplyDelta | TurnResult]:
+        """`invoke` as an iterator over deltas, whose last item is the `TurnResult`."""
+
+class _Admin:
+    def delete_user_data(self, user_id: str | None = None, *, confirm: bool = False) -> ErasureReport:
+        """Delete all that is kept of a user, for good; gives how much there was."""
+    def usage(
+        self,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        *,
+        job_id: str | None = None,
+        limit: int = 1000,
+        before: str | None = None,
+    ) -> list[UsageRecord]:
+        """List the costs of model calls for this user's memory, call by call and the newest first."""
+    def usage_totals(
+        self, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> list[UsageTotal]:
+        """Return the costs of those calls, added up by purpose and model."""
+
+class SyncTellback:
+    """Conversations that are kept and memories of each user, in a file, in memory or in PostgreSQL."""
+    def __init__(self, target: Tellback) -> None: ...
+    templates: Templates
+    events: SyncEventFeed
+    def close(self) -> None:
+        """Finish what runs in the background, and close the store."""
+    def user(self, user_id: str, tenant_id: str = "default", app_id: str = "default") -> SyncUser:
+        """The handle of a user."""
+    def register_agent(
+        self, spec: Any, tools: Iterable[Tool | Callable[..., Any]] = (), *, replace: bool = False
+    ) -> AgentSpec:
+        """Make an agent known by its description: a mapping, JSON or YAML text, or a `pathlib.Path`."""
+    def warm_up(self) -> None:
+        """Load what recall needs, and a model that runs in this process, so that the first turn is as quick as later ones: for servers."""
+    def reembed(self, on_progress: Callable[[int], Any] | None = None, *, forget_others: bool = False) -> int:
+        """Embed every user's memories that have no vector by the present embedder; gives how many there were."""
+    def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
+        """Close every user's open conversations in which nothing happened for that long: for schedulers."""
+    def replay(
+        self,
+        namespace: str | None = None,
+        extraction_version: str | None = None,
+        *,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+        on_progress: Callable[[ReplayProgress], Any] | None = None,
+    ) -> ReplayReport:
+        """Extract everyone's conversations of a namespace again, the oldest first, and wait until that is done."""
+    def mine_patterns(self) -> int:
+        """Look for what recurs in everyone's episodes now; gives how many patterns were added or changed."""
+    def usage(
+        self,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        *,
+        job_id: str | None = None,
+        limit: int = 1000,
+        before: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[UsageRecord]:
+        """What model calls for memory cost, of all users, call by call and the newest first."""
+    def usage_totals(
+        self,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        *,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[UsageTotal]:
+        """What model calls for memory cost, added up by user, purpose and model."""
+    @property
+    def store(self) -> Store:
+        """The store it was opened on."""
+    @property
+    def jobs(self) -> SyncJobs:
+        """What runs in the background; `rc.jobs.drain()` waits for it."""
+    @property
+    def bindings(self) -> SyncAllBindings:
+        """The bindings of all users."""
+    @property
+    def keys(self) -> SyncKeys:
+        """API keys, for those who use it through a server."""
+    @property
+    def model(self) -> Any:
+        """The model used where none is named."""
+    clock: Callable[[], datetime]
+
+class SyncTellbackClient:
+    """A server over HTTP."""
+    def __init__(self, target: TellbackClient) -> None: ...
+    def usage(
+        self,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        *,
+        job_id: str | None = None,
+        limit: int = 1000,
+        before: str | None = None,
+    ) -> list[UsageRecord]:
+        """List the costs of model calls for this user's memory, call by call and the newest first."""
+    def usage_totals(
+        self, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> list[UsageTotal]:
+        """Return the costs of those calls, added up by purpose and model."""
+    def user(self, user_id: str | None = None) -> SyncRemoteUser:
+        """The handle of a user of the credential's tenant and app."""
+    @property
+    def events(self) -> SyncRemoteEvents:
+        """The feed of everyone's changes in the credential's tenant and app: for admins."""
+    @property
+    def jobs(self) -> SyncRemoteJobs:
+        """Everyone's jobs in the credential's tenant and app: for admins."""
+    @property
+    def bindings(self) -> SyncRemoteBindings:
+        """Everyone's bindings in the credential's tenant and app: for admins."""
+    @property
+    def keys(self) -> SyncRemoteKeys:
+        """The API keys of the credential's tenant and app: for admins."""
+    def close_stale(self, older_than: timedelta | float) -> list[str]:
+        """Close every user's open conversations in which nothing happened for that long; gives their ids."""
+    def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
+        """Queue everyone's conversations of a namespace to be extracted again, the oldest first; gives how many."""
+    def close(self) -> None:
+        """Close the connections."""
+
+class SyncEventFeed:
+    """Every change in the order it was committed, whichever process made it."""
+    def read(
+        self,
+        after: int = 0,
+        *,
+        limit: int = 500,
+        types: Collection[str] | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+        user_id: str | None = None,
+    ) -> list[Event]:
+        """Up to `limit` events after a position, without waiting for more."""
+    def latest(self) -> int:
+        """The position of the newest event, 0 when there is none."""
+    def subscribe(
+        self,
+        after: int | Literal["latest"] | None = None,
+        *,
+        types: Collection[str] | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+        user_id: str | None = None,
+    ) -> Generator[Event]:
+        """Events after a position, then new ones as they come, until you stop reading or the store is closed."""
+
+class SyncUser(_User):
+    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered, `working_context` puts both into a prompt, `agents` runs those that were registered, and `admin` hands it all out, erases it, or says what it cost."""
+
+    scope: Scope
+    conversations: SyncConversations
+    @property
+    def user_id(self) -> str:
+        """The user's id."""
+    @property
+    def memory(self) -> SyncMemory:
+        """What is remembered of the user."""
+    @property
+    def working_context(self) -> SyncWorkingContextBuilder:
+        """What a model should know before it answers."""
+    @property
+    def agents(self) -> SyncAgents:
+        """The agents that `rc.register_agent` knows, for this user."""
+    @property
+    def admin(self) -> SyncAdmin:
+        """All that is kept of the user: to be exported, erased, or counted."""
+
+class SyncJobs(_Jobs):
+    """Jobs of all users, kept in the store until they are done, and the work this process does in the background."""
+    def list(
+        self,
+        status: JobStatus | str | None = None,
+        *,
+        conversation_id: str | None = None,
+        limit: int | None = 100,
+        before: str | None = None,
+        user_id: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> builtins.list[Job]:
+        """Jobs, the newest first: those of one user or, without `user_id`, of everyone of a tenant and app, or of all."""
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until nothing is left to do, here or anywhere: for tests and scripts."""
+    def close(self) -> None:
+        """Put back the jobs that run here, and finish what runs in the background."""
+
+class SyncAllBindings:
+    """Every binding, whoever made it, also if its maker is gone."""
+    def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[Binding]:
+        """All bindings, or those of a tenant and an app, the oldest first."""
+    def get(self, id: str) -> Binding | None:
+        """The binding of that id, or None."""
+    def update(self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`: what was closed before is extracted."""
+    def delete(self, id: str) -> None:
+        """End a binding; memories it made stay, and what was closed before is extracted."""
+
+class SyncKeys(_Keys):
+    """API keys of all tenants and apps."""
+    def create(
+        self,
+        role: ApiKeyRole = "app",
+        *,
+        name: str = "",
+        tenant_id: str = "default",
+        app_id: str = "default",
+        user_id: str | None = None,
+        expires_at: datetime | str | timedelta | None = None,
+        rate_limit: int | None = None,
+    ) -> NewApiKey:
+        """Make a key."""
+    def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[ApiKey]:
+        """All keys, or those of a tenant and an app, also revoked and expired ones, the oldest first."""
+    def revoke(self, id: str, *, tenant_id: str | None = None, app_id: str | None = None) -> ApiKey:
+        """End a key for good: at once in this process, and within some seconds in others."""
+    def check(self, secret: str) -> ApiKey:
+        """The key whose secret this is; raises `NotAuthenticatedError` if it is unknown, expired or revoked."""
+
+class SyncRemoteUser(_User):
+    """One user's handle, as `rc.user(...)` gives it, of what a server keeps."""
+    @property
+    def user_id(self) -> str | None:
+        """The user's id, if the client was told."""
+    @property
+    def conversations(self) -> SyncRemoteConversations:
+        """What was said."""
+    @property
+    def memory(self) -> SyncRemoteMemory:
+        """What is remembered of the user."""
+    @property
+    def working_context(self) -> SyncRemoteWorkingContextBuilder:
+        """What a model should know before it answers."""
+    @property
+    def agents(self) -> SyncRemoteAgents:
+        """The agents that the server has, for this user."""
+    @property
+    def events(self) -> SyncRemoteEvents:
+        """The feed of this user's changes."""
+    @property
+    def admin(self) -> SyncRemoteAdmin:
+        """All that is kept of the user: to be exported, erased, or counted."""
+
+class SyncRemoteEvents:
+    """Changes in the order they were committed."""
+    def subscribe(
+        self,
+        after: int | Literal["latest"] | None = None,
+        *,
+        types: Collection[str] | None = None,
+        user_id: str | None = None,
+    ) -> Generator[Event]:
+        """Events after a position, then new ones as they come, until you stop reading."""
+
+class SyncRemoteJobs(_Jobs):
+    """Jobs of everyone in the credential's tenant and app."""
+    def list(
+        self,
+        status: JobStatus | str | None = None,
+        *,
+        conversation_id: str | None = None,
+        limit: int | None = 100,
+        before: str | None = None,
+        user_id: str | None = None,
+    ) -> builtins.list[Job]:
+        """Jobs of all users of the app, or of one, the newest first."""
+
+class SyncRemoteBindings:
+    """Every binding of the credential's tenant and app, whoever made it."""
+    def list(self) -> builtins.list[Binding]:
+        """The bindings of the app, whoever made them, the oldest first."""
+    def get(self, id: str) -> Binding | None:
+        """The binding of that id, or None."""
+    def update(self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None) -> Binding:
+        """Change when a binding extracts, or pause it."""
+    def delete(self, id: str) -> None:
+        """End a binding; memories it made stay."""
+
+class SyncRemoteKeys(_Keys):
+    """API keys of the credential's tenant and app."""
+    def create(
+        self,
+        role: ApiKeyRole = "app",
+        *,
+        name: str = "",
+        user_id: str | None = None,
+        expires_at: datetime | str | timedelta | None = None,
+        rate_limit: int | None = None,
+    ) -> NewApiKey:
+        """Make a key."""
+    def list(self) -> builtins.list[ApiKey]:
+        """The keys of the app, also revoked and expired ones, the oldest first."""
+    def revoke(self, id: str) -> ApiKey:
+        """End a key for good."""
+
+class SyncConversations(_Conversations):
+    """One user's conversations: an append-only log, never seen by anyone else."""
+
+class SyncMemory(_Memory):
+    """One user's memory: spaces that hold atoms and entities, never seen by anyone else."""
+    def replay(
+        self,
+        namespace: str | None = None,
+        extraction_version: str | None = None,
+        *,
+        on_progress: Callable[[ReplayProgress], Any] | None = None,
+    ) -> ReplayReport:
+        """Extract all of this user's conversations of a namespace again, the oldest first, and wait until that is done."""
+
+class SyncWorkingContextBuilder:
+    """Builds the working context of a user's conversations."""
+    def build(
+        self,
+        conversation_id: str | None,
+        memory_space_id: str | None = None,
+        recall_query: str | None = None,
+        recent_turns: int | None = 10,
+        recall_limit: int | None = 8,
+        token_budget: int | None = 8000,
+        include_rolling_summary: bool | None = True,
+        always_on_category_names: Sequence[str] | None = (),
+        template_id: str | None = "default",
+        *,
+        count_tokens: TokenCounter | None = None,
+        now: datetime | str | None = None,
+        min_score: float | None = None,
+    ) -> WorkingContext:
+        """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
+
+class SyncAgents(_Agents):
+    """One user's way to the agents that were registered."""
+
+class SyncAdmin(_Admin):
+    """Export and erasure of a user's data: of the handle's own user, or of another one of the same tenant and app."""
+    @overload
+    def export_user_data(
+        self,
+        user_id: str | None = None,
+        *,
+        to: None = None,
+        format: ExportFormat | None = None,
+        on_progress: ExportProgressCallback | None = None,
+        include_vectors: bool = False,
+    ) -> dict[str, Any]:
+        """All that is kept of a user, as one JSON-able dict; with `to`, into a file of any size, and a report of it."""
+    @overload
+    def export_user_data(
+        self,
+        user_id: str | None = None,
+        *,
+        to: str | PathLike[str] | BinaryIO,
+        format: ExportFormat | None = None,
+        on_progress: ExportProgressCallback | None = None,
+        include_vectors: bool = False,
+    ) -> ExportReport: ...
+    def export_stream(
+        self, user_id: str | None = None, *, include_vectors: bool = False
+    ) -> Generator[tuple[str, dict[str, Any]]]:
+        """Every record with the collection it belongs to, one by one."""
+
+class SyncRemoteConversations(_Conversations):
+    """One user's conversations, kept by a server."""
+
+class SyncRemoteMemory(_Memory):
+    """One user's memory, kept by a server."""
+    def follow_job(self, id: str) -> Generator[Job]:
+        """A job as it stands, and again at each change, until it is over."""
+
+class SyncRemoteWorkingContextBuilder:
+    """Builds the working context of a user's conversations, on a server."""
+    def build(
+        self,
+        conversation_id: str | None,
+        memory_space_id: str | None = None,
+        recall_query: str | None = None,
+        recent_turns: int | None = 10,
+        recall_limit: int | None = 8,
+        token_budget: int | None = 8000,
+        include_rolling_summary: bool | None = True,
+        always_on_category_names: Sequence[str] | None = (),
+        template_id: str | None = "default",
+        *,
+        now: datetime | str | None = None,
+        min_score: float | None = None,
+    ) -> WorkingContext:
+        """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
+
+class SyncRemoteAgents(_Agents):
+    """One user's way to the agents that a server has."""
+    def respond(
+        self,
+        name: str,
+        history: str | Sequence[Mapping[str, Any]] | None = None,
+        session: SessionState | str | None = None,
+        *,
+        approvals: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        wait: float | None = None,
+    ) -> Response:
+        """Let an agent with routes answer, as `agent.respond` does."""
+    def respond_stream(
+        self,
+        name: str,
+        history: str | Sequence[Mapping[str, Any]] | None = None,
+        session: SessionState | str | None = None,
+        *,
+        approvals: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        wait: float | None = None,
+    ) -> Generator[StreamChunk]:
+        """`respond` as chunks: text as it comes, and one last that is `done`."""
+    def sessions(self, name: str) -> SyncRemoteSessions:
+        """The user's sessions with an agent with routes."""
+
+class SyncRemoteAdmin(_Admin):
+    """Export and erasure of a user's data: of the handle's own user, or of another one if the credential may."""
+    def export_user_data(
+        self,
+        user_id: str | None = None,
+        *,
+        to: str | PathLike[str] | BinaryIO | None = None,
+        format: Literal["json", "zip"] | None = None,
+        include_vectors: bool = False,
+    ) -> dict[str, Any] | int:
+        """All that is kept of a user, as one dict; with `to`, into a file of any size, and gives its bytes."""
+
+class SyncRemoteSessions:
+    """The methods of `Persistence`, for one user and one agent."""
+    def get_session(self, session_id: str) -> SessionData | None:
+        """A session, or None if there is none of that id, or it is another user's."""
+    def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
+        """Change a session's status, and give it as it is then; None if there is none of that id."""
+    def complete_session(self, session_id: str) -> SessionData | None:
+        """Mark a session as completed."""
+    def abandon_session(self, session_id: str) -> SessionData | None:
+        """Mark a session as abandoned."""
+    def create_session(self, id: str | None = None, *, initial_data: Mapping[str, Any] | None = None) -> SessionData:
+        """Begin a session."""
+    def find_active_session(self) -> SessionData | None:
+        """The active session that was created last."""
+    def get_user_sessions(self, limit: int | None = None, *, status: SessionStatus | None = None) -> list[SessionData]:
+        """The user's sessions, those created last first."""
+    def delete_session(self, session_id: str) -> bool:
+        """Forget where a session stood; says whether it was there."""
+    def get_session_messages(self, session_id: str, limit: int | None = None) -> list[MessageData]:
+        """A session's messages in order: the last `limit` of them."""
+    def load_session_history(self, session_id: str, limit: int = 200) -> list[AgentEvent]:
+        """What was said and done in a session, as `respond` takes it; of the last `limit` messages."""
