@@ -39,7 +39,7 @@ MAX_CONVERSATIONS_SEARCHED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ChatReply:
+class BackendReply:
     """The end of a turn: its result, and where the session of an agent with routes stands.
 
     `cited` are the ids of the memories that the numbers in the text stand for, in order.
@@ -64,7 +64,7 @@ class ChatHistory:
     expired: Conversation | None = None
 
 
-ReplyStream: TypeAlias = AsyncGenerator[ReplyDelta | ChatReply, None]
+ReplyStream: TypeAlias = AsyncGenerator[ReplyDelta | BackendReply, None]
 
 
 class ChatBackend(ABC):
@@ -81,15 +81,17 @@ class ChatBackend(ABC):
         self.model = model
         self.conversation_id: str | None = None
         self._namespace = namespace
+        self._resumed: Conversation | None = None
 
     async def find_conversation(self) -> Conversation | None:
-        """Find the open conversation to go on with, if there is one."""
-        found = await self.user.conversations.find(self._namespace)
+        """Find the conversation to go on with, if there is one: the resumed one, or the open one."""
+        found = self._resumed or await self._find_open()
         self.conversation_id = None if found is None else found.id
         return found
 
     async def resume(self, conversation: Conversation) -> None:
         """Go on with this conversation, and no other."""
+        self._resumed = conversation
         self.conversation_id = conversation.id
 
     async def load_history(self) -> ChatHistory:
@@ -99,6 +101,7 @@ class ChatBackend(ABC):
         if found is None:
             return ChatHistory(pending=pending, session=session)
         if self._is_expired(found):
+            self.conversation_id = None
             return ChatHistory(expired=found)
         conversations, known_ids = self.user.conversations, {call.id for call in pending}
         messages = await conversations.messages(found.id, MAX_MESSAGES_SHOWN, include_internal=True)
@@ -106,7 +109,7 @@ class ChatBackend(ABC):
         return ChatHistory(found, messages, pending, session)
 
     def send(self, text: str) -> ReplyStream:
-        """Yield the answer as it comes; the last item is a `ChatReply`. Closing the stream cancels the turn."""
+        """Yield the answer as it comes; the last item is a `BackendReply`. Closing the stream cancels the turn."""
         return self._stream(text, None)
 
     def approve(self, approvals: Mapping[str, bool]) -> ReplyStream:
@@ -122,7 +125,7 @@ class ChatBackend(ABC):
         id = self.conversation_id
         if id is not None:
             await self.user.conversations.close(id)
-        self.conversation_id = None
+        self.conversation_id = self._resumed = None
         return id
 
     @abstractmethod
@@ -136,9 +139,12 @@ class ChatBackend(ABC):
                     cited = _cited_ids(item)
                 if isinstance(item, TurnResult):
                     self.conversation_id = item.conversation_id
-                    yield ChatReply(item, cited)
+                    yield BackendReply(item, cited)
                 else:
                     yield item
+
+    async def _find_open(self) -> Conversation | None:
+        return await self.user.conversations.find(self._namespace)
 
     def _is_expired(self, conversation: Conversation) -> bool:
         return False
@@ -152,19 +158,14 @@ class ModelBackend(ChatBackend):
     ) -> None:
         super().__init__(user, namespace, model)
         self._space = space
-        self._resumed_id: str | None = None
-
-    async def resume(self, conversation: Conversation) -> None:
-        self.conversation_id = self._resumed_id = conversation.id
 
     async def close(self) -> str | None:
-        if self._resumed_id is None:
-            await self.find_conversation()
-        self._resumed_id = None
+        await self.find_conversation()
         return await super().close()
 
     def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> ReplyStream:
-        id = self._resumed_id if approvals is None else self.conversation_id
+        resumed_id = None if self._resumed is None else self._resumed.id
+        id = resumed_id if approvals is None else self.conversation_id
         return self._finish_stream(
             self.user.chat_stream(
                 text, self._namespace, self._space, self.model, conversation_id=id, approvals=approvals
@@ -300,16 +301,11 @@ class RouteBackend(ChatBackend):
         self._served_agent = served_agent
         self._session_id: str | None = None
 
-    async def find_conversation(self) -> Conversation | None:
-        self._session_id = id = await self._find_session_id()
-        found = None if id is None else await self.user.conversations.find(self._namespace, id)
-        self.conversation_id = None if found is None else found.id
-        return found
-
     async def resume(self, conversation: Conversation) -> None:
         if conversation.session_id is None:
             raise ConfigurationError(f"Conversation {conversation.id!r} is none with an agent that has routes.")
-        self.conversation_id, self._session_id = conversation.id, conversation.session_id
+        await super().resume(conversation)
+        self._session_id = conversation.session_id
 
     async def load_session(self) -> SessionState | None:
         found = None if self._session_id is None else await self._served_agent.load_state(self._session_id)
@@ -317,13 +313,17 @@ class RouteBackend(ChatBackend):
 
     async def close(self) -> str | None:
         id, store = self._session_id, self.agent.persistence
-        if id is not None and self.conversation_id is None:  # its first turn was cut off
-            found = await self.user.conversations.find(self._namespace, id)
-            self.conversation_id = None if found is None else found.id
+        if id is not None and self.conversation_id is None:  # its first turn was cut off, or it was closed elsewhere
+            newest = await self.user.conversations.list(self._namespace, limit=MAX_CONVERSATIONS_SEARCHED)
+            self.conversation_id = next((each.id for each in newest if each.session_id == id), None)
         if id is not None and isinstance(store, Persistence):
             await store.complete_session(id)
         self._session_id = None
         return await super().close()
+
+    async def _find_open(self) -> Conversation | None:
+        self._session_id = id = await self._find_session_id()
+        return None if id is None else await self.user.conversations.find(self._namespace, id)
 
     async def _find_session_id(self) -> str | None:
         store = self.agent.persistence
@@ -344,7 +344,7 @@ class RouteBackend(ChatBackend):
                     if response.message and not chunk.accumulated:
                         yield TextDelta(response.message)  # canned texts do not come in pieces
                     self.conversation_id = response.conversation_id
-                    yield ChatReply(response.result, session=response.session)
+                    yield BackendReply(response.result, session=response.session)
                 elif chunk.delta:
                     yield TextDelta(chunk.delta)
 

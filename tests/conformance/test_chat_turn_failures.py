@@ -114,6 +114,35 @@ async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
     assert str(await run_chat_turn(config_with_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
+async def test_a_message_stored_late_under_a_known_key_is_named_by_its_row(rc: Tellback, maya: User) -> None:
+    model = FunctionModel(lambda request: "Noted.")
+    first = await maya.chat("I moved.", model=model, idempotency_key="k1")
+    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+        again = await maya.chat("I moved.", model=model, idempotency_key="k1")
+    assert again.message_id == first.message_id
+    assert await maya.conversations.message(again.message_id or "") is not None
+
+
+async def test_a_turn_that_could_not_begin_holds_up_no_other(rc: Tellback, maya: User) -> None:
+    asked, release = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: Any) -> str:
+        if message_text(request.messages[-1]) == "slow":
+            asked.set()
+            await release.wait()
+        return "Here."
+
+    model = FunctionModel(answer)
+    await maya.chat("Hi.", model=model)
+    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+        slow = asyncio.create_task(maya.chat("slow", model=model))
+        await asked.wait()
+        quick = await maya.chat("quick", model=model, wait=5.0)
+    assert quick.text == "Here."
+    release.set()
+    assert (await slow).problems[0].step == "store_user"
+
+
 async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya: User) -> None:
     await run_chat_turn(config_with_tool(maya), turn_input())
     with failing(rc.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from tellback import ChatOptions, ChatRequest, Identity, Session, Tellback, Tool, TurnConfig, TurnInput, User, request
 from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
@@ -362,3 +365,37 @@ async def test_problems_of_a_turn_are_json_too(rc: Tellback, monkeypatch: pytest
     monkeypatch.setattr(rc.store.conversations, "append", fail)
     result = await rc.user("maya").chat("Hi!", model=ScriptedModel(["Hello."]))
     assert result.to_dict()["problems"][0] == {"step": "store_reply", "error": "StoreBusyError: the store is busy"}
+
+
+class Order(BaseModel):
+    number: int
+
+
+async def test_a_typed_output_is_json_by_its_fields(rc: Tellback) -> None:
+    result = await rc.user("maya").chat(
+        "My order?", model=ScriptedModel(['{"number": 7}']), options={"output_type": Order}
+    )
+    assert result.output == Order(number=7)
+    assert result.to_dict()["output"] == {"number": 7}
+
+
+async def test_the_result_of_an_agent_is_that_of_its_turn(rc: Tellback) -> None:
+    user = rc.user("maya")
+    cut = says("This is where it", stop_reason="max_tokens")
+    agent = Agent("entry", model=ScriptedModel([cut]), memory=user)
+    result = (await agent.respond("Tell me all.", create_session("s"))).result
+    assert (result.status, result.stop_reason) == ("truncated", "max_tokens")
+    assert [message.role for message in result.messages] == ["user", "assistant"]
+    assert result.message_id == result.messages[0].id
+    assert result.turn_id == result.messages[0].turn_id
+
+
+async def test_an_invoked_agent_is_spoken_to_after_its_conversation_was_opened(rc: Tellback) -> None:
+    start, ticks = rc.clock(), itertools.count()
+    rc.clock = lambda: start + timedelta(seconds=next(ticks))
+    rc.register_agent({"name": "entry"})
+    user = rc.user("maya")
+    result = await user.agents.invoke("entry", {"userMessage": "Hi."}, model=ScriptedModel(["Hello."]))
+    conversation = await user.conversations.get(result.conversation_id or "")
+    assert conversation is not None
+    assert conversation.created_at < result.messages[0].created_at

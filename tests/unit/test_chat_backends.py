@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tellback import Tellback
 from tellback.agent import InMemorySessions
 from tellback.agent.sessions.persistence import SessionStore
 from tellback.chat_backends import (
-    ChatReply,
+    BackendReply,
     ModelBackend,
     ReplyStream,
     RouteBackend,
@@ -21,9 +23,9 @@ from tellback.testing import FlowModel, FunctionModel
 from tests.support.travel_agents import make_flight_agent
 
 
-async def last_reply(stream: ReplyStream) -> ChatReply:
+async def last_reply(stream: ReplyStream) -> BackendReply:
     *_, reply = [item async for item in stream]
-    assert isinstance(reply, ChatReply)
+    assert isinstance(reply, BackendReply)
     return reply
 
 
@@ -76,6 +78,31 @@ async def test_a_resumed_conversation_is_gone_on_with_though_another_is_newer() 
         assert found is not None
         assert found.id == newer.id
         await backend.resume(older)
+        history = await backend.load_history()
+        assert history.conversation is not None
+        assert history.conversation.id == backend.conversation_id == older.id
         assert (await last_reply(backend.send("Hello."))).result.conversation_id == older.id
         assert await backend.close() == older.id
         assert (await last_reply(backend.send("Hello."))).result.conversation_id == newer.id
+
+
+async def test_an_expired_conversation_is_not_the_one_to_go_on_with() -> None:
+    async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as rc:
+        backend, now = ModelBackend(rc.user("maya")), rc.clock()
+        await last_reply(backend.send("Hello."))
+        rc.clock = lambda: now + timedelta(hours=2)
+        assert (await backend.load_history()).expired is not None
+        assert backend.conversation_id is None
+
+
+async def test_closing_a_session_names_its_conversation_though_that_was_closed_elsewhere() -> None:
+    async with Tellback(":memory:", worker=False) as rc:
+        user = rc.user("maya")
+        agent = make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
+        served_agent = ServedAgent(bind_agent(agent, rc, store_sessions(agent, rc, user.scope)), user)
+        begun = RouteBackend(served_agent)
+        id = (await last_reply(begun.send("I want to book a flight to Rome"))).result.conversation_id
+        await user.conversations.close(id or "")
+        later = RouteBackend(served_agent)
+        await later.load_history()
+        assert await later.close() == id

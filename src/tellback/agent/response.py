@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tellback.agent.definitions.guidelines import GuidelineMatch
@@ -125,7 +125,8 @@ class Response:
 
     `session` is where the conversation stands now: pass it to the next `respond`. `asks` are the fields that the state
     asks for. `pending` are calls that wait for a decision: `respond(session=..., approvals={call.id: True})`. `trace`
-    says how the answer came about. `problems` are failures that did not end the turn.
+    says how the answer came about. `problems` are failures that did not end the turn. `turn` is the result of the reply
+    alone, and `result` that of the whole turn.
 
     >>> from tellback.agent import create_session
     >>> str(Response("Where to?", create_session()))
@@ -144,6 +145,7 @@ class Response:
     conversation_id: str | None = None
     context: WorkingContext | None = field(default=None, repr=False)
     problems: tuple[TurnProblem, ...] = ()
+    turn: TurnResult | None = field(default=None, repr=False, compare=False)
 
     @property
     def usage(self) -> ChatUsage:
@@ -158,10 +160,13 @@ class Response:
     @property
     def result(self) -> TurnResult:
         """The response as the result that every turn gives; `result.to_dict()` is JSON."""
-        return TurnResult(
+        turn = TurnResult(ok=True, text="") if self.turn is None else self.turn
+        status = "completed" if turn.status == "approval" else turn.status
+        return replace(
+            turn,
             ok=not self.pending,
             text=self.message,
-            status="approval" if self.pending else "completed",
+            status="approval" if self.pending else status,
             session_id=self.session.id,
             conversation_id=self.conversation_id,
             usage=self.usage,

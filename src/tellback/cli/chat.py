@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tellback.agent import Agent, SessionState
     from tellback.app import Tellback
     from tellback.chat import ModelChoice
-    from tellback.chat_backends import ChatBackend, ChatReply, ReplyStream
+    from tellback.chat_backends import BackendReply, ChatBackend, ReplyStream
     from tellback.types.conversations import Conversation, StoredMessage
     from tellback.user import User
 
@@ -124,7 +124,7 @@ class ChatRepl:
         self._space = space
         self._read_line = read_line
         self._as_json = as_json
-        self._last_reply: ChatReply | None = None
+        self._last_reply: BackendReply | None = None
 
     def open_conversation(self, conversation_id: str | None, *, starts_new: bool, is_quiet: bool) -> None:
         """Find the conversation to go on with and show its last messages; with `starts_new`, close it instead."""
@@ -170,7 +170,7 @@ class ChatRepl:
             reply = self._stream_reply(self._backend.approve(self._ask_approvals(reply)))
         self._last_reply = reply
 
-    def _stream_reply(self, stream: ReplyStream) -> ChatReply:
+    def _stream_reply(self, stream: ReplyStream) -> BackendReply:
         previous_id = self._backend.conversation_id
         reply = self._loop.run(self._print_stream(stream))
         if self._as_json:
@@ -185,21 +185,21 @@ class ChatRepl:
             )
         return reply
 
-    async def _print_stream(self, stream: ReplyStream) -> ChatReply:
-        from tellback.chat_backends import ChatReply
+    async def _print_stream(self, stream: ReplyStream) -> BackendReply:
+        from tellback.chat_backends import BackendReply
 
         # A terminal shows that something goes on until there is something to show.
         with create_console(stderr=True).status("", spinner="dots") as spinner:
             printer = _StreamPrinter(spinner.stop, is_silent=self._as_json)
             async with aclosing(stream):
                 async for item in stream:
-                    if isinstance(item, ChatReply):
+                    if isinstance(item, BackendReply):
                         printer.print_tools(item)
                         return item
                     printer.print_delta(item)
         raise AssertionError("a stream ends with its answer")
 
-    def _ask_approvals(self, reply: ChatReply) -> dict[str, bool]:
+    def _ask_approvals(self, reply: BackendReply) -> dict[str, bool]:
         approvals = {}
         for call in reply.result.pending:
             prompt = f"Run {call.name} with {to_one_line(json.dumps(to_json_value(call.input)))}? [y/N] "
@@ -292,7 +292,7 @@ class _StreamPrinter:
             self._printed_calls.add(item.id)
             self._print_tool(self._names.get(item.id, "tool"), self._inputs.get(item.id, ""))
 
-    def print_tools(self, reply: ChatReply) -> None:
+    def print_tools(self, reply: BackendReply) -> None:
         """Tools that ran without being streamed: those of states."""
         for each in reply.result.tool_invocations:
             if each.id not in self._printed_calls:
@@ -328,7 +328,7 @@ def print_message(message: StoredMessage) -> None:
         print_line(f"{'you>' if message.role == 'user' else '    '} {to_one_line(message.text, 300)}", style="dim")
 
 
-def print_explanation(reply: ChatReply) -> None:
+def print_explanation(reply: BackendReply) -> None:
     """What an answer was given: memories, turns and tokens."""
     context, usage = reply.result.context, reply.result.usage
     if context is None:
@@ -368,7 +368,7 @@ def print_routes(agent: Agent, session: SessionState | None) -> None:
     print_line("Nothing was gathered yet." if not gathered else f"Gathered: {to_json_line(gathered)}")
 
 
-def reply_to_json(reply: ChatReply) -> dict[str, Any]:
+def reply_to_json(reply: BackendReply) -> dict[str, Any]:
     """An answer as JSON has it, on one line."""
     result = reply.result
     return {

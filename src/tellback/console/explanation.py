@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from tellback.agent.sessions.session import SessionState
-from tellback.chat_backends import ChatReply
+from tellback.chat_backends import BackendReply
 from tellback.console import atoms, widgets
 from tellback.console.context import PageContext
 from tellback.console.widgets import code_block, text_label
@@ -50,7 +50,7 @@ def show_gathered(session: SessionState) -> None:
         )
 
 
-def citation_links(ctx: PageContext, reply: ChatReply) -> list[tuple[str, str]]:
+def citation_links(ctx: PageContext, reply: BackendReply) -> list[tuple[str, str]]:
     """Where the numbers in an answer lead: to the messages in which the memories were said, with their texts.
 
     A memory that somebody wrote, and that was never said, has a page of its own.
@@ -69,7 +69,7 @@ def _source_link(ctx: PageContext, atom: Atom | None, id: str) -> str:
     return ctx.link("/atom", id=id)
 
 
-def open_explanation(ctx: PageContext, reply: ChatReply) -> None:
+def open_explanation(ctx: PageContext, reply: BackendReply) -> None:
     """Open a dialog with it all."""
     with widgets.dialog("Why this answer") as dialog:
         _show_memories(ctx, reply)
@@ -108,7 +108,7 @@ def format_cost(usage: ChatUsage) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _show_memories(ctx: PageContext, reply: ChatReply) -> None:
+def _show_memories(ctx: PageContext, reply: BackendReply) -> None:
     context, used = reply.result.context, reply.result.atoms_used
     widgets.heading("Memories it was given" if used else "No memory was used")
     if not used:
@@ -141,7 +141,7 @@ def _show_memories(ctx: PageContext, reply: ChatReply) -> None:
         )
 
 
-def _show_route(reply: ChatReply) -> None:
+def _show_route(reply: BackendReply) -> None:
     trace = reply.result.trace
     if trace is None:
         return
@@ -161,7 +161,7 @@ def _show_route(reply: ChatReply) -> None:
         text_label(f"Problem: {problem}")
 
 
-def _show_model_input(reply: ChatReply) -> None:
+def _show_model_input(reply: BackendReply) -> None:
     context, trace = reply.result.context, reply.result.trace
     if context is not None and (context.context_block or context.turns_used):
         widgets.heading("What the model was given")

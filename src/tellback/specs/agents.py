@@ -225,7 +225,10 @@ class Agents(Handle):
         )
         resolve_caller(request.options)  # a model that nobody serves is found here
         if conversation_id is None:
-            return replace(request, conversation_id=(await conversations.create(spec.namespace or spec.name)).id)
+            created = await conversations.create(spec.namespace or spec.name)
+            assert request.draft is not None, "only a resumed turn has no message"
+            draft = replace(request.draft, created_at=conversations.runtime.clock())
+            return replace(request, conversation_id=created.id, draft=draft)
         if request.approvals is not None:
             await validate_resumed(conversations, conversation_id, request.approvals, metadata)
         return request

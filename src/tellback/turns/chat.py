@@ -42,7 +42,7 @@ CHAT_CLOSE_AFTER = timedelta(hours=1)
 
 
 class ChatArguments(TypedDict, total=False):
-    """What `user.chat` and `user.chat_stream` take by keyword."""
+    """The keyword arguments of `user.chat` and `user.chat_stream`."""
 
     system: str | None
     tools: Sequence[Any] | None

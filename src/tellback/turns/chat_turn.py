@@ -49,7 +49,7 @@ SESSION_CLOSE_AFTER = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """What all turns of an agent share: whose memory, the agent's name, the model, and the system prompt to begin with.
+    """The configuration of all turns of an agent: whose memory, its name, the model, and the base of the system prompt.
 
     `runtime` is a user's handle, `rc.user(...)`. `agent_name` is the namespace of the conversations, and
     `stream_label` goes with every event of a reply.
@@ -237,7 +237,7 @@ async def stream_llm(cfg: TurnConfig, payload: Mapping[str, Any], system: str, p
 
 
 def user_body(input: TurnInput) -> str:
-    """What is stored of the user's message: the words, and a line for each attachment.
+    """Return what is stored of the user's message: the words, and a line for each attachment.
 
     >>> from tellback.types.conversations import Identity, Session
     >>> user_body(TurnInput(Session("s"), Identity("maya"), "Look!", attachments=["cat.png"])).splitlines()
@@ -247,7 +247,7 @@ def user_body(input: TurnInput) -> str:
 
 
 def user_prompt(input: TurnInput) -> str:
-    """What the model reads: the words, and the attachments with their text."""
+    """Return what the model reads: the words, and the attachments with their text."""
     return append_contents(input.text, parse_attachments(input.attachments))
 
 
@@ -269,9 +269,15 @@ def _build_recall(cfg: TurnConfig, input: TurnInput, *, bind: bool) -> RecallReq
     space_id = options.pop("space_id", options.pop("memory_space_id", None))
     memory = NamespaceMemory(cfg.runtime, cfg.agent_name, options.pop("space", None))
     query = None if input.approvals is not None else query_from_text(input.text)
-    recall = build_recall({"recall_limit": options.pop("limit"), **options}, query, space_id)
     heading = MEMORY_HEADING if input.memory_heading is None else input.memory_heading
-    return replace(recall, memory=None if space_id is not None else memory, bind=bind, heading=heading)
+    return build_recall(
+        {"recall_limit": options.pop("limit"), **options},
+        query,
+        space_id,
+        None if space_id is not None else memory,
+        bind=bind,
+        heading=heading,
+    )
 
 
 async def _resolve_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:

@@ -167,6 +167,9 @@ class TurnEngine:
             else:
                 started = await self._begin(request, claim, recalled)
                 history = [] if started is None else build_history(started)
+                if started is None:  # nothing is claimed, so others need not wait for this turn
+                    await self._require_claims().leave(claim)
+                    claim = None
             turn = await self._build_turn(request, claim, started, recalled, history)
             try:
                 yield turn
@@ -235,9 +238,8 @@ class TurnEngine:
     async def _store_earlier_messages(self, request: TurnRequest) -> None:
         if not request.earlier_messages or request.conversation_id is None:
             return
-        assert self._runtime is not None
-        turns = group_by_turn(request.earlier_messages)
-        storing = self._log.append(request.scope, request.conversation_id, turns, now=self._runtime.clock())
+        turns, now = group_by_turn(request.earlier_messages), self._require_runtime().clock()
+        storing = self._log.append(request.scope, request.conversation_id, turns, now=now)
         await (try_step(storing, "store_user", request.problems) if request.tolerate_store_errors else storing)
 
     async def _read_history(self, request: TurnRequest, recalled: RecalledContext) -> list[Message]:
@@ -283,13 +285,16 @@ class TurnEngine:
 
     @property
     def _log(self) -> ConversationLog:
+        return self._require_runtime().store.conversations
+
+    def _require_runtime(self) -> Runtime:
         if self._runtime is None:
             raise ConfigurationError("This turn names a conversation, but there is no store.")
-        return self._runtime.store.conversations
+        return self._runtime
 
     def _require_claims(self) -> TurnClaims:
-        if self._claims is None:
-            raise ConfigurationError("This turn names a conversation, but there is no store.")
+        self._require_runtime()
+        assert self._claims is not None
         return self._claims
 
 
@@ -387,7 +392,7 @@ def _build_tool_request(
 
 
 def build_history(started: TurnStarted) -> list[Message]:
-    """What the model is sent: the tail of the log, without results whose call lies before it.
+    """Return what the model is sent: the tail of the log, without results whose call lies before it.
 
     When the user's message was already there, its turn is being run again. If it was cut off in the middle, it goes on
     from there; if it was complete, it is answered anew, as if nothing had followed.
@@ -401,7 +406,7 @@ def build_history(started: TurnStarted) -> list[Message]:
 
 
 def _stored_answer(started: TurnStarted) -> str | None:
-    """What was said to the message, if it had been stored and answered before."""
+    """Return what was said to the message, if it had been stored and answered before."""
     if not started.later_messages or _is_unfinished(started.later_messages, started.turn_id):
         return None
     texts = [

@@ -71,7 +71,7 @@ async def try_step(work: Awaitable[T], step: str, problems: list[TurnProblem]) -
 
 @dataclass(frozen=True, slots=True)
 class RecalledContext:
-    """What was recalled: the system prompt with the memories in it, and the working context they come from.
+    """The result of recall: the system prompt with the memories in it, and the working context they come from.
 
     `tail_limit` is how many messages of the log fit beside it, if the token budget left some out.
     """
@@ -83,7 +83,7 @@ class RecalledContext:
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """What a turn recalls: `options` are arguments of `working_context.build`.
+    """The recall of a turn: `options` are arguments of `working_context.build`.
 
     Memories come from `space_id`, or else from the space of `memory`, which is created and bound unless `bind` is
     False. With a `heading`, nothing but memories goes behind the system prompt, under that heading.
@@ -117,11 +117,17 @@ class RecallRequest:
 
 
 def build_recall(
-    recall: Mapping[str, Any], query: str | None, space_id: str | None = None, memory: NamespaceMemory | None = None
+    recall: Mapping[str, Any],
+    query: str | None,
+    space_id: str | None = None,
+    memory: NamespaceMemory | None = None,
+    *,
+    bind: bool = True,
+    heading: str | None = None,
 ) -> RecallRequest:
     """Build the recall of a turn from the caller's `recall` options, which may name the space themselves."""
     options = {"recall_query": query, "template_id": "messages", **recall}
-    return RecallRequest(options, options.pop("memory_space_id", None) or space_id, memory)
+    return RecallRequest(options, options.pop("memory_space_id", None) or space_id, memory, bind, heading)
 
 
 def query_from_draft(draft: MessageDraft | None) -> str | None:
@@ -169,7 +175,7 @@ class NamespaceMemory:
         return id
 
     async def use_space(self, action: Callable[[str], Awaitable[T]]) -> T:
-        """What `action` gives for the space; if that was deleted meanwhile, for the one that takes its place."""
+        """Run `action` with the id of the space; if that was deleted meanwhile, with the one that takes its place."""
         id = await self.space_id()
         try:
             return await action(id)

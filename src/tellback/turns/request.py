@@ -135,7 +135,7 @@ def resolve_options(
     tool_handler: ToolHandler | None = None,
     max_cycles: int | None = None,
 ) -> ChatOptions:
-    """What a caller passed to `run_turn`, as options for the loop; whatever is wrong with it is found here."""
+    """Resolve what a caller passed to `run_turn` into options for the loop, and raise for what is wrong with it."""
     changes: dict[str, Any] = {}
     if not isinstance(options, ChatOptions | Mapping | None):
         raise InvalidArgumentError(f"options is a ChatOptions or a mapping, not {options!r:.80}.")
@@ -246,7 +246,7 @@ class TurnPlanner:
 
     @property
     def tool_host(self) -> ToolHost | None:
-        """What the tools of the turn find in `ToolContext`."""
+        """The agent, for tools that take a `ToolContext`."""
         return None
 
     async def plan(
@@ -265,7 +265,7 @@ class TurnPlanner:
 
 
 class InvokeOptions(TypedDict, total=False):
-    """What an invocation passes on to `run_turn`."""
+    """The keyword arguments of `invoke`, which are passed on to the turn."""
 
     provider: str | None
     max_cycles: int | None
@@ -283,7 +283,7 @@ class InvokeOptions(TypedDict, total=False):
 
 
 class TurnArguments(InvokeOptions, total=False):
-    """What `run_turn` and `stream_turn` take by keyword."""
+    """The keyword arguments of `run_turn` and `stream_turn`."""
 
     content: Content | None
     tools: Sequence[Any] | None
@@ -295,7 +295,7 @@ class TurnArguments(InvokeOptions, total=False):
 class TurnRequest:
     """A turn to run: the options with everything resolved, and the user's message, unless a turn is resumed.
 
-    - Without a `user` or a `conversation_id` nothing is stored; without a `user` nothing is recalled either.
+    - Without a `conversation_id` nothing is stored; without a `user` nothing is stored or recalled.
     - `recall` runs before the message is stored; `earlier_messages` are stored before it.
     - `user_messages` are sent to the model in place of the stored message.
     - `session` (the conversation by default), `sender` (the user by default) and `extras` are what tools find in
@@ -337,7 +337,9 @@ class TurnRequest:
     @property
     def is_stored(self) -> bool:
         """Whether anything of the turn goes into a conversation."""
-        return self.conversation_id is not None and (self.store_user_message or self.store_reply)
+        return (
+            self.user is not None and self.conversation_id is not None and (self.store_user_message or self.store_reply)
+        )
 
 
 def build_turn_request(

@@ -65,7 +65,10 @@ class ApprovalState:
 
 
 async def load_approval_state(conversation_log: ConversationLog, scope: Scope, id: str) -> ApprovalState:
-    """What the end of the log says. A provider may use a call's id again: what was noted before is not meant then."""
+    """Read the state of approvals from the end of the log.
+
+    A provider may use a call's id again: what was noted before is not meant then.
+    """
     noted: dict[str, set[str]] = {APPROVED: set(), WAITING: set()}
     message_id, open_skills = None, ()
     messages: list[Message] = []
@@ -190,7 +193,7 @@ class TurnWriter:
             self._unsaved.clear()
 
     async def _unsaved_drafts(self) -> list[MessageDraft]:
-        """What is not stored yet: a store that broke while committing may have kept it after all."""
+        """Return what is not stored yet: a store that broke while committing may have kept it after all."""
         if not self._in_doubt:
             return [*self._unsaved]
         conversation_log, scope = self._log, self._request.scope
@@ -212,7 +215,7 @@ class TurnWriter:
             turn = (
                 None
                 if session_save is None or session_save.saved
-                else session_save.after(self._last_reply_text(drafts), self._tool_invocations(drafts))
+                else session_save.after(self._last_reply_text(drafts), self._invocations_in_log(drafts))
             )
             if turn is not None:
                 drafts, self._session_message_id = _with_session_tool_calls(drafts, turn), drafts[-1].id
@@ -233,11 +236,11 @@ class TurnWriter:
                 claim.released = claim.released or last
 
     def _last_reply_text(self, drafts: Sequence[MessageDraft]) -> str:
-        """What was said last, in what is stored now or was before."""
+        """Return what was said last, in what is stored now or was before."""
         messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
         return next((blocks_text(message.content) for message in reversed(messages) if message.role == "assistant"), "")
 
-    def _tool_invocations(self, drafts: Sequence[MessageDraft]) -> list[ToolInvocation]:
+    def _invocations_in_log(self, drafts: Sequence[MessageDraft]) -> list[ToolInvocation]:
         """The tools that the model called in this turn, and what came of them."""
         messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
         blocks = [block for message in messages for block in message.content]
@@ -285,6 +288,13 @@ class TurnWriter:
         assert self._runtime is not None, "a turn without a store stores nothing"
         return self._runtime.clock()
 
+    def _user_message_id(self) -> str | None:
+        """The client's own id for the message, or that of the stored one, which may be one that was sent before."""
+        first = self._stored[0] if self._stored else None
+        if "message_id" not in self._request.event_payload and first is not None and first.role == "user":
+            return first.id
+        return self.event_payload.get("message_id")
+
     def _build_result(self, loop_result: LoopResult, started_at: float) -> TurnResult:
         status = _STATUS.get(loop_result.stop_reason, "completed")
         return TurnResult(
@@ -292,7 +302,7 @@ class TurnWriter:
             text=loop_result.text,
             status=status,
             session_id=self.event_payload.get("session_id"),
-            message_id=self.event_payload.get("message_id"),
+            message_id=self._user_message_id(),
             conversation_id=self._request.conversation_id,
             turn_id=self.turn_id,
             usage=loop_result.usage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -159,7 +159,7 @@ def to_json_value(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, BaseException):
         return f"{type(value).__name__}: {value}"
@@ -167,6 +167,8 @@ def to_json_value(value: Any) -> Any:
         return {each.name: to_json_value(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_json_value(each) for key, each in value.items()}
-    if isinstance(value, Iterable):
+    if isinstance(value, list | tuple | Set):
         return [to_json_value(each) for each in value]
+    if hasattr(value, "model_dump"):  # a pydantic model, such as the output of a run with `output_type`
+        return value.model_dump(mode="json")
     return str(value)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tellback import Agent, Tellback
-from tellback.chat_backends import CHAT_NAMESPACE, ChatReply, ModelBackend, RouteBackend, SpecBackend
+from tellback.chat_backends import CHAT_NAMESPACE, BackendReply, ModelBackend, RouteBackend, SpecBackend
 from tellback.console.context import PageContext
 from tellback.console.explanation import format_cost
 from tellback.console.pages.chat import create_backend, list_chat_agents
@@ -128,7 +128,7 @@ async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_onc
         context = build_context(rc, agent=setup.agent)
         setup.script(setup.understands_trip(destination="Rome", passengers=2), "Shall I look?")
         request_event = [item async for item in create_backend(context, "Wanda").send(FULL_REQUEST)][-1]
-        assert isinstance(request_event, ChatReply)
+        assert isinstance(request_event, BackendReply)
         assert [call.name for call in request_event.result.pending] == ["search"]
         assert setup.searched == []
 
@@ -137,7 +137,7 @@ async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_onc
         assert [call.id for call in earlier.pending] == [request_event.result.pending[0].id]
         setup.script("The night train?")
         result_event = [item async for item in backend.approve({request_event.result.pending[0].id: True})][-1]
-        assert isinstance(result_event, ChatReply)
+        assert isinstance(result_event, BackendReply)
         assert (result_event.result.text, setup.searched) == ("The night train?", [("Rome", 2)])
         assert [tool.content for tool in result_event.result.tool_invocations] == ['["the night train to Rome"]']
         assert (await create_backend(context, "Wanda").load_history()).pending == ()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from nicegui import Client, core, ui
 
-from tellback.chat_backends import ChatBackend, ChatHistory, ChatReply, ReplyStream
+from tellback.chat_backends import BackendReply, ChatBackend, ChatHistory, ReplyStream
 from tellback.console.pages.chat import MAX_MESSAGE_LENGTH, ChatPage
 from tellback.errors import InvalidArgumentError
 from tellback.types import TextDelta
@@ -35,7 +35,7 @@ class SlowBackend(ChatBackend):
         self.sent.append(text)
         yield TextDelta("Well, ")
         await self.may_continue.wait()
-        yield ChatReply(TurnResult(ok=True, text="Well, yes."))
+        yield BackendReply(TurnResult(ok=True, text="Well, yes."))
 
     async def close(self) -> str | None:
         await self.may_continue.wait()

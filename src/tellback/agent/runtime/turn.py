@@ -434,6 +434,7 @@ class AgentTurn(TurnPlanner):
             conversation_id=result.conversation_id,
             context=result.context,
             problems=(*result.problems, *self._problems),
+            turn=result,
         )
 
     def _now(self) -> datetime:

@@ -12,9 +12,9 @@ from nicegui import context, ui
 
 from tellback.chat.offline import SETUP_HINT, is_offline
 from tellback.chat_backends import (
+    BackendReply,
     ChatBackend,
     ChatHistory,
-    ChatReply,
     ModelBackend,
     ReplyStream,
     RouteBackend,
@@ -251,12 +251,12 @@ class ChatPage:
     async def _stream_reply(self, view: ReplyView, items: ReplyStream) -> None:
         async with aclosing(items):
             async for item in items:
-                if isinstance(item, ChatReply):
+                if isinstance(item, BackendReply):
                     self._finish_reply(view, item)
                 else:
                     view.add_delta(item)
 
-    def _finish_reply(self, view: ReplyView, reply: ChatReply) -> None:
+    def _finish_reply(self, view: ReplyView, reply: BackendReply) -> None:
         ctx, result = self._ctx, reply.result
         view.set_text_if_empty(result.text)
         view.show_tools(result.tool_invocations)
