@@ -41,7 +41,7 @@ from contenders import ENVIRONMENTS, WORKERS, Contender, all_contenders, persist
 from memory import prepare_data
 from report import summary
 from runner import Progress, Run, build_parser, parse_options, publish, rotate
-from tellback.chat.budget import count_tokens_heuristic
+from tellback.chat.options import count_tokens_heuristic
 from tellback.types import user_message
 
 SIZES = (5, GOAL_ROUTES, 500)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tellback import Tellback
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage
 from tellback.user import User
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tellback import Tellback
-from tellback.chat.budget import count_tokens_heuristic
 from tellback.chat.history import is_valid_history
+from tellback.chat.options import count_tokens_heuristic
 from tellback.errors import NotFoundError
 from tellback.memory.working_context import WorkingContextBuilder
 from tellback.testing import ScriptedModel, says

@@ -8,13 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tellback.chat.approval import Approval
-from tellback.chat.budget import (
-    check_budget,
-    count_tokens_heuristic,
-    estimate_system_tokens,
-    estimate_tools_tokens,
-    format_budget_breakdown,
-)
 from tellback.chat.discovery import ModelAtHand, ModelChoice, choose_model, survey_models
 from tellback.chat.dispatch import dispatch_chat, dispatch_chat_stream
 from tellback.chat.history import repair_history
@@ -29,7 +22,14 @@ from tellback.chat.loop import (
 )
 from tellback.chat.model import ChatRequest, Model, ModelBase, ReplyBuilder
 from tellback.chat.offline import OfflineModel
-from tellback.chat.options import ChatOptions
+from tellback.chat.options import (
+    ChatOptions,
+    check_budget,
+    count_tokens_heuristic,
+    estimate_system_tokens,
+    estimate_tools_tokens,
+    format_budget_breakdown,
+)
 from tellback.chat.registry import (
     Provider,
     ProviderRegistration,

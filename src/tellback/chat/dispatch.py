@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from tellback import events
-from tellback.chat.budget import check_budget
 from tellback.chat.model import Messages, Model, ReplyBuilder, ToolEntry, as_messages, close_stream
-from tellback.chat.options import ChatOptions
+from tellback.chat.options import ChatOptions, check_budget
 from tellback.chat.output import OutputSpec, append_schema_instructions
 from tellback.chat.registry import get_builtin_adapter, resolve_registration
 from tellback.chat.usage import make_usage

@@ -20,11 +20,10 @@ from tellback.chat.approval import (
     validate_decisions,
     validate_runnable,
 )
-from tellback.chat.budget import check_budget
 from tellback.chat.dispatch import CallRequest, DeltaSink, OnDelta, call_settings, resolve_caller
 from tellback.chat.history import INTERRUPTED, UNDECIDED, pending_calls, repair_history
 from tellback.chat.model import Messages, as_messages
-from tellback.chat.options import ChatOptions, ChatOptionsDict
+from tellback.chat.options import ChatOptions, ChatOptionsDict, check_budget
 from tellback.chat.output import InvalidOutput, OutputSpec
 from tellback.errors import ConfigurationError, MaxIterationsError, OutputValidationError
 from tellback.tools import Tool, dispatch_all, tools_by_name

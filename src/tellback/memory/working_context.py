@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from tellback import validation
-from tellback.chat.budget import MEDIA_TOKENS, count_tokens_heuristic, estimate_system_tokens
 from tellback.chat.history import repair_history
+from tellback.chat.options import MEDIA_TOKENS, count_tokens_heuristic, estimate_system_tokens
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.sanitizer import sanitize_block, sanitize_line
 from tellback.memory.templates import Template, Templates

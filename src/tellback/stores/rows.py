@@ -37,8 +37,7 @@ from tellback.types.ids import from_micros, register_cache, to_micros
 from tellback.types.jobs import ANY, Binding, ConversationScope, ExtractionPolicy, Job, UsageRecord, UsageTotal
 from tellback.types.jsontext import dump_stored_json, is_storable, validate_depth
 from tellback.types.memory import Atom, Category, CategoryKind, Citation, Entity, MemorySpace
-from tellback.types.messages import Message
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage, Message
 
 T = TypeVar("T")
 _decode_json = json.JSONDecoder().raw_decode

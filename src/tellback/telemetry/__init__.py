@@ -5,7 +5,6 @@ unless `configure(capture_content=True)` lets it in; users' ids are never in the
 package may import this.
 """
 
-from tellback.telemetry.config import configure, tracer
 from tellback.telemetry.spans import (
     CurrentSpan,
     JobSpan,
@@ -13,11 +12,13 @@ from tellback.telemetry.spans import (
     RecallSpan,
     ToolSpan,
     TurnSpan,
+    configure,
     embedding_span,
     job_span,
     model_span,
     recall_span,
     tool_span,
+    tracer,
     turn_span,
 )
 

@@ -4,10 +4,19 @@ Every package may import this one; it imports none of them.
 """
 
 from tellback.types.messages import (
+    ChatReply,
+    ChatUsage,
     Message,
     MessagePart,
+    ReplyDelta,
+    StreamStop,
+    TextDelta,
+    ThinkingDelta,
     ToolCall,
     ToolResult,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
     as_message,
     as_tool_call,
     assistant_message,
@@ -17,23 +26,12 @@ from tellback.types.messages import (
     image_part,
     message_text,
     render_part,
+    reply_deltas,
     split_data_url,
     system_message,
     text_part,
     tool_result_message,
     user_message,
-)
-from tellback.types.replies import (
-    ChatReply,
-    ChatUsage,
-    ReplyDelta,
-    StreamStop,
-    TextDelta,
-    ThinkingDelta,
-    ToolUseEnd,
-    ToolUseInputDelta,
-    ToolUseStart,
-    reply_deltas,
 )
 
 __all__ = [

@@ -12,8 +12,7 @@ from tellback.types.blocks import Content, ContentBlock, ToolUseBlock, blocks_te
 from tellback.types.ids import utc_now
 from tellback.types.jsontext import to_json_value
 from tellback.types.memory import Atom, WorkingContext
-from tellback.types.messages import Message, ToolCall
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage, Message, ToolCall
 
 
 @dataclass(frozen=True, slots=True)

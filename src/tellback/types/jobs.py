@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from tellback.types.access import Scope, Scoped
 from tellback.types.ids import new_id
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage
 
 ANY = "*"
 """Matches every namespace, or every user."""

@@ -28,8 +28,7 @@ from tellback.types.conversations import AssistantTurn, Visibility
 from tellback.types.ids import utc_now
 from tellback.types.jobs import ConversationScope, JobStatus
 from tellback.types.memory import Category
-from tellback.types.messages import Message
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage, Message
 from tellback.validation import CategoryLike
 from tellback.wire.base import (
     CategoryKindIn,

@@ -35,8 +35,7 @@ from tellback.types.memory import (
     RecallResult,
     WorkingContext,
 )
-from tellback.types.messages import Message, MessagePart, ToolCall, message_text
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage, Message, MessagePart, ToolCall, message_text
 from tellback.wire.base import SECONDS, Codec, KeyMapping, WireModel, camel
 from tellback.wire.messages import BlockOut, decode_block, encode_block
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback.chat.budget import count_tokens_heuristic, estimate_system_tokens
 from tellback.chat.history import is_valid_history
+from tellback.chat.options import count_tokens_heuristic, estimate_system_tokens
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.memory.templates import Templates
 from tellback.types import Message, message_text

@@ -34,7 +34,7 @@ from tellback import (
     user_message,
 )
 from tellback.telemetry import semconv
-from tellback.telemetry.config import CAPTURE_VARIABLE
+from tellback.telemetry.spans import CAPTURE_VARIABLE
 from tellback.tools import dispatch, dispatch_all
 
 CALL = ToolCall("call_1", "add", {"x": 1})

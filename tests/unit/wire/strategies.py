@@ -27,8 +27,7 @@ from tellback.types.memory import (
     RecallResult,
     WorkingContext,
 )
-from tellback.types.messages import Message, MessagePart, ToolCall
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage, Message, MessagePart, ToolCall
 
 texts = st.text(max_size=12)
 optional_texts = st.none() | texts

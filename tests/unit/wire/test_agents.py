@@ -28,8 +28,7 @@ from tellback.types.conversations import (
     TurnProblem,
 )
 from tellback.types.jobs import UsageRecord, UsageTotal
-from tellback.types.messages import Message, ToolCall
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage, Message, ToolCall
 from tellback.wire.agents import (
     AgentResponseWire,
     AgentWire,

@@ -10,7 +10,7 @@ from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 from tellback.types.blocks import ContentBlock, MediaBlock, ToolResultBlock, ToolUseBlock, as_blocks
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage
 from tellback.wire.arguments import UsageIn
 from tellback.wire.messages import MAX_BLOCKS, ContentIn, encode_block
 from tellback.wire.operations import body_model

@@ -43,8 +43,8 @@ from tellback.agent.runtime.state_tools import StateToolRunner, TurnAttempt
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import ChatOptions
 from tellback.chat.approval import Approval
-from tellback.chat.budget import check_budget
 from tellback.chat.dispatch import CallRequest, call_settings, resolve_caller
+from tellback.chat.options import check_budget
 from tellback.errors import (
     AlreadyAnsweredError,
     ConfigurationError,

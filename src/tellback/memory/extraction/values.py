@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.memory import Atom, Category, EntityType
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage
 
 FIRST_YEAR = 1000
 """What is dated before is no date of anyone's life."""

@@ -12,7 +12,7 @@ from tellback.errors import ExtractionError
 from tellback.memory.extraction.extractors import validate_extraction
 from tellback.memory.extraction.values import ExtractedEntity, ExtractedFact, Extraction
 from tellback.types.memory import Category, CategoryKind, EntityType
-from tellback.types.replies import ChatUsage
+from tellback.types.messages import ChatUsage
 from tellback.validation import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 from tests.unit.memory.extraction.factories import make_message, make_window
 
