@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tellback import telemetry
 from tellback.memory.embedding import EmbeddingService
 from tellback.memory.recall import ranker
-from tellback.memory.recall.dates.parser import parse_query_time
+from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.space_view import (
     NEVER,
     RecallFilter,
@@ -169,11 +169,11 @@ class RecallService:
     async def _score_topic(
         self, view: SpaceView, query: str, vector: Floats | None, now: int, eligible: Bools
     ) -> _Scores:
-        query_dates = parse_query_time(query, now)
-        parsed = ranker.parse_query(view.index, ranker.Query(query, now, None, query_dates))
+        spans = parse_time_spans(query, now)
+        parsed = ranker.parse_query(view.index, ranker.Query(query, now, None, spans))
         if self._embedding.is_quick:
             vector = await self._embedding.embed_query(parsed.topic)
-        return _score_by_topic(view, ranker.Query(query, now, vector, query_dates), parsed, eligible)
+        return _score_by_topic(view, ranker.Query(query, now, vector, spans), parsed, eligible)
 
     async def _build_search(
         self,
