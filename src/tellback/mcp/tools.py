@@ -76,12 +76,6 @@ async def find_space(user: User, name: str) -> MemorySpace | None:
     raise InvalidInput(f"There is no space {name!r}. There are: {known_names}.")
 
 
-async def find_or_create_space(user: User, name: str) -> MemorySpace:
-    """The space of that name, which is made if it is missing."""
-    found = await user.memory.list_spaces(name)
-    return found[0] if found else await user.memory.create_space(name, once=True)
-
-
 async def run_recall(user: User, arguments: RecallInput) -> MemoryListOutput:
     """What answers a question best."""
     valid_at = parse_moment("valid_at", arguments.valid_at)
@@ -170,7 +164,8 @@ async def run_remember(user: User, arguments: RememberInput) -> RememberOutput:
     if arguments.replaces is None:
         if not text.strip():
             raise InvalidInput("text: it is empty")
-        space = await find_or_create_space(user, arguments.space)
+        found = await user.memory.list_spaces(arguments.space)
+        space = found[0] if found else await user.memory.create_space(arguments.space, once=True)
         status, atom = await remember_text(user.memory, space.id, text, kind, since, importance)
         return RememberOutput(status=status, memory=MemoryItem.of(atom), space=space.name)
     old = await user.memory.get_atom(arguments.replaces)
