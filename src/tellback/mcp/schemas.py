@@ -12,17 +12,18 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSc
 from pydantic_core import core_schema
 
 from tellback.memory.memory import DEFAULT_SPACE_NAME
+from tellback.memory.sanitizer import truncate_text
 from tellback.memory.tools import (
     BEGIN_FIELD,
     CATEGORY_FIELD,
     DATE_FORMAT,
     MAX_HITS,
     MAX_INPUT_TEXT,
+    MAX_RESULT_TEXT,
     TOPIC_FIELD,
     VALID_FROM_FIELD,
     format_moment,
     render_source,
-    truncate_text,
 )
 from tellback.tools.schema import InvalidInput
 from tellback.types.conversations import StoredMessage
@@ -50,7 +51,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def _shorten(text: Any) -> Any:
-    return replace_surrogates(truncate_text(text)) if isinstance(text, str) else text
+    return replace_surrogates(truncate_text(text, MAX_RESULT_TEXT)) if isinstance(text, str) else text
 
 
 def _format_timestamp(moment: Any) -> Any:

@@ -32,14 +32,7 @@ from tellback.mcp.schemas import (
     take_fitting,
 )
 from tellback.memory.memory import DEFAULT_SPACE_NAME
-from tellback.memory.tools import (
-    NOTHING_FOUND,
-    REMEMBERED,
-    parse_moment,
-    remember_text,
-    replace_atom,
-    timeline_status,
-)
+from tellback.memory.tools import NOTHING_FOUND, REMEMBERED, parse_moment, remember_text, replace_atom, timeline_status
 from tellback.tools.schema import InvalidInput
 from tellback.types.conversations import Conversation
 from tellback.types.memory import AtomStatus, MemorySpace

@@ -18,12 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from tellback import request, validation
-from tellback.errors import (
-    AtomSupersededError,
-    ConfigurationError,
-    InvalidArgumentError,
-    NotFoundError,
-)
+from tellback.errors import AtomSupersededError, ConfigurationError, InvalidArgumentError, NotFoundError
+from tellback.memory.sanitizer import truncate_text
 from tellback.memory.text_similarity import same_words, text_key
 from tellback.tools import Tool
 from tellback.tools.dispatch import run_in_thread
@@ -51,7 +47,6 @@ MAX_COMPARED = 1_000
 MAX_SIMILAR = 200
 """A new memory is compared with the newest ones and, in a larger space, with those that are most like it."""
 
-RESULT_CUT = " […]"
 REMEMBERED, KNOWN = "remembered", "known already"
 NOT_FOUND = "no such memory"
 NOTHING_FOUND = "Nothing like this is remembered."
@@ -492,12 +487,7 @@ def _parse_iso(text: str, at_end: bool) -> datetime:
 
 
 async def remember_text(
-    memory: Memory,
-    space_id: str,
-    text: str,
-    kind: str | None,
-    since: datetime | None,
-    importance: int | None = None,
+    memory: Memory, space_id: str, text: str, kind: str | None, since: datetime | None, importance: int | None = None
 ) -> tuple[str, Atom]:
     """Keep a text in a space, or find the memory that says the same, word for word; gives which of the two it was."""
     validation.validate_memory_text(text)
@@ -570,11 +560,6 @@ def timeline_status(atom: Atom, now: datetime) -> dict[str, Any]:
     return {"status": "upcoming" if atom.valid_from > now else "current"}
 
 
-def truncate_text(text: str, length: int = MAX_RESULT_TEXT) -> str:
-    """A text, cut if it is long."""
-    return text if len(text) <= length else text[: length - len(RESULT_CUT)] + RESULT_CUT
-
-
 def format_moment(moment: datetime) -> str:
     """A moment as models and programs read it."""
     return moment.isoformat(timespec="seconds")
@@ -602,7 +587,7 @@ def _render_atom(atom: Atom) -> dict[str, Any]:
     """One memory: what it says, since when and until when, and where it was said."""
     return {
         "id": atom.id,
-        "text": truncate_text(atom.text),
+        "text": truncate_text(atom.text, MAX_RESULT_TEXT),
         "date": format_moment(atom.valid_from),
         "until": None if atom.valid_to is None else format_moment(atom.valid_to),
         "category": atom.category.name,
