@@ -12,9 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback import Category, ConfigurationError, InvalidArgumentError, Tellback, Tool, ToolCall, ToolResult, request
-from tellback.memory.tools import Forget, RecallByEntity, RecallByTopic, RecallTimeline, Remember, memory_tools
-from tellback.memory.tools.base import MAX_CITED_MESSAGES, MAX_HITS, MAX_RESULT_TEXT, clamp_limit, parse_moment
-from tellback.memory.tools.write import MAX_COMPARED
+from tellback.memory.tools import (
+    MAX_CITED_MESSAGES,
+    MAX_COMPARED,
+    MAX_HITS,
+    MAX_RESULT_TEXT,
+    Forget,
+    RecallByEntity,
+    RecallByTopic,
+    RecallTimeline,
+    Remember,
+    clamp_limit,
+    memory_tools,
+    parse_moment,
+)
 from tellback.stores import AtomDraft
 from tellback.testing import ScriptedModel, calls, says
 from tellback.tools import dispatch, dispatch_all

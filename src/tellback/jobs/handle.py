@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,6 @@ from tellback.types.ids import utc_now
 from tellback.types.jobs import Job, JobStatus
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.25
-_UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
 MAX_NAMED_JOBS = 5
 """How many of what is left a timeout names."""
 
@@ -107,19 +106,14 @@ class Jobs(Handle):
         """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
         if isinstance(ids, str):
             raise InvalidArgumentError(f"ids is a list of jobs' ids, not {ids!r:.80}.")
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = FIRST_POLL_SECONDS
         unfinished = list(ids)
-        while unfinished:
-            self.wake()
+
+        async def have_ended() -> bool:
             jobs = [await self._store.jobs.get(None, id) for id in unfinished]
-            unfinished = [job.id for job in jobs if job is not None and job.status in _UNFINISHED]
-            if unfinished and deadline is not None and time.monotonic() >= deadline:
-                return False
-            if unfinished:
-                await asyncio.sleep(pause)
-                pause = min(pause * 1.5, MAX_POLL_SECONDS)
-        return True
+            unfinished[:] = [job.id for job in jobs if job is not None and not job.status.is_finished]
+            return not unfinished
+
+        return await self._poll(have_ended, _deadline_after(timeout))
 
     async def drain(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - what is left is named
         """Wait until nothing is left to do, here or anywhere: for tests and scripts.
@@ -127,22 +121,27 @@ class Jobs(Handle):
         Jobs that wait for their next attempt are not waited for. Raises `TimeoutError` that names what is left after
         so many seconds.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = FIRST_POLL_SECONDS
-        while not await self._is_idle(deadline):
-            self.wake()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(
-                    f"After {timeout:g} seconds there {await self._describe_remaining()}.{self._worker_hint()}"
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, MAX_POLL_SECONDS)
+        deadline = _deadline_after(timeout)
+        if not await self._poll(lambda: self._is_idle(deadline), deadline):
+            hint = "" if self._worker is not None else " This process runs none itself: is a worker running?"
+            raise TimeoutError(f"After {timeout:g} seconds there {await self._describe_remaining()}.{hint}")
 
     async def close(self) -> None:
         """Put back the jobs that run here, and finish what runs in the background."""
         if self._worker is not None:
             await self._worker.close()
         await self._background.close()
+
+    async def _poll(self, is_done: Callable[[], Awaitable[bool]], deadline: float | None) -> bool:
+        """Let the worker go on until it is done, or until then; gives whether it is."""
+        pause = FIRST_POLL_SECONDS
+        while not await is_done():
+            self.wake()
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, MAX_POLL_SECONDS)
+        return True
 
     async def _is_idle(self, deadline: float | None) -> bool:
         await self._background.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -165,8 +164,9 @@ class Jobs(Handle):
         ]
         return f"are still {count} jobs due or running: {', '.join(jobs[:MAX_NAMED_JOBS])}"
 
-    def _worker_hint(self) -> str:
-        return "" if self._worker is not None else " This process runs none itself: is a worker running?"
+
+def _deadline_after(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
 
 
 class AppJobs:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
 from pydantic_core import core_schema
 
 from tellback.memory.memory import DEFAULT_SPACE_NAME
-from tellback.memory.tools.base import DATE_FORMAT, MAX_CITED_MESSAGES, MAX_HITS, timeline_status, truncate_text
+from tellback.memory.sanitizer import truncate_text
+from tellback.memory.tools import (
+    BEGIN_FIELD,
+    CATEGORY_FIELD,
+    DATE_FORMAT,
+    MAX_HITS,
+    MAX_INPUT_TEXT,
+    MAX_RESULT_TEXT,
+    TOPIC_FIELD,
+    VALID_FROM_FIELD,
+    format_moment,
+    render_source,
+)
 from tellback.tools.schema import InvalidInput
-from tellback.types.conversations import Conversation, StoredMessage
-from tellback.types.memory import Atom, Entity
+from tellback.types.conversations import StoredMessage
+from tellback.types.memory import Atom
 from tellback.validation import NAME_LENGTH
 
 MAX_PROBLEMS = 5
-MAX_QUESTION_LENGTH = 2_000
-MAX_REMEMBERED_LENGTH = 2_000
 MAX_DATE_LENGTH = 40
 MAX_ID_LENGTH = 200
 MAX_LISTED = 50
@@ -35,6 +45,23 @@ OmittedNone = SkipJsonSchema[None]
 """None that schemas do not speak of: some models write null for what they leave out, and answers leave it out."""
 
 
+def replace_surrogates(text: str) -> str:
+    """A text that can be sent: what people said may hold half a character."""
+    return text.encode(errors="replace").decode()
+
+
+def _shorten(text: Any) -> Any:
+    return replace_surrogates(truncate_text(text, MAX_RESULT_TEXT)) if isinstance(text, str) else text
+
+
+def _format_timestamp(moment: Any) -> Any:
+    return format_moment(moment).replace("+00:00", "Z") if isinstance(moment, datetime) else moment
+
+
+ShortText = Annotated[str, BeforeValidator(_shorten)]
+Timestamp = Annotated[str, BeforeValidator(_format_timestamp)]
+
+
 class ToolInput(BaseModel):
     """What a tool is called with. Names that it does not know are refused, null is the same as leaving it out."""
 
@@ -45,6 +72,11 @@ class ToolOutput(BaseModel):
     """What a tool gives: structured, in camelCase, and as a text to read."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+    @classmethod
+    def of(cls, value: Any, **more: Any) -> Self:
+        """A value as it is shown, by its fields of the same names, and `more` that it does not know itself."""
+        return cls.model_validate(value, from_attributes=True).model_copy(update=more)
 
     def to_text(self) -> str:
         """The answer as a text."""
@@ -102,12 +134,19 @@ class _PlainJsonSchema(GenerateJsonSchema):
         return super().default_schema(schema)
 
 
-QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_LENGTH)]
+QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_INPUT_TEXT)]
 DateText = Annotated[str, Field(min_length=4, max_length=MAX_DATE_LENGTH)]
 IdText = Annotated[str, Field(min_length=1, max_length=MAX_ID_LENGTH)]
 SequenceNumber = Annotated[int, Field(ge=0, le=2**53)]
 ImportanceLevel = Annotated[int, Field(ge=1, le=5)]
 SpaceName = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
+SearchedSpace = Annotated[SpaceName, Field(description="The name of the part of the memory to look in.")]
+LeftOutCount = Annotated[int, Field(description="How many were found and not given, for the answer would be too long.")]
+
+
+def optional(description: str, alias: str | None = None) -> Any:
+    """A field that may be left out."""
+    return Field(default=None, description=description, alias=alias)
 
 
 CategoryKindName = Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"]
@@ -122,79 +161,57 @@ class RecallInput(ToolInput):
 
     query: QuestionText = Field(description="What to look for: a question, or the words it would be told in.")
     limit: int = Field(default=5, ge=1, le=MAX_HITS, description="How many memories to give at most.")
-    space: SpaceName = Field(default=DEFAULT_SPACE_NAME, description="The name of the part of the memory to look in.")
-    valid_at: DateText | OmittedNone = Field(
-        default=None, description=f"Give what was true at that time: {DATE_FORMAT}."
-    )
+    space: SearchedSpace = DEFAULT_SPACE_NAME
+    valid_at: DateText | OmittedNone = optional(f"Give what was true at that time: {DATE_FORMAT}.")
 
 
 class TimelineInput(ToolInput):
     """A look at how things changed."""
 
-    query: QuestionText | OmittedNone = Field(default=None, description="The topic, if there is one.")
-    entity: Annotated[str, Field(min_length=1, max_length=500)] | OmittedNone = Field(
-        default=None, description="The person or thing it is about, by name, or by an id that starts with ent_."
+    query: QuestionText | OmittedNone = optional(TOPIC_FIELD)
+    entity: Annotated[str, Field(min_length=1, max_length=500)] | OmittedNone = optional(
+        "The person or thing it is about, by name, or by an id that starts with ent_."
     )
-    from_: DateText | OmittedNone = Field(
-        default=None, alias="from", description=f"Where the period begins: {DATE_FORMAT}."
-    )
-    to: DateText | OmittedNone = Field(
-        default=None, description=f"Where it ends: {DATE_FORMAT}. A day alone is in it to its end."
-    )
+    from_: DateText | OmittedNone = optional(BEGIN_FIELD, "from")
+    to: DateText | OmittedNone = optional(f"Where it ends: {DATE_FORMAT}. A day alone is in it to its end.")
     limit: int = Field(default=10, ge=1, le=MAX_LISTED, description="How many memories to give at most.")
-    space: SpaceName = Field(default=DEFAULT_SPACE_NAME, description="The name of the part of the memory to look in.")
+    space: SearchedSpace = DEFAULT_SPACE_NAME
 
 
 class EntitiesInput(ToolInput):
     """A search for what memories are about."""
 
-    query: QuestionText | OmittedNone = Field(
-        default=None, description="A name or a description; without it, those most spoken of."
-    )
-    type: EntityTypeName | OmittedNone = Field(default=None, description="Only entities of this type.")
+    query: QuestionText | OmittedNone = optional("A name or a description; without it, those most spoken of.")
+    type: EntityTypeName | OmittedNone = optional("Only entities of this type.")
     limit: int = Field(default=20, ge=1, le=MAX_LISTED, description="How many entities to give at most.")
-    space: SpaceName = Field(default=DEFAULT_SPACE_NAME, description="The name of the part of the memory to look in.")
+    space: SearchedSpace = DEFAULT_SPACE_NAME
 
 
 class ConversationsInput(ToolInput):
     """A look at the list of conversations, or into one."""
 
-    conversation_id: IdText | OmittedNone = Field(
-        default=None, description="The conversation to read; without it, the conversations are listed."
+    conversation_id: IdText | OmittedNone = optional(
+        "The conversation to read; without it, the conversations are listed."
     )
     limit: int = Field(
         default=20, ge=1, le=MAX_LISTED, description="How many conversations or messages to give at most."
     )
-    namespace: SpaceName | OmittedNone = Field(default=None, description="List only conversations of this kind.")
-    before: IdText | OmittedNone = Field(
-        default=None, description="List what is older than the conversation of this id: `nextBefore`."
-    )
-    before_seq: SequenceNumber | OmittedNone = Field(
-        default=None, description="Read the messages before this number: `earlierSeq`."
-    )
-    after_seq: SequenceNumber | OmittedNone = Field(
-        default=None, description="Read the messages after this number: `laterSeq`."
-    )
+    namespace: SpaceName | OmittedNone = optional("List only conversations of this kind.")
+    before: IdText | OmittedNone = optional("List what is older than the conversation of this id: `nextBefore`.")
+    before_seq: SequenceNumber | OmittedNone = optional("Read the messages before this number: `earlierSeq`.")
+    after_seq: SequenceNumber | OmittedNone = optional("Read the messages after this number: `laterSeq`.")
 
 
 class RememberInput(ToolInput):
     """Something to keep."""
 
-    text: Annotated[str, Field(min_length=1, max_length=MAX_REMEMBERED_LENGTH)] = Field(
+    text: QuestionText = Field(
         description="One thing, in a short sentence that can be understood by itself, such as 'Maya is vegetarian.'"
     )
-    category: CategoryKindName | OmittedNone = Field(
-        default=None, description="What sort of thing it is: FACT, if left out."
-    )
-    importance: ImportanceLevel | OmittedNone = Field(
-        default=None, description="From 1 (a detail) to 5 (vital): 3, if left out."
-    )
-    valid_from: DateText | OmittedNone = Field(
-        default=None, description=f"Since when it is true: {DATE_FORMAT}. Now, if left out."
-    )
-    replaces: IdText | OmittedNone = Field(
-        default=None, description="The id of the memory that it corrects or updates, if any."
-    )
+    category: CategoryKindName | OmittedNone = optional(CATEGORY_FIELD)
+    importance: ImportanceLevel | OmittedNone = optional("From 1 (a detail) to 5 (vital): 3, if left out.")
+    valid_from: DateText | OmittedNone = optional(VALID_FROM_FIELD)
+    replaces: IdText | OmittedNone = optional("The id of the memory that it corrects or updates, if any.")
     space: SpaceName = Field(
         default=DEFAULT_SPACE_NAME, description="The part of the memory to keep it in; made if it is missing."
     )
@@ -217,34 +234,22 @@ class MemoryItem(ToolOutput):
     """A memory: what it says, since when, and where it was said."""
 
     id: str
-    text: str
+    text: Annotated[str, BeforeValidator(lambda text: truncate_text(text, MAX_ATOM_LENGTH))]
     category: CategoryItem
     importance: int
-    valid_from: str
-    valid_to: str | OmittedNone = None
-    score: float | OmittedNone = Field(default=None, description="How well it answers, from 0 to 1.")
-    standing: str | OmittedNone = Field(default=None, description="current, over, superseded or upcoming.")
+    valid_from: Timestamp
+    valid_to: Timestamp | OmittedNone = None
+    score: float | OmittedNone = optional("How well it answers, from 0 to 1.")
+    standing: str | OmittedNone = optional("current, over, superseded or upcoming.")
     superseded_by: str | OmittedNone = None
     source_conversation_id: str | OmittedNone = None
     source_message_ids: list[str] = Field(default_factory=list)
 
     @classmethod
-    def from_atom(cls, atom: Atom, *, score: float | None = None, now: datetime | None = None) -> MemoryItem:
-        """An atom as it is shown; with `now`, where it stands in time."""
-        citation = atom.citations[0] if atom.citations else None
-        return cls(
-            id=atom.id,
-            text=truncate_text(atom.text, MAX_ATOM_LENGTH),
-            category=CategoryItem(name=atom.category.name, kind=atom.category.kind),
-            importance=atom.importance,
-            valid_from=format_timestamp(atom.valid_from),
-            valid_to=None if atom.valid_to is None else format_timestamp(atom.valid_to),
-            score=None if score is None else round(score, 3),
-            source_conversation_id=None if citation is None else citation.conversation_id,
-            source_message_ids=[] if citation is None else list(citation.message_ids[:MAX_CITED_MESSAGES]),
-            standing=None if now is None else timeline_status(atom, now)["status"],
-            superseded_by=atom.superseded_by,
-        )
+    def of(cls, value: Atom, **more: Any) -> Self:
+        """An atom, with the place where it was first said."""
+        source = render_source(value) or {"conversation_id": None, "message_ids": []}
+        return super().of(value, **{f"source_{name}": each for name, each in source.items()}, **more)
 
     def to_text(self) -> str:
         """On one line: memories may hold line breaks, and must not look like several."""
@@ -266,7 +271,7 @@ class MemoryListOutput(ToolOutput):
     """Memories that were found."""
 
     memories: list[MemoryItem]
-    left_out: int = Field(default=0, description="How many were found and not given, for the answer would be too long.")
+    left_out: LeftOutCount = 0
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
@@ -280,23 +285,12 @@ class EntityItem(ToolOutput):
     id: str
     type: str
     canonical_name: str
-    description: str | OmittedNone = None
-    aliases: list[str] = Field(default_factory=list)
+    description: ShortText | OmittedNone = None
+    aliases: Annotated[list[str], BeforeValidator(lambda names: list(names[:MAX_NAMES_LISTED]))] = Field(
+        default_factory=list
+    )
     atom_count: int = Field(default=0, description="How many memories are about it.")
-    last_seen_at: str | OmittedNone = None
-
-    @classmethod
-    def from_entity(cls, entity: Entity) -> EntityItem:
-        """An entity as it is shown."""
-        return cls(
-            id=entity.id,
-            type=entity.type,
-            canonical_name=entity.canonical_name,
-            description=None if entity.description is None else truncate_text(entity.description),
-            aliases=list(entity.aliases[:MAX_NAMES_LISTED]),
-            atom_count=entity.atom_count,
-            last_seen_at=None if entity.last_seen_at is None else format_timestamp(entity.last_seen_at),
-        )
+    last_seen_at: Timestamp | OmittedNone = None
 
     def to_text(self) -> str:
         """On one line."""
@@ -311,7 +305,7 @@ class EntityListOutput(ToolOutput):
     """Entities that were found."""
 
     entities: list[EntityItem]
-    left_out: int = Field(default=0, description="How many were found and not given, for the answer would be too long.")
+    left_out: LeftOutCount = 0
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
@@ -325,27 +319,11 @@ class ConversationItem(ToolOutput):
     id: str
     namespace: str
     status: str
-    title: str | OmittedNone = None
-    created_at: str
-    updated_at: str
+    title: ShortText | OmittedNone = None
+    created_at: Timestamp
+    updated_at: Timestamp
     last_seq: int = Field(default=0, description="The number of its newest message.")
-    rolling_summary: str | OmittedNone = None
-
-    @classmethod
-    def from_conversation(cls, conversation: Conversation) -> ConversationItem:
-        """A conversation as it is shown."""
-        return cls(
-            id=conversation.id,
-            namespace=conversation.namespace,
-            status=conversation.status,
-            title=None if conversation.title is None else truncate_text(conversation.title),
-            created_at=format_timestamp(conversation.created_at),
-            updated_at=format_timestamp(conversation.updated_at),
-            last_seq=conversation.last_seq,
-            rolling_summary=None
-            if conversation.rolling_summary is None
-            else replace_surrogates(truncate_text(conversation.rolling_summary)),
-        )
+    rolling_summary: ShortText | OmittedNone = None
 
     def to_text(self) -> str:
         """On one line."""
@@ -374,7 +352,7 @@ class MessageItem(ToolOutput):
             seq=message.seq,
             role=message.role,
             text=replace_surrogates("\n".join(filter(None, [text, *calls]))),
-            created_at=format_timestamp(message.created_at),
+            created_at=_format_timestamp(message.created_at),
         )
 
     def to_text(self) -> str:
@@ -389,14 +367,10 @@ class ConversationsOutput(ToolOutput):
     conversations: list[ConversationItem] = Field(
         description="The newest first; only one, where its messages are given."
     )
-    messages: list[MessageItem] | OmittedNone = Field(
-        default=None, description="The messages of the conversation, the oldest first."
-    )
-    next_before: str | OmittedNone = Field(default=None, description="Pass it as `before` to list older conversations.")
-    earlier_seq: int | OmittedNone = Field(
-        default=None, description="Pass it as `before_seq` to read earlier messages."
-    )
-    later_seq: int | OmittedNone = Field(default=None, description="Pass it as `after_seq` to read later messages.")
+    messages: list[MessageItem] | OmittedNone = optional("The messages of the conversation, the oldest first.")
+    next_before: str | OmittedNone = optional("Pass it as `before` to list older conversations.")
+    earlier_seq: int | OmittedNone = optional("Pass it as `before_seq` to read earlier messages.")
+    later_seq: int | OmittedNone = optional("Pass it as `after_seq` to read later messages.")
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
@@ -452,16 +426,6 @@ def format_listing(items: Sequence[ToolOutput], singular: str, plural: str, left
 def to_one_line(text: str) -> str:
     """A text without line breaks."""
     return " ".join(text.split())
-
-
-def replace_surrogates(text: str) -> str:
-    """A text that can be sent: what people said may hold half a character."""
-    return text.encode(errors="replace").decode()
-
-
-def format_timestamp(value: datetime) -> str:
-    """A moment as it is given to programs."""
-    return value.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def format_date(timestamp: str) -> str:

@@ -33,7 +33,7 @@ import tellback
 from tellback.errors import ChatError, ConfigurationError, EmbeddingError, StoreError, TellbackError
 from tellback.mcp.schemas import ToolOutput, parse_arguments, replace_surrogates
 from tellback.mcp.tools import INSTRUCTIONS, READ_ONLY_INSTRUCTIONS, McpTool, select_tools
-from tellback.memory.tools.base import DEFAULT_TIMEOUT
+from tellback.memory.tools import DEFAULT_TIMEOUT
 from tellback.tools.dispatch import ThreadPool
 from tellback.tools.schema import InvalidInput
 from tellback.user import User

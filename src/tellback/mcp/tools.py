@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any
-from weakref import WeakValueDictionary
 
 from mcp_types import Tool, ToolAnnotations
 
 from tellback.errors import NotFoundError
 from tellback.mcp.schemas import (
-    CategoryKindName,
     ConversationItem,
     ConversationsInput,
     ConversationsOutput,
@@ -36,11 +32,10 @@ from tellback.mcp.schemas import (
     take_fitting,
 )
 from tellback.memory.memory import DEFAULT_SPACE_NAME
-from tellback.memory.text_similarity import same_words
-from tellback.memory.tools.base import NOTHING_FOUND, parse_moment
+from tellback.memory.tools import NOTHING_FOUND, REMEMBERED, parse_moment, remember_text, replace_atom, timeline_status
 from tellback.tools.schema import InvalidInput
 from tellback.types.conversations import Conversation
-from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, MemorySpace
+from tellback.types.memory import AtomStatus, MemorySpace
 from tellback.user import User
 
 INSTRUCTIONS = (
@@ -55,14 +50,11 @@ READ_ONLY_INSTRUCTIONS = (
 )
 
 MAX_SPACES_LISTED = 20
-MAX_SIMILAR = 20
 
 NOTHING_REMEMBERED = "Nothing is remembered yet."
 NO_ENTITIES = "Nothing like this is known."
 NO_CONVERSATIONS = "There are no conversations like this."
 NO_MESSAGES = "There are no messages here."
-
-_space_locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
 
 async def find_space(user: User, name: str) -> MemorySpace | None:
@@ -77,12 +69,6 @@ async def find_space(user: User, name: str) -> MemorySpace | None:
     raise InvalidInput(f"There is no space {name!r}. There are: {known_names}.")
 
 
-async def find_or_create_space(user: User, name: str) -> MemorySpace:
-    """The space of that name, which is made if it is missing."""
-    found = await user.memory.list_spaces(name)
-    return found[0] if found else await user.memory.create_space(name, once=True)
-
-
 async def run_recall(user: User, arguments: RecallInput) -> MemoryListOutput:
     """What answers a question best."""
     valid_at = parse_moment("valid_at", arguments.valid_at)
@@ -90,7 +76,7 @@ async def run_recall(user: User, arguments: RecallInput) -> MemoryListOutput:
     if space is None:
         return MemoryListOutput(memories=[], note=NOTHING_REMEMBERED)
     found = await user.memory.recall_by_topic(space.id, arguments.query, arguments.limit, valid_at=valid_at)
-    return _memory_output([MemoryItem.from_atom(hit.atom, score=hit.score) for hit in found])
+    return _memory_output([MemoryItem.of(hit.atom, score=round(hit.score, 3)) for hit in found])
 
 
 async def run_timeline(user: User, arguments: TimelineInput) -> MemoryListOutput:
@@ -101,7 +87,7 @@ async def run_timeline(user: User, arguments: TimelineInput) -> MemoryListOutput
         return MemoryListOutput(memories=[], note=NOTHING_REMEMBERED)
     found = await user.memory.recall_timeline(space.id, arguments.entity, arguments.query, start, end, arguments.limit)
     now = user.conversations.runtime.clock()
-    return _memory_output([MemoryItem.from_atom(atom, now=now) for atom in found.atoms])
+    return _memory_output([MemoryItem.of(atom, standing=timeline_status(atom, now)["status"]) for atom in found.atoms])
 
 
 async def run_entities(user: User, arguments: EntitiesInput) -> EntityListOutput:
@@ -110,7 +96,7 @@ async def run_entities(user: User, arguments: EntitiesInput) -> EntityListOutput
     if space is None:
         return EntityListOutput(entities=[], note=NOTHING_REMEMBERED)
     found = await user.memory.search_entities(space.id, arguments.query, arguments.type, arguments.limit)
-    items = take_fitting(map(EntityItem.from_entity, found))
+    items = take_fitting(map(EntityItem.of, found))
     return EntityListOutput(entities=items, left_out=len(found) - len(items), note=None if found else NO_ENTITIES)
 
 
@@ -126,7 +112,7 @@ async def run_conversations(user: User, arguments: ConversationsInput) -> Conver
 
 async def _list_conversations(user: User, arguments: ConversationsInput) -> ConversationsOutput:
     found = await user.conversations.list(arguments.namespace, limit=arguments.limit + 1, before=arguments.before)
-    items = take_fitting(map(ConversationItem.from_conversation, found[: arguments.limit]))
+    items = take_fitting(map(ConversationItem.of, found[: arguments.limit]))
     return ConversationsOutput(
         conversations=items,
         next_before=items[-1].id if len(items) < len(found) else None,
@@ -142,7 +128,7 @@ async def _read_messages(user: User, conversation: Conversation, arguments: Conv
     messages = [MessageItem.from_message(message) for message in found]
     reads_forward = arguments.after_seq is not None and arguments.before_seq is None
     items = take_fitting(messages) if reads_forward else take_fitting(reversed(messages))[::-1]
-    conversation_items = [ConversationItem.from_conversation(conversation)]
+    conversation_items = [ConversationItem.of(conversation)]
     if not items:
         return ConversationsOutput(conversations=conversation_items, messages=[], note=NO_MESSAGES)
     first, last = items[0].seq, items[-1].seq
@@ -166,21 +152,26 @@ def _memory_output(memories: Sequence[MemoryItem]) -> MemoryListOutput:
 
 async def run_remember(user: User, arguments: RememberInput) -> RememberOutput:
     """Keep something, unless it is known already, word for word."""
+    text, kind, importance = arguments.text, arguments.category, arguments.importance
     since = parse_moment("valid_from", arguments.valid_from)
-    if arguments.replaces is not None:
-        return await _supersede_memory(user, arguments, arguments.replaces, since)
-    if not arguments.text.strip():
-        raise InvalidInput("text: it is empty")
-    space = await find_or_create_space(user, arguments.space)
-    # A model's calls run at the same time: the second of two equal ones must see the first one's memory.
-    async with _space_lock(space.id):
-        duplicate = await _find_duplicate(user, space, arguments, since)
-        if duplicate is not None:
-            return RememberOutput(status="known already", memory=MemoryItem.from_atom(duplicate), space=space.name)
-        atom = await user.memory.add_atom(
-            space.id, arguments.text, _default_category(arguments.category), arguments.importance, valid_from=since
-        )
-    return RememberOutput(status="remembered", memory=MemoryItem.from_atom(atom), space=space.name)
+    if arguments.replaces is None:
+        if not text.strip():
+            raise InvalidInput("text: it is empty")
+        found = await user.memory.list_spaces(arguments.space)
+        space = found[0] if found else await user.memory.create_space(arguments.space, once=True)
+        status, atom = await remember_text(user.memory, space.id, text, kind, since, importance)
+        return RememberOutput(status=status, memory=MemoryItem.of(atom), space=space.name)
+    old = await user.memory.get_atom(arguments.replaces)
+    if old is None or old.status is not AtomStatus.ACTIVE:
+        raise NotFoundError("atom", arguments.replaces, "Recall it first, and pass its id.")
+    holder = await user.memory.get_space(old.space_id)
+    status, atom = await replace_atom(user.memory, old, text, kind, since, importance)
+    return RememberOutput(
+        status=status,
+        memory=MemoryItem.of(atom),
+        space=arguments.space if holder is None else holder.name,
+        replaced=old.id if status == REMEMBERED else None,
+    )
 
 
 async def run_forget(user: User, arguments: ForgetInput) -> ForgetOutput:
@@ -191,43 +182,6 @@ async def run_forget(user: User, arguments: ForgetInput) -> ForgetOutput:
     if atom.status is AtomStatus.ARCHIVED:
         return ForgetOutput(status="forgotten already", id=atom.id)
     return ForgetOutput(status="forgotten", id=(await user.memory.archive_atom(atom.id)).id)
-
-
-async def _supersede_memory(
-    user: User, arguments: RememberInput, old_id: str, since: datetime | None
-) -> RememberOutput:
-    old = await user.memory.get_atom(old_id)
-    if old is None or old.status is not AtomStatus.ACTIVE:
-        raise NotFoundError("atom", old_id, "Recall it first, and pass its id.")
-    space = await user.memory.get_space(old.space_id)
-    name = arguments.space if space is None else space.name
-    if same_words(old.text, arguments.text):
-        return RememberOutput(status="known already", memory=MemoryItem.from_atom(old), space=name)
-    is_pattern = old.category.kind is CategoryKind.PATTERN  # which only the platform writes
-    category = _default_category(arguments.category) if arguments.category is not None or is_pattern else None
-    atom = await user.memory.supersede_atom(old_id, arguments.text, category, arguments.importance, valid_from=since)
-    return RememberOutput(status="remembered", memory=MemoryItem.from_atom(atom), space=name, replaced=old_id)
-
-
-async def _find_duplicate(
-    user: User, space: MemorySpace, arguments: RememberInput, since: datetime | None
-) -> Atom | None:
-    """What says the same; an episode of another day is something else."""
-    day = (since or user.conversations.runtime.clock()).date()
-    for atom in (await user.memory.recall_by_topic(space.id, arguments.text, MAX_SIMILAR)).atoms:
-        is_episode = CategoryKind.EPISODE in (arguments.category, atom.category.kind)
-        if same_words(atom.text, arguments.text) and (not is_episode or atom.valid_from.date() == day):
-            return atom
-    return None
-
-
-def _default_category(kind: CategoryKindName | None) -> Category:
-    found = CategoryKind.FACT if kind is None else CategoryKind(kind)
-    return Category(found.value.lower(), found)
-
-
-def _space_lock(space_id: str) -> asyncio.Lock:
-    return _space_locks.setdefault((id(asyncio.get_running_loop()), space_id), asyncio.Lock())
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tellback.embed import Embedder
 from tellback.errors import EmbeddingError, NotFoundError
 from tellback.runtime import Runtime
-from tellback.stores import AtomChange, AtomDraft, Replacement
+from tellback.stores import AtomChange, AtomDraft, MemoryStore, Replacement
 from tellback.types.access import Scope
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class EmbeddingService:
             if not found:
                 break
             try:
-                result += await self._backfill_batch(scope, space_id, found, on_progress or _ignore_progress)
+                result += await self._backfill_batch(scope, space_id, found, on_progress or (lambda count: None))
             except NotFoundError:  # the space was deleted meanwhile
                 break
             before = found[-1][0]
@@ -124,7 +125,7 @@ class EmbeddingService:
         while, or for all.
         """
         result, failed = BackfillResult(), 0
-        async for scope, space_id in self._iterate_spaces():
+        async for scope, space_id in iterate_spaces(self._runtime.store.memories):
             try:
                 result += await self.backfill(scope, space_id, on_progress)
             except EmbeddingError as error:
@@ -140,17 +141,10 @@ class EmbeddingService:
                 f" {result.embedded} others were embedded."
             )
         if forget_others:
-            async for scope, space_id in self._iterate_spaces():
+            async for scope, space_id in iterate_spaces(self._runtime.store.memories):
                 with contextlib.suppress(NotFoundError):  # the space was deleted meanwhile
                     await self._runtime.store.memories.delete_other_vectors(scope, space_id, embedder=self.name)
         return result.embedded
-
-    async def _iterate_spaces(self) -> AsyncIterator[tuple[Scope, str]]:
-        after = ""
-        while found := await self._runtime.store.memories.all_spaces(after=after, limit=BATCH_SIZE):
-            for each in found:
-                yield each
-            after = found[-1][1]
 
     async def close(self) -> None:
         """Let go of what the embedder holds."""
@@ -214,8 +208,15 @@ class EmbeddingService:
         return validate_vectors(await self._embedder.embed(texts, query=query), len(texts), self.name)
 
 
-def _ignore_progress(count: int) -> None:
-    """Nobody asked."""
+async def iterate_spaces(
+    memories: MemoryStore, changed_since: datetime | None = None
+) -> AsyncIterator[tuple[Scope, str]]:
+    """The spaces of all users, or those that changed since then."""
+    after = ""
+    while found := await memories.all_spaces(after=after, limit=BATCH_SIZE, changed_since=changed_since):
+        for each in found:
+            yield each
+        after = found[-1][1]
 
 
 async def embed_changes(embedding: EmbeddingService, changes: Sequence[AtomChange]) -> tuple[AtomChange, ...]:

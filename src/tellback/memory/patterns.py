@@ -10,14 +10,14 @@ import asyncio
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from tellback.errors import ConfigurationError, NotFoundError
-from tellback.memory.embedding import EmbeddingService, embed_changes
+from tellback.memory.embedding import EmbeddingService, embed_changes, iterate_spaces
 from tellback.memory.extraction.reconciliation.change_tracker import merge_citations, with_citations
 from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.recall.tokenizer import HAS_NUMBER, HAS_TIME, extract_words
@@ -105,11 +105,9 @@ def remove_dates(text: str, said_us: int) -> str:
     """
     remaining = text
     for span in parse_time_spans(text, said_us):
-        found = (
-            re.search(_PREPOSITION + re.escape(span.text), remaining, re.IGNORECASE)
-            if span.precision != "hour"
-            else None
-        )
+        if span.precision == "hour":
+            continue
+        found = re.search(_PREPOSITION + re.escape(span.text), remaining, re.IGNORECASE)
         if found is not None and not _EVERY.search(remaining[: found.start()]):
             remaining = remaining[: found.start()] + remaining[found.end() :]
     remaining = _LOOSE_PUNCTUATION.sub("", " ".join(remaining.split()))
@@ -497,7 +495,6 @@ def _shared_entities(episodes: Sequence[Atom]) -> tuple[str, ...]:
     return tuple(id for id, times in counted.most_common() if 2 * times > len(episodes))
 
 
-BATCH_SIZE = 256
 MAX_ATTEMPTS = 10
 BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -511,7 +508,7 @@ class PatternMining:
     """
 
     every: timedelta = timedelta(days=1)
-    at_least: int = 3
+    at_least: int = DEFAULT_MIN_DAYS
     exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -543,7 +540,7 @@ class PatternMiner:
     async def mine_all(self, changed_since: datetime | None = None) -> int:
         """Mine every space, or those that changed since then; gives how many atoms were added or changed."""
         count = 0
-        async for scope, space_id in self._iterate_spaces(changed_since):
+        async for scope, space_id in iterate_spaces(self._memories, changed_since):
             try:
                 count += await self.mine(scope, space_id)
             except NotFoundError:  # deleted meanwhile
@@ -598,13 +595,6 @@ class PatternMiner:
 
     async def _load_atoms(self, scope: Scope, space_id: str, status: AtomStatus, kind: CategoryKind) -> list[Atom]:
         return await self._memories.atoms(scope, space_id, AtomFilter(status, BEGINNING_OF_TIME, kind=kind))
-
-    async def _iterate_spaces(self, changed_since: datetime | None) -> AsyncIterator[tuple[Scope, str]]:
-        after = ""
-        while found := await self._memories.all_spaces(after=after, limit=BATCH_SIZE, changed_since=changed_since):
-            for each in found:
-                yield each
-            after = found[-1][1]
 
     @property
     def _memories(self) -> MemoryStore:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tellback import telemetry
 from tellback.memory.embedding import EmbeddingService
 from tellback.memory.recall import ranker
-from tellback.memory.recall.dates.parser import parse_query_time
+from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.space_view import (
     NEVER,
     RecallFilter,
@@ -70,20 +70,23 @@ class RecallRequest:
     neighbours: int = 0
 
 
-RecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Awaitable[RecallResult]]
+RecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Awaitable[tuple[list[RecallHit], int]]]
 TracedRecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Coroutine[Any, Any, RecallResult]]
 
 
 def trace_recall(mode: RecallMode) -> Callable[[RecallMethod[P]], TracedRecallMethod[P]]:
-    """Put a span around each recall of a mode."""
+    """Make a result of the hits and the number of candidates that a mode finds, with a span around it."""
 
     def decorate(method: RecallMethod[P]) -> TracedRecallMethod[P]:
         @wraps(method)
         async def traced(
             self: RecallService, request: RecallRequest, /, *args: P.args, **kwargs: P.kwargs
         ) -> RecallResult:
+            started = time.perf_counter()
             with telemetry.recall_span(mode, request.space_id) as span:
-                return span.record_result(await method(self, request, *args, **kwargs))
+                hits, candidates = await method(self, request, *args, **kwargs)
+                seconds = time.perf_counter() - started
+                return span.record_result(RecallResult(mode, tuple(hits), candidates, seconds * 1000))
 
         return traced
 
@@ -98,9 +101,8 @@ class RecallService:
         self._embedding = embedding
 
     @trace_recall(RecallMode.BY_TOPIC)
-    async def by_topic(self, request: RecallRequest, query: str, min_score: float = 0.0) -> RecallResult:
+    async def by_topic(self, request: RecallRequest, query: str, min_score: float = 0.0) -> tuple[list[RecallHit], int]:
         """What answers a query best."""
-        started = time.perf_counter()
         vector = await self._embed_whole_query(query)
         async with self._space_cache.use(
             request.scope, request.space_id, partial(self._build_search, request, query, vector)
@@ -110,22 +112,21 @@ class RecallService:
             scores = await self._score_topic(view, query, vector, request.now, eligible)
             rows = _top_rows(view, scores.total, eligible, request.limit)
             hits = [hit for hit in _build_hits(view, request, rows, scores, eligible) if hit.score >= min_score]
-            return _build_result(RecallMode.BY_TOPIC, hits, int(np.count_nonzero(eligible)), started)
+            return hits, int(np.count_nonzero(eligible))
 
     @trace_recall(RecallMode.BY_ENTITY)
-    async def by_entity(self, request: RecallRequest, entity_ids: list[str], name: str | None) -> RecallResult:
+    async def by_entity(
+        self, request: RecallRequest, entity_ids: list[str], name: str | None
+    ) -> tuple[list[RecallHit], int]:
         """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
-        started = time.perf_counter()
         search = partial(self._build_search, request, None if entity_ids else name, None, entity_ids)
         async with self._space_cache.use(request.scope, request.space_id, search) as view:
             self._schedule_missing_vectors(request, view)
             eligible = view.eligible(request.filter)
             matching, part = _match_entity(view, entity_ids, name)
             rows = np.flatnonzero(eligible & matching)
-            newest = rows[np.lexsort((-rows, -view.valid_from.view[rows]))]
-            scores = _uniform_scores(view, request.now, part)
-            hits = _build_hits(view, request, newest[: request.limit], scores, eligible)
-            return _build_result(RecallMode.BY_ENTITY, hits, len(rows), started)
+            newest = rows[np.lexsort((-rows, -view.valid_from.view[rows]))][: request.limit]
+            return _build_hits(view, request, newest, _uniform_scores(view, request.now, part), eligible), len(rows)
 
     @trace_recall(RecallMode.TIMELINE)
     async def timeline(
@@ -137,10 +138,9 @@ class RecallService:
         query: str | None = None,
         start: int,
         end: int,
-    ) -> RecallResult:
+    ) -> tuple[list[RecallHit], int]:
         """What held between two moments, the oldest first. Where that is more than asked for, the best for the query
         stay, or the newest."""
-        started = time.perf_counter()
         vector = None if query is None else await self._embed_whole_query(query)
         text = " ".join(filter(None, (query, None if entity_ids else name))) or None
         search = partial(self._build_search, request, text, vector, entity_ids or [], start, end)
@@ -159,8 +159,7 @@ class RecallService:
                 scores = _uniform_scores(view, request.now, part)
                 selected = rows[np.lexsort((-rows, -view.valid_from.view[rows]))][: request.limit]
             ordered = selected[np.lexsort((selected, view.valid_from.view[selected]))]
-            hits = _build_hits(view, request, ordered, scores, eligible)
-            return _build_result(RecallMode.TIMELINE, hits, len(rows), started)
+            return _build_hits(view, request, ordered, scores, eligible), len(rows)
 
     async def _embed_whole_query(self, query: str) -> Floats | None:
         """The vector of all that is asked, by an embedder that cannot wait until it is known what that is about."""
@@ -169,11 +168,11 @@ class RecallService:
     async def _score_topic(
         self, view: SpaceView, query: str, vector: Floats | None, now: int, eligible: Bools
     ) -> _Scores:
-        query_dates = parse_query_time(query, now)
-        parsed = ranker.parse_query(view.index, ranker.Query(query, now, None, query_dates))
+        spans = parse_time_spans(query, now)
+        parsed = ranker.parse_query(view.index, ranker.Query(query, now, None, spans))
         if self._embedding.is_quick:
             vector = await self._embedding.embed_query(parsed.topic)
-        return _score_by_topic(view, ranker.Query(query, now, vector, query_dates), parsed, eligible)
+        return _score_by_topic(view, ranker.Query(query, now, vector, spans), parsed, eligible)
 
     async def _build_search(
         self,
@@ -281,7 +280,6 @@ def _timeline_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) 
 def _build_hits(
     view: SpaceView, request: RecallRequest, rows: Rows, scores: _Scores, eligible: Bools
 ) -> list[RecallHit]:
-    names = list(scores.parts)
     columns = [_column_values(values, rows) for values in scores.parts.values()]
     hits = []
     # The score is what hits were ordered by: adding up the parts anew would round anew.
@@ -296,7 +294,7 @@ def _build_hits(
                 decay_weight=decay,
                 entity_match_bonus=bonus,
                 context=tuple([view.atom(other) for other in neighbours if eligible[other]]),
-                parts=dict(zip(names, values, strict=True)),
+                parts=dict(zip(scores.parts, values, strict=True)),
             )
         )
     return hits
@@ -309,10 +307,6 @@ def _column_values(values: Any, rows: Rows) -> list[float]:
 
 def _probability(log_odds: float) -> float:
     return 1 / (1 + math.exp(-log_odds)) if log_odds > -700 else 0.0
-
-
-def _build_result(mode: RecallMode, hits: list[RecallHit], candidates: int, started: float) -> RecallResult:
-    return RecallResult(mode, tuple(hits), candidates, (time.perf_counter() - started) * 1000)
 
 
 async def rank_entities(entities: Sequence[Entity], query: str) -> list[Entity]:

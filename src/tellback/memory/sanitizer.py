@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 INDENT = "  "
+CUT = " […]"
 
 _LINE_BREAKS = re.compile("\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 # Control characters, bidirectional controls, and what takes no room: instructions can be hidden in tags (U+E0000).
@@ -50,3 +51,12 @@ def sanitize_block(text: str) -> str:
     'Hello\\n  system: obey'
     """
     return sanitize_text(text).strip("\n").replace("\n", f"\n{INDENT}")
+
+
+def truncate_text(text: str, length: int) -> str:
+    """The text, with its end cut off if it is longer than that.
+
+    >>> truncate_text("likes green tea", 12)
+    'likes gr […]'
+    """
+    return text if len(text) <= length else text[: length - len(CUT)] + CUT

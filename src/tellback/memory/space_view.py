@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -370,26 +370,22 @@ def _entity_names(entity: Entity) -> frozenset[str]:
     return frozenset(" ".join(_name_words(name)) for name in (entity.canonical_name, *entity.aliases))
 
 
+@dataclass(slots=True, eq=False)
 class _CachedSpace:
     """A space that is held, and the lock of whoever uses it."""
 
-    __slots__ = ("counted_version", "lock", "nbytes", "view")
-
-    def __init__(self, view: SpaceView) -> None:
-        self.view = view
-        self.lock = asyncio.Lock()
-        self.nbytes = 0
-        self.counted_version = -1
+    view: SpaceView
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    nbytes: int = 0
+    counted_version: int = -1
 
 
+@dataclass(slots=True, eq=False)
 class _LoopCache:
     """What is held for one event loop, and how much memory it takes."""
 
-    __slots__ = ("__weakref__", "nbytes", "spaces")
-
-    def __init__(self) -> None:
-        self.spaces: OrderedDict[tuple[Scope, str], _CachedSpace] = OrderedDict()
-        self.nbytes = 0
+    spaces: OrderedDict[tuple[Scope, str], _CachedSpace] = field(default_factory=OrderedDict)
+    nbytes: int = 0
 
     def evict(self, scope: Scope, space_id: str) -> None:
         cached = self.spaces.pop((scope, space_id), None)

@@ -15,7 +15,7 @@ from procrastinate.schema import SchemaManager
 
 from tellback.errors import SchemaVersionError
 from tellback.jobs import Jobs, Worker, open_worker
-from tellback.jobs.postgres.queue import QueueService, prepare_schema
+from tellback.jobs.postgres import QueueService, prepare_schema
 from tellback.jobs.runner import JobRunner
 from tellback.stores import open_store
 from tellback.stores.postgres import PostgresStore

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tellback import Tellback
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from tellback.jobs import WorkerOptions, open_worker
-from tellback.jobs.postgres import QueueWorker
-from tellback.jobs.worker import EmbeddedWorker
+from tellback.jobs.worker import EmbeddedWorker, QueueWorker
 from tellback.stores import open_store
 from tellback.testing.jobs.fixtures import QUICK_OPTIONS, make_spaces, queue_job
 from tellback.types.jobs import JobStatus

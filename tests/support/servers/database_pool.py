@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from tellback.jobs.postgres.queue import prepare_schema
+from tellback.jobs.postgres import prepare_schema
 from tellback.stores import open_store
 from tellback.stores.postgres import PostgresStore
 from tests.support.servers.postgres import PostgresServer

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from tellback.mcp.schemas import CategoryKindName, EntityTypeName
-from tellback.types.memory import CategoryKind, EntityType
+from tellback.stores import AtomDraft
+from tellback.types.memory import Category, CategoryKind, Citation, EntityType
 from tellback.user import User
 from tests.unit.mcp.support import call_ok, call_refused, connect, open_app, result_text
 
@@ -345,3 +346,20 @@ async def test_dates_go_by_the_clock_of_tellback() -> None:
         async with connect(rc.user("maya")) as client:
             created = await call_ok(client, "remember", text="Maya is vegetarian.")
             assert created["memory"]["validFrom"].startswith("2030-05-01")
+
+
+async def test_a_memory_that_nobody_said_at_first_cites_where_it_was_said_later() -> None:
+    async with open_app() as rc:
+        maya = rc.user("maya")
+        space = await maya.memory.create_space()
+        draft = AtomDraft(
+            "atom_1",
+            "Maya is vegetarian.",
+            Category("diet", CategoryKind.PREFERENCE),
+            datetime(2026, 3, 1, tzinfo=UTC),
+            other_sources=(Citation("conv_1", ("msg_1",)),),
+        )
+        await rc.store.memories.add(maya.scope, space.id, [draft], now=datetime(2026, 3, 1, tzinfo=UTC))
+        async with connect(maya) as client:
+            [memory] = (await call_ok(client, "recall", query="vegetarian"))["memories"]
+            assert (memory["sourceConversationId"], memory["sourceMessageIds"]) == ("conv_1", ["msg_1"])

@@ -32,6 +32,7 @@ from tellback.memory.extraction.values import (
     Verdict,
     Window,
 )
+from tellback.memory.sanitizer import truncate_text
 from tellback.runtime import Runtime
 from tellback.stores import AtomDraft
 from tellback.types import ChatReply, ChatUsage, Message, user_message
@@ -153,8 +154,6 @@ def _usage_records(runtime: Runtime, job: Job, purpose: str, usage: Sequence[Cha
 
 MAX_SHOWN_NAME = 60
 
-VERBATIM_CUT = " […]"
-
 ExtractorLike = Extractor | str | None
 
 
@@ -268,9 +267,7 @@ def build_verbatim_drafts(conversation: Conversation, messages: Sequence[StoredM
         drafts.append(
             AtomDraft(
                 id=new_id("atom"),
-                text=text
-                if len(text) <= MAX_TEXT_LENGTH
-                else text[: MAX_TEXT_LENGTH - len(VERBATIM_CUT)] + VERBATIM_CUT,
+                text=truncate_text(text, MAX_TEXT_LENGTH),
                 category=TURN_CATEGORY,
                 valid_from=message.created_at,
                 source_conversation_id=conversation.id,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tellback.chat.offline import is_offline
 from tellback.memory.extraction.values import Change, Question, Window
-from tellback.memory.recall.dates import TimeSpan
+from tellback.memory.recall.dates.calendar import TimeSpan
 from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.sanitizer import sanitize_line, sanitize_text
 from tellback.types.blocks import TextBlock

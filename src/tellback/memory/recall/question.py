@@ -103,13 +103,8 @@ def parse_question(question: str) -> QuestionIntent:
     language = detect_question_language(question)
     if language is None:
         return QuestionIntent()
-    return QuestionIntent(
-        when=language.when.search(question) is not None,
-        where=language.where.search(question) is not None,
-        who=language.who.search(question) is not None,
-        count=language.count.search(question) is not None,
-        both=language.both.search(question) is not None,
-    )
+    patterns = (language.when, language.where, language.who, language.count, language.both)
+    return QuestionIntent(*(pattern.search(question) is not None for pattern in patterns))
 
 
 def detect_features(text: str) -> int:

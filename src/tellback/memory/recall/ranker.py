@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback.memory.recall import question, similarity
+from tellback.memory.recall.dates.calendar import TimeSpan
 from tellback.memory.recall.index import SpaceIndex
 from tellback.memory.recall.postings import Bools, Floats
 from tellback.memory.recall.question import QuestionIntent
@@ -43,13 +44,13 @@ class Query:
     """What is looked for.
 
     `now` is the moment of asking, `vector` that of the text, or better of its topic (`ParsedQuery.topic`), by the
-    embedder of the memories, and `query_time` what `dates.parse_query_time` made of it.
+    embedder of the memories, and `spans` the times it names.
     """
 
     text: str
     now: int
     vector: npt.NDArray[np.float32] | None = None
-    query_time: Any = None
+    spans: tuple[TimeSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class ParsedQuery:
     speakers: list[int]
     intent: QuestionIntent
     words: list[Word]
-    spans: tuple[Any, ...]
+    spans: tuple[TimeSpan, ...]
     topic: str
 
 
@@ -158,7 +159,7 @@ def parse_query(index: SpaceIndex, query: Query) -> ParsedQuery:
     """Read a query against a space."""
     speakers_by_word = index.speakers_by_word
     spans = tuple(
-        span for span in _query_spans(query.query_time) if not _is_speaker_name(span.text, query.text, speakers_by_word)
+        span for span in _query_spans(query.spans) if not _is_speaker_name(span.text, query.text, speakers_by_word)
     )
     text = query.text
     for span in spans:
@@ -231,11 +232,9 @@ def _form_signal(index: SpaceIndex, intent: QuestionIntent, weights: Weights) ->
     return np.asarray(table[index.features.view])
 
 
-def _query_spans(query_time: Any) -> tuple[Any, ...]:
+def _query_spans(named: tuple[TimeSpan, ...]) -> tuple[TimeSpan, ...]:
     """The times a query means. Where it gives years, only those: "last week, on 6 May 2023" is not about now."""
-    if query_time is None or not query_time.spans:
-        return ()
-    spans = tuple(span for span in query_time.spans if span.text.casefold() not in VAGUE_TIMES)
+    spans = tuple(span for span in named if span.text.casefold() not in VAGUE_TIMES)
     exact = tuple(
         span for span in spans if any(part.isdigit() and len(part) == 4 for part in span.text.replace(",", " ").split())
     )

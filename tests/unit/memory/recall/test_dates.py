@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellback.memory.recall.dates import LANGUAGES, TimeSpan
-from tellback.memory.recall.dates.calendar import DAY, civil_date, day_number, easter, nth_weekday, weekday
-from tellback.memory.recall.dates.parser import has_time_expression, parse_query_time, parse_time_spans
+from tellback.memory.recall.dates.calendar import DAY, TimeSpan, civil_date, day_number, easter, nth_weekday, weekday
+from tellback.memory.recall.dates.parser import parse_time_spans
+from tellback.memory.recall.dates.vocabulary import LANGUAGES
 from tellback.types.ids import as_utc, from_micros, to_micros
 
 WEDNESDAY = "2023-06-14T15:30"
@@ -27,7 +27,7 @@ def format_span(span: TimeSpan) -> str:
 
 
 def parse(text: str, now: str = WEDNESDAY) -> list[str]:
-    return [format_span(span) for span in parse_query_time(text, to_micros_of(now)).spans]
+    return [format_span(span) for span in parse_time_spans(text, to_micros_of(now))]
 
 
 NAMED_DAYS = [
@@ -420,7 +420,6 @@ Me levanto por la mañana.
 @pytest.mark.parametrize("text", NO_TIMES.strip("\n").split("\n"))
 def test_ordinary_words_are_no_dates(text: str) -> None:
     assert parse(text) == []
-    assert not has_time_expression(text)
 
 
 def test_a_text_may_name_several_times_and_each_knows_its_words() -> None:
@@ -443,65 +442,6 @@ def test_a_remembered_text_is_read_from_when_it_was_said() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        "When did I move?",
-        "when's the party",
-        "When?",
-        "Tell me when Ana left.",
-        "Do you remember when we met?",
-        "What date is the exam?",
-        "What's the date of the wedding?",
-        "Which year did we meet?",
-        "On which day do we train?",
-        "In what month was the trip?",
-        "What time is dinner?",
-        "How long ago did I start?",
-        "How long has it been?",
-        "How many weeks ago was that?",
-        "Since when do I swim?",
-        "Wann war ich in Rom?",
-        "¿Cuándo fui a Roma?",
-    ],
-)
-def test_a_question_for_a_time_is_noticed(question: str) -> None:
-    found = parse_query_time(question, to_micros_of(WEDNESDAY))
-    assert found.asks_when
-    assert found.spans == ()
-
-
-@pytest.mark.parametrize(
-    "question",
-    ["When I was in Rome, what did I eat?", "What did Ana say when I called?", "Who came?", "What is whenever?", ""],
-)
-def test_other_questions_are_not_for_a_time(question: str) -> None:
-    assert not parse_query_time(question, to_micros_of(WEDNESDAY)).asks_when
-
-
-@pytest.mark.parametrize(
-    ("question", "latest", "first"),
-    [
-        ("Where do I live now?", True, False),
-        ("What is my current job?", True, False),
-        ("Which book did I read most recently?", True, False),
-        ("When did I last see Tom?", True, False),
-        ("What is the latest?", True, False),
-        ("Did I see Tom last Friday?", False, False),
-        ("What will I do two weeks from now?", False, False),
-        ("I know nothing of snow", False, False),
-        ("What did I originally study?", False, True),
-        ("What was my first car?", False, True),
-        ("What is her first name?", False, False),
-        ("What happened in the first quarter?", False, False),
-        ("Was ist meine aktuelle Adresse?", True, False),
-    ],
-)
-def test_questions_for_the_latest_and_the_first(question: str, latest: bool, first: bool) -> None:
-    found = parse_query_time(question, to_micros_of(WEDNESDAY))
-    assert (found.wants_latest, found.wants_first) == (latest, first)
-
-
 YEAR_1, YEAR_10000 = day_number(1) * DAY, day_number(10_000) * DAY
 MOMENTS = st.integers(YEAR_1, YEAR_10000 - 1) | st.integers()
 WORDS = st.sampled_from(
@@ -512,9 +452,7 @@ WORDS = st.sampled_from(
 
 
 def check(text: str, now: int) -> None:
-    spans = parse_query_time(text, now).spans
-    assert spans == parse_time_spans(text, now)
-    for span in spans:
+    for span in parse_time_spans(text, now):
         assert YEAR_1 <= span.start < span.end <= YEAR_10000
         assert span.text
         assert span.text in text

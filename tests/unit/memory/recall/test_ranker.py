@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tellback.embed.static import StaticEmbedder
 from tellback.memory.recall import similarity
-from tellback.memory.recall.dates.parser import parse_query_time
+from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.recall.index import IndexEntry, SpaceIndex
 from tellback.memory.recall.ranker import DEFAULT_WEIGHTS, Query, RelevanceScores, Weights, parse_query, score_rows
 from tellback.types.ids import as_utc, to_micros
@@ -37,7 +37,7 @@ def make_index(entries: Sequence[str | IndexEntry], *, embedded: bool = True) ->
 
 
 def rank(index: SpaceIndex, text: str, *, vector: bool = True, now: int = NOW, **options: Any) -> RelevanceScores:
-    reading = parse_query_time(text, now)
+    reading = parse_time_spans(text, now)
     embedded = STATIC.vectors([parse_query(index, Query(text, now, None, reading)).topic])[0] if vector else None
     return score_rows(index, Query(text, now, embedded, reading), **options)
 
@@ -125,7 +125,7 @@ def test_who_is_asked_about_is_preferred_as_speaker() -> None:
 def test_names_and_dates_are_no_part_of_the_topic() -> None:
     index = make_index(make_entries("Ana: hello", "Ben: hello"))
     text = "What did Ana's sister buy in May 2023?"
-    assert parse_query(index, Query(text, NOW, None, parse_query_time(text, NOW))).topic.split() == [
+    assert parse_query(index, Query(text, NOW, None, parse_time_spans(text, NOW))).topic.split() == [
         "What",
         "did",
         "sister",
@@ -149,7 +149,7 @@ def test_times_are_cut_out_of_a_question_and_names_that_look_like_them_are_not(
     question: str, topic: str, people: tuple[str, ...]
 ) -> None:
     index = make_index([IndexEntry("Maya: hello", NOW), IndexEntry("June: hello", NOW)], embedded=False)
-    parsed = parse_query(index, Query(question, NOW, None, parse_query_time(question, NOW)))
+    parsed = parse_query(index, Query(question, NOW, None, parse_time_spans(question, NOW)))
     assert parsed.topic.split() == topic.split()
     assert tuple(index.speaker_names[number] for number in parsed.speakers) == people
 
@@ -157,7 +157,7 @@ def test_times_are_cut_out_of_a_question_and_names_that_look_like_them_are_not(
 def test_a_log_full_of_dates_is_read_for_a_few_of_them() -> None:
     log = " ".join(f"On {day} May 20{year:02d} it rained." for year in range(10, 40) for day in range(1, 29))
     index = make_index([IndexEntry(f"{n} {log}", NOW) for n in range(20)], embedded=False)
-    query = Query(log, NOW, None, parse_query_time(log, NOW))
+    query = Query(log, NOW, None, parse_time_spans(log, NOW))
     assert len(parse_query(index, query).spans) <= 8
     assert np.isfinite(score_rows(index, query).total).all()
     assert max(len(index.dates_in_row(row)) for row in range(20)) <= 16

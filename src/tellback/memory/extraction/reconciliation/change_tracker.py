@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tellback.memory.text_similarity import negates, text_key, value_key
 from tellback.stores import AddedCitation, AtomChange, AtomDraft, KnownAtom, Replacement
 from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, CategoryKind, Citation
+
+_COPIED_FIELDS = AtomDraft.__dataclass_fields__.keys() & Atom.__dataclass_fields__.keys()
 
 
 @dataclass(slots=True, eq=False)
@@ -71,14 +73,7 @@ class TrackedAtom:
 
     def next_said_after(self, moment: datetime) -> datetime | None:
         """When it was told again after a moment, while it was so."""
-        return next(
-            (
-                moment_said
-                for moment_said in self.message_dates
-                if moment_said > moment and self.is_valid_at(moment_said)
-            ),
-            None,
-        )
+        return next((said for said in self.message_dates if said > moment and self.is_valid_at(said)), None)
 
 
 class ChangeTracker:
@@ -142,14 +137,7 @@ class ChangeTracker:
 
     def successors(self, entry: TrackedAtom) -> Iterator[TrackedAtom]:
         """Those that took an atom's place one after the other, as far as they are known."""
-        seen = {entry.id}
-        while entry.superseded_by is not None and entry.superseded_by not in seen:
-            following = self._by_id.get(entry.superseded_by)
-            if following is None:
-                return
-            yield following
-            seen.add(following.id)
-            entry = following
+        return self._follow(entry, lambda each: each.superseded_by)
 
     def add(self, draft: AtomDraft, message_dates: Iterable[datetime]) -> TrackedAtom:
         """Plan a new atom."""
@@ -184,27 +172,23 @@ class ChangeTracker:
             self._by_value[slot, value_key(value), negates(text)].setdefault(entry.id, entry)
 
     def _predecessors(self, entry: TrackedAtom) -> Iterator[TrackedAtom]:
+        return self._follow(entry, lambda each: each.supersedes)
+
+    def _follow(self, entry: TrackedAtom, next_id: Callable[[TrackedAtom], str | None]) -> Iterator[TrackedAtom]:
         seen = {entry.id}
-        while entry.supersedes is not None and entry.supersedes not in seen:
-            earlier = self._by_id.get(entry.supersedes)
-            if earlier is None:
-                return
-            yield earlier
-            seen.add(earlier.id)
-            entry = earlier
+        while (following := self._by_id.get(next_id(entry) or "")) is not None and following.id not in seen:
+            yield following
+            seen.add(following.id)
+            entry = following
 
     def _track_planned(
         self, draft: AtomDraft, message_dates: Iterable[datetime], supersedes: str | None = None
     ) -> TrackedAtom:
         source = draft.source_conversation_id
         first = () if source is None else (Citation(source, draft.source_message_ids),)
-        cited = (*first, *draft.other_sources)
+        dates, cited = tuple(sorted(set(message_dates))), (*first, *draft.other_sources)
         tracked = TrackedAtom(
-            draft,
-            valid_to=draft.valid_to,
-            supersedes=supersedes,
-            citations=cited,
-            message_dates=tuple(sorted(set(message_dates))),
+            draft, valid_to=draft.valid_to, supersedes=supersedes, citations=cited, message_dates=dates
         )
         self._track(tracked)
         return tracked
@@ -261,31 +245,9 @@ def with_citations(draft: AtomDraft, citations: Iterable[Citation]) -> AtomDraft
 
 def _to_tracked(known: KnownAtom) -> TrackedAtom:
     atom = known.atom
-    draft = AtomDraft(
-        id=atom.id,
-        text=atom.text,
-        category=atom.category,
-        valid_from=atom.valid_from,
-        importance=atom.importance,
-        confidence=atom.confidence,
-        valid_to=atom.valid_to,
-        source_conversation_id=atom.source_conversation_id,
-        source_message_ids=atom.source_message_ids,
-        entity_ids=atom.entity_ids,
-        other_sources=atom.other_sources,
-        slot=known.slot,
-        value=known.value,
-    )
-    return TrackedAtom(
-        draft,
-        atom,
-        atom.status,
-        atom.valid_to,
-        atom.supersedes,
-        atom.superseded_by,
-        atom.citations,
-        known.message_dates,
-    )
+    draft = AtomDraft(**{name: getattr(atom, name) for name in _COPIED_FIELDS}, slot=known.slot, value=known.value)
+    own = {name: getattr(atom, name) for name in ("status", "valid_to", "supersedes", "superseded_by", "citations")}
+    return TrackedAtom(draft, atom, **own, message_dates=known.message_dates)
 
 
 def is_record_category(category: Category) -> bool:

@@ -20,26 +20,12 @@ _PRONOUN_LIST = """
 _PRONOUNS = frozenset(_PRONOUN_LIST.split()) | {"the user", "the assistant"}
 """What people and models call someone without naming them."""
 
-_ROLE_PREFIXES = (
-    "my ",
-    "our ",
-    "your ",
-    "his ",
-    "her ",
-    "their ",
-    "the ",
-    "mein ",
-    "meine ",
-    "mi ",
-    "mon ",
-    "ma ",
-    "meu ",
-    "minha ",
-)
+_ROLE_WORDS = "my our your his her their the mein meine mi mon ma meu minha"
+_ROLE_PREFIXES = tuple(f"{word} " for word in _ROLE_WORDS.split())
 """How one speaks of whoever has a role: of someone else next year, and in the next conversation."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ResolvedEntities:
     """What an extraction's names stand for.
 
@@ -48,11 +34,11 @@ class ResolvedEntities:
     all names of each, its own first.
     """
 
-    ids: Mapping[str, str] = field(default_factory=dict)
-    drafts: Mapping[str, EntityDraft] = field(default_factory=dict)
-    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    namesakes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    drafts: dict[str, EntityDraft] = field(default_factory=dict)
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    namesakes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def id_of(self, name: str) -> str | None:
         """The entity that a name stands for."""
@@ -71,12 +57,7 @@ class ResolvedEntities:
 def entity_names(extraction: Extraction) -> tuple[str, ...]:
     """The names to look up among known entities before `resolve_entities`: of entities, and of what facts are about."""
     candidates = [name for entity in extraction.entities for name in (entity.name, *entity.aliases)]
-    candidates += [fact.subject for fact in extraction.facts if fact.subject]
-    distinct: dict[str, str] = {}
-    for name in candidates:
-        if _is_name(name):
-            distinct.setdefault(fold_name(name), name)
-    return tuple(distinct.values())
+    return _distinct_names((*candidates, *(fact.subject for fact in extraction.facts if fact.subject)))
 
 
 def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entity]) -> ResolvedEntities:
@@ -87,47 +68,26 @@ def resolve_entities(extracted: Sequence[ExtractedEntity], known: Sequence[Entit
     harm.
     """
     index = _EntityIndex(known)
-    builder = _ResolutionBuilder({entity.id: (entity.canonical_name, *entity.aliases) for entity in known})
+    resolved = ResolvedEntities(names={entity.id: (entity.canonical_name, *entity.aliases) for entity in known})
     for group in _group_entities(extracted):
         found = index.find(group)
         if found is None:
-            id = builder.draft(group, index.unused_names(group.names[1:], group.type))
-        else:
-            id = found.id
-            builder.add_aliases(id, index.unused_names(group.names, group.type))
-        builder.map_names(id, [name for name in group.names if index.find_by_name(name, group.type) in (None, found)])
-    for entity in index.active:
-        for name in builder.names[entity.id]:
-            builder.ids.setdefault(fold_name(name), entity.id)
-    return ResolvedEntities(builder.ids, builder.drafts, builder.aliases, builder.names, builder.namesakes)
-
-
-class _ResolutionBuilder:
-    """What is resolved so far."""
-
-    def __init__(self, names: dict[str, tuple[str, ...]]) -> None:
-        self.names = names
-        self.ids: dict[str, str] = {}
-        self.drafts: dict[str, EntityDraft] = {}
-        self.aliases: dict[str, tuple[str, ...]] = {}
-        self.namesakes: dict[str, tuple[str, ...]] = {}
-
-    def draft(self, group: _EntityGroup, aliases: tuple[str, ...]) -> str:
-        draft = EntityDraft(new_id("ent"), group.type, group.names[0], group.description, aliases=aliases)
-        self.drafts[draft.id] = draft
-        self.names[draft.id] = (draft.canonical_name, *aliases)
-        return draft.id
-
-    def add_aliases(self, id: str, names: tuple[str, ...]) -> None:
-        if names:
-            self.aliases[id] = (*self.aliases.get(id, ()), *names)
-            self.names[id] = (*self.names[id], *names)
-
-    def map_names(self, id: str, names: Iterable[str]) -> None:
-        for name in names:
+            aliases = index.unused_names(group.names[1:], group.type)
+            draft = EntityDraft(new_id("ent"), group.type, group.names[0], group.description, aliases=aliases)
+            resolved.drafts[draft.id] = draft
+            resolved.names[draft.id] = (draft.canonical_name, *aliases)
+        elif aliases := index.unused_names(group.names, group.type):
+            resolved.aliases[found.id] = (*resolved.aliases.get(found.id, ()), *aliases)
+            resolved.names[found.id] += aliases
+        id = draft.id if found is None else found.id
+        for name in group.names:
             key = fold_name(name)
-            if self.ids.setdefault(key, id) != id:
-                self.namesakes[key] = (*self.namesakes.get(key, ()), id)
+            if index.find_by_name(name, group.type) in (None, found) and resolved.ids.setdefault(key, id) != id:
+                resolved.namesakes[key] = (*resolved.namesakes.get(key, ()), id)
+    for entity in index.active:
+        for name in resolved.names[entity.id]:
+            resolved.ids.setdefault(fold_name(name), entity.id)
+    return resolved
 
 
 @dataclass(slots=True)

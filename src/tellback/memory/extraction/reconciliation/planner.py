@@ -26,8 +26,8 @@ from tellback.stores import AddedCitation, AtomDraft, KnownAtom, Reconciliation
 from tellback.types.ids import new_id
 from tellback.types.memory import Atom, AtomStatus, CategoryKind
 
-ADDED = "added"
-SUPERSEDED = "superseded"
+OUTCOMES = ADDED, SUPERSEDED, CITED, UNCHANGED = "added", "superseded", "cited", "unchanged"
+"""What may become of a fact."""
 
 Restatement: TypeAlias = tuple[AtomDraft, tuple[datetime, ...]]
 """An atom to be told, and when it was."""
@@ -284,7 +284,7 @@ class FactPlanner:
         return self._add_citation(incoming, entry)
 
     def _add_citation(self, incoming: IncomingFact, entry: TrackedAtom) -> str:
-        return "cited" if self._tracker.cite(entry, incoming.citation, incoming.message_dates) else "unchanged"
+        return CITED if self._tracker.cite(entry, incoming.citation, incoming.message_dates) else UNCHANGED
 
     def _end_denied(self, incoming: IncomingFact) -> str | None:
         """End what a fact says was over at some time."""
@@ -423,13 +423,7 @@ class ReconciliationPlan:
     @property
     def counts(self) -> dict[str, int]:
         """How many facts became what."""
-        return {
-            "added": self.added,
-            "superseded": self.superseded,
-            "cited": self.cited,
-            "unchanged": self.unchanged,
-            "left_out": len(self.left_out),
-        }
+        return {**{outcome: getattr(self, outcome) for outcome in OUTCOMES}, "left_out": len(self.left_out)}
 
 
 def slots_to_load(extraction: Extraction, entities: ResolvedEntities) -> tuple[str, ...]:
@@ -471,11 +465,8 @@ def plan_reconciliation(
     return ReconciliationPlan(
         _build_reconciliation(tracker, entities, incoming_facts, planner),
         planner.questions,
-        planner.counts["added"],
-        planner.counts["superseded"],
-        planner.counts["cited"],
-        planner.counts["unchanged"],
-        (*extraction.left_out, *left_out, *planner.left_out),
+        **{outcome: planner.counts[outcome] for outcome in OUTCOMES},
+        left_out=(*extraction.left_out, *left_out, *planner.left_out),
     )
 
 

@@ -41,16 +41,6 @@ class TimeSpan:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTime:
-    """What a question says about time: stretches it names, and whether it asks for a time, the latest or the first."""
-
-    spans: tuple[TimeSpan, ...]
-    asks_when: bool
-    wants_latest: bool
-    wants_first: bool
-
-
 def day_number(year: int, month: int = 1, day: int = 1) -> int:
     """The number of a day of the Gregorian calendar; months past 12 or below 1 run into other years.
 

@@ -165,12 +165,9 @@ def _resolve_quarter(reference: ReferenceTime, tags: str, items: Sequence[Tagged
     return "A", AnnualPeriod("quarter", find_value(tags, items, "Qo"), year=reference.find_year(tags, items))
 
 
-def _resolve_holiday(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    return "A", AnnualPeriod("holiday", name=items[0][0], year=reference.find_year(tags, items))
-
-
-def _resolve_season(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    return "A", AnnualPeriod("season", items[0][0], year=reference.find_year(tags, items))
+def _resolve_annual(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+    """Easter 2024, spring."""
+    return "A", _build_annual(tags[0], items[0][0], reference.find_year(tags, items))
 
 
 def _if_possible(annual: AnnualPeriod) -> RuleResult:
@@ -378,10 +375,10 @@ STANDALONE_RULES = RuleSet(
         (rf"{COUNT}7G", _resolve_weekdays_ago),
         (r"Dp?|tp|lp", _resolve_day_word),
         (rf"Q{YEAR}?|yQ|ou{YEAR}?", _resolve_quarter),
-        (rf"H{YEAR}|{_ONCE}H", _resolve_holiday),
+        (rf"H{YEAR}|{_ONCE}H", _resolve_annual),
         (
             rf"[SV]{YEAR}|(?<=[ij])[SV]|(?<=[ij]h)[SV]|(?<=qh)S|(?<=[sbeTE])S|(?<=[sbeT]h)S|(?<=E-)S|(?<=E)V",
-            _resolve_season,
+            _resolve_annual,
         ),
         (r"(?<=[jq]h)k|(?<=[jq])k", _resolve_weekend),
         (r"Z", _resolve_decade),

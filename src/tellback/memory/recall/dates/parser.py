@@ -23,20 +23,15 @@ from __future__ import annotations
 
 import re
 
-from tellback.memory.recall.dates.calendar import QueryTime, TimeSpan
+from tellback.memory.recall.dates.calendar import TimeSpan
 from tellback.memory.recall.dates.grammar import DEPENDENT_RULES, RANGE_RULES, STANDALONE_RULES
 from tellback.memory.recall.dates.lexer import detect_language, tag_text
 from tellback.memory.recall.dates.resolver import EARLIEST, LATEST, ReferenceTime
-from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language
+from tellback.memory.recall.dates.vocabulary import Language
 
 # "The day after the Friday before the end of May" leans three times.
 _MAX_DEPENDENT_ROUNDS = 4
 _RESOLVED_TAG = re.compile("[AJ]")
-
-_ASKS_WHEN = re.compile(rf"\b(?:{'|'.join(one.when_pattern for one in LANGUAGES.values())})")
-_ASKS_LATEST = re.compile(rf"\b(?:{'|'.join(one.latest_pattern for one in LANGUAGES.values())})")
-_ASKS_FIRST = re.compile(rf"\b(?:{'|'.join(one.first_pattern for one in LANGUAGES.values())})")
-_ANY_TIME = 1_700_000_000_000_000
 
 
 def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSpan, ...]:
@@ -62,34 +57,13 @@ def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSp
     return tuple(spans)
 
 
-def parse_query_time(text: str, now_us: int) -> QueryTime:
-    """What a question says about time, for someone who asks it at that moment.
+def parse_time_spans(text: str, reference_us: int) -> tuple[TimeSpan, ...]:
+    """What the time expressions of a text mean, in their order, for someone who said or asked it at that moment.
 
     >>> from tellback.types.ids import as_utc, from_micros, to_micros
-    >>> found = parse_query_time("When did I go swimming last May?", to_micros(as_utc("2024-02-10T12:00:00Z")))
-    >>> found.asks_when, str(from_micros(found.spans[0].start).date()), found.spans[0].text
-    (True, '2023-05-01', 'last May')
+    >>> [span] = parse_time_spans("When did I go swimming last May?", to_micros(as_utc("2024-02-10T12:00:00Z")))
+    >>> str(from_micros(span.start).date()), span.text
+    ('2023-05-01', 'last May')
     """
-    lowered = text.lower()
-    language = detect_language(lowered)
-    return QueryTime(
-        () if language is None else find_spans(text, language, now_us),
-        _ASKS_WHEN.search(lowered) is not None,
-        _ASKS_LATEST.search(lowered) is not None,
-        _ASKS_FIRST.search(lowered) is not None,
-    )
-
-
-def parse_time_spans(text: str, reference_us: int) -> tuple[TimeSpan, ...]:
-    """What the time expressions of a text mean, in their order, for someone who said it at that moment."""
     language = detect_language(text.lower())
     return () if language is None else find_spans(text, language, reference_us)
-
-
-def has_time_expression(text: str) -> bool:
-    """Whether a text says when something was or will be.
-
-    >>> has_time_expression("We met last spring."), has_time_expression("We may spring a leak.")
-    (True, False)
-    """
-    return bool(parse_time_spans(text, _ANY_TIME))

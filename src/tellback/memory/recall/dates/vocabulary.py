@@ -73,10 +73,6 @@ class Language:
     dot_is_ordinal: bool
     past_verbs: re.Pattern[str]
     """Verbs in the past: after one, "in two weeks" is how long it took."""
-    when_pattern: str
-    """How questions ask for a time, as a regular expression that starts at a word; the next two alike."""
-    latest_pattern: str
-    first_pattern: str
 
 
 def build_language(
@@ -88,9 +84,6 @@ def build_language(
     day_first: bool = True,
     dot_is_ordinal: bool = False,
     past_verbs: str = r"(?!)",
-    when_pattern: str,
-    latest_pattern: str,
-    first_pattern: str,
 ) -> Language:
     """A language from its words by tag: with values, or as one text when there is nothing to say but the tag.
 
@@ -132,9 +125,6 @@ def build_language(
         day_first=day_first,
         dot_is_ordinal=dot_is_ordinal,
         past_verbs=re.compile(past_verbs),
-        when_pattern=when_pattern,
-        latest_pattern=latest_pattern,
-        first_pattern=first_pattern,
     )
 
 
@@ -150,6 +140,18 @@ def number_names(names: str, start: int = 1) -> dict[str, int]:
 def count_names(names: str, start: int = 1) -> dict[str, tuple[int, int]]:
     """The same for numbers that count: at least and at most so many."""
     return {name: (number, number) for name, number in number_names(names, start).items()}
+
+
+def unit_names(singular: str, plural: str) -> dict[str, tuple[str, int, bool]]:
+    """The names of the units from minute to decade, first of one and then of many; `-` where there is none."""
+    units = ("minute", "hour", "day", "week", "month", "quarter", "year", "decade")
+    return {
+        name: (unit, 1, is_plural)
+        for is_plural, column in ((False, singular), (True, plural))
+        for unit, names in zip(units, column.split(), strict=True)
+        for name in names.split("/")
+        if name != "-"
+    }
 
 
 _ENGLISH_MONTHS = number_names(
@@ -179,25 +181,13 @@ ENGLISH = build_language(
         },
         "p": {name: name for name in ("morning", "afternoon", "evening", "night")},
         "u": {
-            "minute": ("minute", 1, False),
-            "minutes": ("minute", 1, True),
-            "hour": ("hour", 1, False),
-            "hours": ("hour", 1, True),
-            "day": ("day", 1, False),
-            "days": ("day", 1, True),
-            "week": ("week", 1, False),
-            "weeks": ("week", 1, True),
+            **unit_names(
+                "minute hour day week month quarter year decade",
+                "minutes hours days weeks months quarters years decades",
+            ),
             "fortnight": ("week", 2, False),
             "fortnights": ("week", 2, True),
-            "month": ("month", 1, False),
-            "months": ("month", 1, True),
             "half_a_year": ("month", 6, False),
-            "quarter": ("quarter", 1, False),
-            "quarters": ("quarter", 1, True),
-            "year": ("year", 1, False),
-            "years": ("year", 1, True),
-            "decade": ("decade", 1, False),
-            "decades": ("decade", 1, True),
         },
         "k": {"weekend": ("weekend", 1, False), "weekends": ("weekend", 1, True)},
         "n": {
@@ -300,44 +290,8 @@ ENGLISH = build_language(
     day_first=False,
     past_verbs=r"\b(?:\w\w+ed|was|were|did|got|had|lost|ran|read|wrote|made|built|went|took|came|grew|learnt|saw|became"
     r"|won|drove|sold|been)\b",
-    when_pattern=r"when(?:['\u2019]s"
-    r"| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
-    r"|when(?= *(?:$|[?!.]))"
-    r"|(?:know|tell me|tell us|remember|recall|remind me|exactly|since|until|idea|sure) when\b"
-    r"|(?:what|which)(?:['\u2019]s| is| was)?(?: the)?(?: exact| specific)?"
-    r" (?:date|day|month|year|time|week|weekend|season|decade|hour)\b"
-    r"|the (?:date|day|month|year) (?:of|when|that)\b"
-    r"|how (?:long ago|recently|long (?:has|had) it been|long (?:since|until))\b"
-    r"|how many (?:days|weeks|weekends|months|years|hours) (?:ago|since|until|before|after|passed|have passed)\b",
-    latest_pattern=r"(?<!from )now\b(?! and then)|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b"
-    r"|lately\b|nowadays\b|these days\b|presently\b|at present\b|at the moment\b|any ?more\b|still\b|last time\b"
-    r"|up to date\b"
-    r"|(?:did|have|has|had|do|does|was|were) (?:\w+ ){1,3}?last (?!(?:week|month|year|night|summer|winter|spring|fall"
-    r"|autumn|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|evening|christmas|quarter|few"
-    r"|two|three|[0-9]))",
-    first_pattern=r"originally\b|initially\b|earliest\b|at first\b|to begin with\b|in the beginning\b"
-    r"|first\b(?! (?:name|names|aid|floor|class|quarter|half|of|language|lady|week|day|month|grade|person|mon|tue|wed"
-    r"|thu|fri|sat|sun))",
 )
 
-
-_GERMAN_UNITS = {
-    "minute": ("minute", 1, False),
-    "minuten": ("minute", 1, True),
-    "stunde": ("hour", 1, False),
-    "stunden": ("hour", 1, True),
-    "tag": ("day", 1, False),
-    "tage tagen": ("day", 1, True),
-    "woche": ("week", 1, False),
-    "wochen": ("week", 1, True),
-    "monat monats": ("month", 1, False),
-    "monate monaten": ("month", 1, True),
-    "quartal quartals": ("quarter", 1, False),
-    "jahr jahres": ("year", 1, False),
-    "jahre jahren": ("year", 1, True),
-    "jahrzehnt": ("decade", 1, False),
-    "jahrzehnte jahrzehnten": ("decade", 1, True),
-}
 
 GERMAN = build_language(
     {
@@ -352,7 +306,10 @@ GERMAN = build_language(
             "gestern_abend": (-1, "night"),
         },
         "p": {"vormittag": "morning", "nachmittag": "afternoon", "abend": "evening", "nacht": "night"},
-        "u": _GERMAN_UNITS,
+        "u": unit_names(
+            "minute stunde tag woche monat/monats quartal/quartals jahr/jahres jahrzehnt",
+            "minuten stunden tage/tagen wochen monate/monaten - jahre/jahren jahrzehnte/jahrzehnten",
+        ),
         "k": {"wochenende": ("weekend", 1, False), "wochenenden": ("weekend", 1, True)},
         "n": {
             **count_names("eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"),
@@ -407,9 +364,6 @@ GERMAN = build_language(
     },
     ambiguous_capitalized="mai april august",
     dot_is_ordinal=True,
-    when_pattern=r"wann\b|an welchem tag\b|in welchem (?:jahr|monat)\b|welches datum\b|wie lange ist es her\b",
-    latest_pattern=r"jetzt\b|derzeit\b|aktuell|neueste|zuletzt\b|momentan\b|immer noch\b",
-    first_pattern=r"zuerst\b|ursprünglich|anfangs\b|erstmals\b|zum ersten mal\b",
 )
 
 
@@ -427,23 +381,9 @@ SPANISH = build_language(
             "esta_tarde": (0, "afternoon"),
         },
         "p": {"tarde": "afternoon", "noche": "night"},
-        "u": {
-            "minuto": ("minute", 1, False),
-            "minutos": ("minute", 1, True),
-            "hora": ("hour", 1, False),
-            "horas": ("hour", 1, True),
-            "día": ("day", 1, False),
-            "días": ("day", 1, True),
-            "semana": ("week", 1, False),
-            "semanas": ("week", 1, True),
-            "mes": ("month", 1, False),
-            "meses": ("month", 1, True),
-            "trimestre": ("quarter", 1, False),
-            "año": ("year", 1, False),
-            "años": ("year", 1, True),
-            "década": ("decade", 1, False),
-            "décadas": ("decade", 1, True),
-        },
+        "u": unit_names(
+            "minuto hora día semana mes trimestre año década", "minutos horas días semanas meses - años décadas"
+        ),
         "k": {"fin_de_semana": ("weekend", 1, False), "fines_de_semana": ("weekend", 1, True)},
         "n": {
             **count_names("uno dos tres cuatro cinco seis siete ocho nueve diez once doce"),
@@ -502,9 +442,6 @@ SPANISH = build_language(
     },
     ambiguous_lowercase="mayo",
     ambiguous_capitalized="mayo",
-    when_pattern=r"cuándo\b|qué (?:día|fecha|mes|año|hora)\b|hace cuánto\b",
-    latest_pattern=r"ahora\b|actual|últim[oa]\b|más reciente|todavía\b|últimamente\b",
-    first_pattern=r"primero\b|al principio\b|originalmente\b|por primera vez\b",
 )
 
 LANGUAGES: dict[str, Language] = {"en": ENGLISH, "de": GERMAN, "es": SPANISH}

@@ -1,4 +1,5 @@
-"""The procrastinate queue on PostgreSQL: its tables, a delivery for each of our jobs, and its worker.
+"""The procrastinate queue on PostgreSQL: its tables, a delivery for each of our jobs, and its worker. It is heavy, and
+imported by `tellback.jobs.worker` alone, when a worker starts.
 
 Our jobs table says what is to be done; the queue only brings jobs to a worker. A lost delivery is made again, and a
 superfluous one finds its job claimed or finished."""
@@ -6,6 +7,7 @@ superfluous one finds its job claimed or finished."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -83,7 +85,7 @@ async def prepare_schema(settings: QueueSettings) -> None:
         settings.dsn, connect_timeout=CONNECT_SECONDS, application_name="tellback"
     )
     async with connection:
-        await _use_schema(connection, settings.schema)
+        await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(settings.schema)))
         await connection.execute(
             "SELECT pg_advisory_xact_lock(hashtext('tellback.queue.schema'), hashtext(%s))", [settings.schema]
         )
@@ -92,13 +94,11 @@ async def prepare_schema(settings: QueueSettings) -> None:
         if not missing:
             return
         try:
-            for statement in (
-                [SchemaManager.get_schema(), *DELIVERY_INDEXES]
-                if current is None
-                else _read_migrations(migrations, missing)
-            ):
+            whole = [SchemaManager.get_schema(), *DELIVERY_INDEXES]
+            for statement in whole if current is None else [migrations[name].read_text() for name in missing]:
                 await connection.execute(statement.encode())
-            await _record_version(connection, max(migrations))
+            version = sql.Literal(max(migrations))
+            await connection.execute(sql.SQL("COMMENT ON TABLE procrastinate_jobs IS {}").format(version))
             await _grant_access(connection, settings)
         except psycopg.errors.InsufficientPrivilege as error:
             raise SchemaVersionError(
@@ -113,14 +113,6 @@ def _list_migrations() -> dict[str, Path]:
     return {path.name: path for path in sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))}
 
 
-def _read_migrations(migrations: dict[str, Path], names: list[str]) -> list[str]:
-    return [migrations[name].read_text() for name in names]
-
-
-async def _use_schema(connection: psycopg.AsyncConnection, schema: str) -> None:
-    await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
-
-
 async def _current_version(connection: psycopg.AsyncConnection, schema: str) -> str | None:
     """The last step that was taken, which stands in the table's comment; None if there is no table."""
     cursor = await connection.execute(
@@ -130,10 +122,6 @@ async def _current_version(connection: psycopg.AsyncConnection, schema: str) -> 
     )
     row = await cursor.fetchone()
     return None if row is None else str(row[0] or "")
-
-
-async def _record_version(connection: psycopg.AsyncConnection, version: str) -> None:
-    await connection.execute(sql.SQL("COMMENT ON TABLE procrastinate_jobs IS {}").format(sql.Literal(version)))
 
 
 async def _grant_access(connection: psycopg.AsyncConnection, settings: QueueSettings) -> None:
@@ -218,15 +206,9 @@ class DeliveryQueue:
         manager = self._app.job_manager
         try:
             if delivery.task_name == RUN_JOB_TASK:
-                await manager.retry_job(delivery)
-                return
-        except exceptions.UniqueViolation:  # there is another one for the same job
-            pass
-        except exceptions.ConnectorException as error:
-            if not is_delivery_gone(error):
-                raise
-            return
-        try:
+                with contextlib.suppress(exceptions.UniqueViolation):  # there is another one for the same job
+                    await manager.retry_job(delivery)
+                    return
             await manager.finish_job(delivery, jobs.Status.FAILED, delete_job=True)
         except exceptions.ConnectorException as error:
             if not is_delivery_gone(error):
