@@ -126,7 +126,7 @@ def score_rows(
 
     Rows that are not `eligible` hold anything; they are not counted where the rows' own mean is needed.
     """
-    if not len(index):
+    if not index.texts:
         return RelevanceScores(np.zeros(0, np.float32), {}, ())
     parsed = parsed or parse_query(index, query)
     parts: dict[str, Any] = {"form": _form_signal(index, parsed.intent, weights)}
