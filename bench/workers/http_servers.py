@@ -91,7 +91,7 @@ async def serve_tellback(port: int, file: str, events: int) -> None:
                 yield TextDelta("word ")
             yield StreamStop("end_turn", reply=ChatReply(text="word " * count))
 
-    options = ServeOptions(file, port=port, rate_limit=10**9, concurrency=10**6)
+    options = ServeOptions(url=file, port=port, rate_limit=10**9, concurrency=10**6)
     async with Tellback(file, model=CountingModel()) as rc:
         await rc.warm_up()
         key = await rc.keys.create("app", tenant_id=TENANT)
@@ -102,7 +102,7 @@ async def serve_tellback(port: int, file: str, events: int) -> None:
         print(key.secret, conversation.id, flush=True)
         with bind_socket(options.host, port) as listener, open(os.devnull, "w") as devnull:  # noqa: ASYNC230
             log_to_stderr("json").setStream(devnull)
-            await Server(create_app(rc, options.settings, opens=False), options).serve([listener])
+            await Server(create_app(rc, options, opens=False), options).serve([listener])
 
 
 async def serve_app(app: Any, port: int) -> None:

@@ -174,6 +174,9 @@ def _web_uis(console: bool | None, workers: int) -> tuple[Callable[[], WebUI], .
         return ()
     if find_spec("nicegui") is None:
         raise MissingExtraError("nicegui", "console", "The console")
+    from tellback import server
+
+    _ = server.create_app  # raises MissingExtraError, which the console's own import would not
     from tellback.console import create_console_ui
 
     return (create_console_ui,)
