@@ -22,7 +22,7 @@ from tellback.runtime import Runtime
 from tellback.stores import AppendResult, ConversationLog, TurnStarted
 from tellback.telemetry import TurnSpan, turn_span
 from tellback.turns.claims import ConversationClaim, TurnClaims
-from tellback.turns.recall import RecalledContext, try_step
+from tellback.turns.recall import RecalledContext, RecallRequest, try_step
 from tellback.turns.request import TurnRequest, group_by_turn
 from tellback.turns.writer import APPROVAL_LOOKBACK, TurnWriter, load_approval_state
 from tellback.types import Message, ReplyDelta, StreamStop, TextDelta
@@ -156,19 +156,23 @@ class TurnEngine:
     @asynccontextmanager
     async def _open(self, request: TurnRequest) -> AsyncIterator[_OpenTurn]:
         """Recall, store the user's message, and hold the conversation for the block."""
-        claim = None
+        claims, claim = self._claims, None
         if request.is_stored:
-            claim = await self._require_claims().enter(request.scope, request.conversation_id or "", request.wait)
+            if claims is None:
+                raise ConfigurationError("This turn names a conversation, but there is no store.")
+            claim = await claims.enter(request.scope, request.conversation_id or "", request.wait)
         try:
-            await self._store_earlier_messages(request)
-            recalled = await _recall(request)
+            if request.earlier_messages:
+                await self._store_earlier_messages(request)
+            system = request.options.system
+            recalled = RecalledContext(system) if request.recall is None else await _recall(request, request.recall)
             if claim is None:
                 started, history = None, await self._read_history(request, recalled)
             else:
                 started = await self._begin(request, claim, recalled)
                 history = [] if started is None else build_history(started)
-                if started is None:  # nothing is claimed, so others need not wait for this turn
-                    await self._require_claims().leave(claim)
+                if started is None and claims is not None:  # nothing is claimed, so others need not wait for this turn
+                    await claims.leave(claim)
                     claim = None
             turn = await self._build_turn(request, claim, started, recalled, history)
             try:
@@ -180,16 +184,17 @@ class TurnEngine:
                 if turn.writer.progress is not None and self._on_turn_end is not None:
                     self._on_turn_end(request.scope, request.conversation_id or "", turn.writer.progress)
         finally:
-            if claim is not None:
-                await self._require_claims().leave(claim)
+            if claim is not None and claims is not None:
+                await claims.leave(claim)
 
     async def _begin(
         self, request: TurnRequest, claim: ConversationClaim, recalled: RecalledContext
     ) -> TurnStarted | None:
         """Claim the conversation and store the user's message; None if the store fails and the turn may go on."""
+        assert self._claims is not None
         draft = request.draft if request.store_user_message else None
         try:
-            return await self._require_claims().begin(claim, draft, _tail_limit(request, recalled))
+            return await self._claims.begin(claim, draft, _tail_limit(request, recalled))
         except StoreError as error:
             if not request.tolerate_store_errors or request.draft is None or isinstance(error, StoreClosedError):
                 raise
@@ -236,7 +241,7 @@ class TurnEngine:
         return turn
 
     async def _store_earlier_messages(self, request: TurnRequest) -> None:
-        if not request.earlier_messages or request.conversation_id is None:
+        if request.conversation_id is None:
             return
         turns, now = group_by_turn(request.earlier_messages), self._require_runtime().clock()
         storing = self._log.append(request.scope, request.conversation_id, turns, now=now)
@@ -292,16 +297,11 @@ class TurnEngine:
             raise ConfigurationError("This turn names a conversation, but there is no store.")
         return self._runtime
 
-    def _require_claims(self) -> TurnClaims:
-        self._require_runtime()
-        assert self._claims is not None
-        return self._claims
 
-
-async def _recall(request: TurnRequest) -> RecalledContext:
-    """Build the working context, if one is asked for, and put it behind the system prompt."""
-    system, recall = request.options.system, request.recall
-    if recall is None or request.user is None:
+async def _recall(request: TurnRequest, recall: RecallRequest) -> RecalledContext:
+    """Build the working context, and put it behind the system prompt."""
+    system = request.options.system
+    if request.user is None:
         return RecalledContext(system)
     building = recall.build_context(request.user, request.conversation_id)
     context = await (try_step(building, "recall", request.problems) if request.tolerate_store_errors else building)
