@@ -153,8 +153,9 @@ def validate_metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
     """Your own data about a conversation: a JSON object, not too large."""
     if value is None:
         return {}
+    mapping = validate_mapping("metadata", value)
     try:
-        text = json.dumps(dict(validate_mapping("metadata", value)), allow_nan=False, ensure_ascii=False)
+        text = json.dumps(dict(mapping), allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"metadata must be JSON: {error}.") from None
     size = len(text.encode(errors="surrogatepass"))
@@ -186,7 +187,8 @@ def build_instance(label: str, kind: type[T], value: Any) -> T:
         try:
             return kind(**(value or {}))
         except TypeError as error:
-            raise InvalidArgumentError(f"{label} cannot be made from {value!r:.80}: {error}.") from error
+            # Without the value, which may hold a password.
+            raise InvalidArgumentError(f"{label} must have the fields of {kind.__name__}: {error}.") from error
     if not isinstance(value, kind):
         raise _error(label, f"a {kind.__name__}", value)
     return value
@@ -257,7 +259,7 @@ def validate_ratio(label: str, value: Any) -> float:
 def validate_seconds(label: str, value: Any) -> float:
     """A length of time in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise _error(label, "a number of seconds", value)
+        raise _error(label, "a number of seconds of at least 0", value)
     return float(value)
 
 
@@ -268,7 +270,7 @@ def parse_duration(label: str, value: Any) -> timedelta:
     except OverflowError:
         age = timedelta(-1)
     if not timedelta(0) <= age <= timedelta(days=365_000):
-        raise _error(label, "a timedelta or a number of seconds", value)
+        raise _error(label, "a timedelta or a number of seconds, from 0 to 365,000 days", value)
     return age
 
 

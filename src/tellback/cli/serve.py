@@ -64,12 +64,12 @@ def _option_parameters(kind: type[Any], prefix: str = "") -> Iterator[inspect.Pa
 
 
 def _setting_values(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What was given for each of them. What is empty or 0 stands for None, where a setting may be that."""
+    """Return what was given for each setting. A number of 0 stands for None, where a setting may be that."""
     found = {}
     for setting, hint, is_optional in _settings_of(kind):
         value = values[prefix + setting.name]
         value = tuple(value or ()) if get_origin(hint) is tuple else value
-        found[setting.name] = value or None if is_optional else value
+        found[setting.name] = None if is_optional and isinstance(value, int | float) and not value else value
     return found
 
 
@@ -183,7 +183,7 @@ def _web_uis(console: bool | None, workers: int) -> tuple[Callable[[], WebUI], .
 
 
 def _jwt_settings(values: dict[str, Any]) -> JwtSettings | None:
-    given = [values[name] for name in ("issuer", "audience", "jwks_url")]
+    given = [values[name] is not None for name in ("issuer", "audience", "jwks_url")]
     if not any(given):
         return None
     if not all(given):

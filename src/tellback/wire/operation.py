@@ -276,6 +276,11 @@ class Operation(Generic[P, R_co]):
         return Parameter(parameter.name, wire_name, place, annotation, default, argument, hint, kind)
 
     @cached_property
+    def own_defaults(self) -> dict[str, Any]:
+        """The defaults that the table sets in place of the method's: what is left out of a request has these."""
+        return {each.name: each.default for each in self.parameters if each.argument.default not in (UNSET, ...)}
+
+    @cached_property
     def query(self) -> tuple[Parameter, ...]:
         """The parameters of the query, but for those of a page."""
         extra = (
@@ -368,7 +373,7 @@ class Operation(Generic[P, R_co]):
             value = arguments.get(each.name)
             if each.place == "path":
                 path_values[each.wire_name] = _validate_segment(each.kind, value)
-            elif value is None or value == each.default:
+            elif value is None or (value == each.default and each.name not in self.own_defaults):
                 continue
             elif each.name == "idempotency_key":
                 key = value

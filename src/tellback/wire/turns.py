@@ -244,6 +244,7 @@ class TurnResultWire(WireModel):
 class TurnOutcomeWire(TurnResultWire):
     """The result of a turn of a conversation, which has other names for its messages and usage."""
 
+    ok: bool = True
     turn_id: str
     conversation_id: str
     usage: UsageWire = Field(alias="aggregateUsage")

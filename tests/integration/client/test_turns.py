@@ -57,7 +57,7 @@ async def turn(client: TellbackClient, method: str, **kwargs: Any) -> TurnResult
             item
             async for item in maya.conversations.stream_turn(conversation.id, None, "Look!", tools=[look], **kwargs)
         ]
-    assert isinstance(outcome, TurnResult | TurnResult)
+    assert isinstance(outcome, TurnResult)
     return outcome
 
 
@@ -149,7 +149,7 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(method: str, lost_answe
         maya = client.user("maya")
         conversation = await maya.conversations.create("tables")
         cuts.left = 1 if lost_answer == 1 else 0
-        outcome: TurnResult | TurnResult
+        outcome: TurnResult
         if method == "run_turn":
             outcome = await maya.conversations.run_turn(
                 conversation.id, None, "Book!", tools=[book], idempotency_key="k"

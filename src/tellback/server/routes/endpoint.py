@@ -216,7 +216,7 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
         key: str | None = None,
         **given: Any,
     ) -> Response:
-        arguments = {names.get(name, name): each for name, each in given.items()}
+        arguments = {**operation.own_defaults, **{names.get(name, name): each for name, each in given.items()}}
         if body is not None:
             arguments |= {names.get(name, name): each for name, each in body.arguments().items()}
         call = Call(request, caller, operation, arguments, body)

@@ -51,6 +51,8 @@ def error_text(*arguments: str) -> str:
         (("--url", "/no/such/folder/x.db"), "x.db"),
         (("--url", "mysql://db"), "mysql"),
         (("--jwt-issuer", "https://x.test"), "--jwks-url"),
+        (("--jwt-issuer", ""), "--jwks-url"),
+        (("--jwt-issuer", "", "--jwt-audience", "", "--jwks-url", ""), "issuer"),
         (("--cors-origin", "*"), "cors_origins"),
         (("--trust-proxy", "*"), "trust_proxy"),
         (("--host", "no host"), "no host"),

@@ -11,6 +11,7 @@ from tellback import Tellback
 from tellback.errors import ProviderRequestError
 from tellback.testing import ScriptedModel, raises
 from tellback.types.jobs import JobStatus
+from tellback.wire.operations import MemoryOperations
 from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
@@ -212,6 +213,15 @@ async def test_waiting_says_whether_the_memories_are_there(rc: Tellback, rest: R
     expect_json(await rest.post("/ai-memory/extractions", json=body), 202)
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
     assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422
+
+
+async def test_waiting_ends_by_itself_where_no_time_is_given(
+    rc: Tellback, rest: RestClient, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"conversationId": await add_message(rc), "memorySpaceId": space}
+    expect_json(await rest.post("/ai-memory/extractions", json=body), 202)
+    monkeypatch.setitem(MemoryOperations.__dict__["wait_for_extraction"].own_defaults, "timeout", 0.05)
+    assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": False}
 
 
 async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
