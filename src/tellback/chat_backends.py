@@ -1,4 +1,4 @@
-"""What a person chats with: the model and the user's memory, an agent from a spec, or an agent with routes.
+"""Chat backends: the model with the user's memory, an agent from a spec, or an agent with routes.
 
 `tellback chat` and the console's chat page use these backends. All of them yield the same values.
 """
@@ -52,7 +52,7 @@ class BackendReply:
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """What is gone on with: the conversation if it is known, its newest messages, and calls that wait for a decision.
+    """The state of a chat that is resumed: its conversation, the newest messages, and calls that wait for a decision.
 
     `expired` is a conversation that was left so long ago that the next message begins another.
     """

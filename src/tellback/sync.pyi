@@ -693,7 +693,7 @@ class SyncRemoteJobs(_Jobs):
         """Jobs of all users of the app, or of one, the newest first."""
 
 class SyncRemoteBindings:
-    """Every binding of the credential's tenant and app, whoever made it."""
+    """All bindings of the credential's tenant and app, of every user."""
     def list(self) -> builtins.list[Binding]:
         """The bindings of the app, whoever made them, the oldest first."""
     def get(self, id: str) -> Binding | None:

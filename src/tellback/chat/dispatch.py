@@ -121,7 +121,7 @@ class DeltaSink:
 
 
 class CallRequest(NamedTuple):
-    """What a model is asked; `settings` are those of `ChatOptions` that are set, as `call_settings` gives them."""
+    """One call of a model. `settings` are the fields of `ChatOptions` that are set, as `call_settings` returns them."""
 
     messages: Sequence[Message]
     system: str | None

@@ -130,7 +130,7 @@ class Model(Protocol):
 
 
 class ModelOptions(TypedDict, total=False):
-    """What every adapter's constructor takes; `tellback.chat.providers.base.ProviderModel` explains it."""
+    """The keyword arguments of every adapter; `ProviderModel` in `chat/providers/base.py` explains them."""
 
     api_key: str | None
     base_url: str | None
@@ -142,7 +142,7 @@ class ModelOptions(TypedDict, total=False):
 
 
 class OpenModelOptions(ModelOptions, total=False):
-    """What `open_model` takes by keyword: the options of every model, and those that one provider's alone have."""
+    """The keyword arguments of `open_model`: the options of every model, and those of single providers."""
 
     cache: bool | str
     site_url: str | None

@@ -83,7 +83,7 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.
 
 
 ExtractorName = Literal["llm", "verbatim"]
-"""What makes memories of conversations."""
+"""The extractors that a command may name."""
 
 
 def format_examples(*lines: str) -> str:

@@ -48,7 +48,7 @@ class RemoteJobs(RemoteHandle, JobOperations):
 
 
 class RemoteBindings(RemoteHandle, BindingOperations):
-    """Every binding of the credential's tenant and app, whoever made it."""
+    """All bindings of the credential's tenant and app, of every user."""
 
 
 class RemoteKeys(RemoteHandle, KeyOperations):

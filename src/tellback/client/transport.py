@@ -363,7 +363,7 @@ class RemoteHandle(Handle):
         self._segments = segments
 
     async def _call(self, operation: Operation[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What an operation of the table gives."""
+        """Call an operation of the table, and return its result."""
         try:
             request = operation.encode(args, kwargs, self._segments)
             if operation.page is not None:

@@ -72,7 +72,7 @@ def format_category(atom: Atom) -> str:
 
 
 def show_text(atom: Atom) -> None:
-    """What is remembered, struck through if it holds no more."""
+    """Show the text of a memory, struck through if it is superseded or over."""
     ui.label(atom.text).classes("atom-text" + (" over" if is_superseded_or_expired(atom) else "")).props("dir=auto")
 
 

@@ -312,7 +312,7 @@ class PagedList(Generic[T]):
         request_number = self._request_number
         found = await self._load(self._limit + 1)
         if request_number != self._request_number or found == self.items:
-            return  # whoever reads or has the keyboard in it is left alone
+            return  # do not disturb a user who reads it or types in it
         self.items = found
         self.root.clear()
         with self.root:

@@ -59,7 +59,7 @@ ImportProgressCallback = Callable[[ImportProgress], Any]
 
 
 class ImportConversations(Protocol):
-    """What an import calls of `user.conversations`."""
+    """The methods of `user.conversations` that an import calls."""
 
     async def find_or_create(
         self, namespace: str, session_id: str, *, title: str | None, metadata: Mapping[str, Any]
@@ -77,7 +77,7 @@ class ImportConversations(Protocol):
 
 
 class ImportMemory(Protocol):
-    """What an import calls of `user.memory`."""
+    """The methods of `user.memory` that an import calls."""
 
     async def create_space(self, name: str, *, once: bool) -> MemorySpace: ...
 
