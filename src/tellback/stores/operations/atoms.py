@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any
 
 from tellback.errors import AtomSupersededError, NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, event_statement
+from tellback.stores.engine import (
+    UNBOUNDED,
+    Operation,
+    SqlEngine,
+    SqlPort,
+    event_statement,
+    reads,
+    reads_briefly,
+    writes,
+)
 from tellback.stores.operations.entities import adjust_atom_count, link_atom, resolve_entities
 from tellback.stores.ports.memory import AtomDraft, AtomFilter, SpaceChanges
 from tellback.types.access import Scope
@@ -127,13 +137,6 @@ def list_spaces(name: str | None) -> Operation[list[MemorySpace]]:
     return rows.SPACE.read_all(found)
 
 
-def delete_space(id: str, now: int) -> Operation[None]:
-    """Hide a space and all that is in it."""
-    if not (yield "space_delete", {"id": id, "now": now}):
-        raise NotFoundError("space", id)
-    yield event_statement("space.deleted", id, {}, now)
-
-
 def touch_space(id: str, now: int, *, added: int = 0, counted: int = 0) -> Operation[SpaceVersion]:
     """Bump a space's version; the space is ours until the transaction ends."""
     found = yield "space_touch", {"id": id, "now": now, "added": added, "counted": counted}
@@ -169,17 +172,6 @@ def add_atoms(
     if added:
         yield "space_recount", {"id": space_id, "last_seq": seq, "counted": added}
     return stored
-
-
-def atoms_by_origin(space_id: str, origins: Sequence[str]) -> Operation[dict[str, Atom]]:
-    """The atoms that were made from these."""
-    yield from space_version(space_id)
-    by_origin: dict[str, Atom] = {}
-    for origin in origins:
-        stored = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
-        if stored:
-            by_origin[origin] = rows.ATOM.read(stored[0])
-    return by_origin
 
 
 def _insert_atom(
@@ -231,36 +223,6 @@ def get_atom(id: str) -> Operation[Atom | None]:
     if not found or not (yield "space_version", {"id": found[0]["memory_space_id"]}):
         return None
     return rows.ATOM.read(found[0])
-
-
-def list_atoms(space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
-    """Atoms that pass a filter, the newest first."""
-    yield from space_version(space_id)
-    before = UNBOUNDED
-    if atom_filter.before is not None:
-        found = yield "atom_get", {"id": atom_filter.before}
-        if not found or found[0]["memory_space_id"] != space_id:
-            raise NotFoundError("atom", atom_filter.before)
-        before = found[0]["seq"]
-    values = {
-        "space_id": space_id,
-        "status": atom_filter.status.value,
-        "valid_at": to_micros(atom_filter.valid_at),
-        "begun_at": to_micros(atom_filter.valid_at) if atom_filter.must_have_started else UNBOUNDED,
-        "known_at": UNBOUNDED if atom_filter.known_at is None else to_micros(atom_filter.known_at),
-        "before": before,
-        "limit": UNBOUNDED if atom_filter.limit is None else atom_filter.limit,
-        "kind": None if atom_filter.kind is None else atom_filter.kind.value,
-    }
-    if not atom_filter.categories:
-        found = yield "atom_list", values
-    else:
-        found = []
-        for category in atom_filter.categories:
-            found += yield "atom_list_in_category", {**values, "category": category}
-        found.sort(key=lambda row: -row["seq"])
-        found = found[: atom_filter.limit]
-    return rows.ATOM.read_all(found)
 
 
 def supersede_atom(scope: Scope, old_id: str, draft: AtomDraft, now: int, is_searchable: bool) -> Operation[Atom]:
@@ -315,44 +277,130 @@ def _get_live_atom(id: str) -> Operation[Atom]:
     return atom
 
 
-def load_changes(space_id: str, after: int, embedder: str, max_atoms: int) -> Operation[SpaceChanges]:
-    """What changed after a version, unless the space has more than so many atoms."""
-    # Of one moment: an atom whose end is read with its successor missing would leave nothing of the chain.
-    yield "platform_snapshot", {}
-    current = yield from space_version(space_id)
-    if current.last_seq > max_atoms:
-        return SpaceChanges(current.version, current.last_seq)
-    values = {"space_id": space_id, "after": after}
-    atoms = yield ("atoms_all" if after < 0 else "atoms_changed"), values
-    validity_ends = yield ("validity_ends_all" if after < 0 else "validity_ends_changed"), values
-    vectors = yield "vectors_changed", {**values, "embedder": embedder}
-    found = yield "entities_changed", values
-    entities = sorted(rows.ENTITY.read_all(found), key=attrgetter("id"))
-    sorted_atoms = sorted(atoms, key=itemgetter("seq"))
-    return SpaceChanges(current.version, current.last_seq, sorted_atoms, validity_ends, vectors, entities)
+class SqlAtoms(SqlPort):
+    """The part of `MemoryStore` about spaces, atoms and their vectors."""
 
+    def __init__(self, engine: SqlEngine) -> None:
+        super().__init__(engine)
+        self._is_searchable = engine.search != "none"
 
-def atoms_without_vector(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:
-    """Atoms without a vector by this embedder; none of a space that was deleted."""
-    if not (yield "space_version", {"id": space_id}):
-        return []
-    values = {"space_id": space_id, "embedder": embedder, "before": before, "limit": limit}
-    found = yield "atoms_to_embed", values
-    return [(row["seq"], row["text"]) for row in found]
+    @writes
+    def create_space(self, scope: Scope, space: MemorySpace, *, reuse_existing: bool = False) -> Operation[MemorySpace]:
+        values = rows.row_values(space, now=to_micros(space.created_at))
+        return (yield from create_space(values, reuse_existing))
 
+    @reads
+    def space(self, scope: Scope, id: str) -> Operation[MemorySpace | None]:
+        return (yield from get_space(id))
 
-def save_vectors(
-    space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], now: int, is_searchable: bool
-) -> Operation[None]:
-    """Replace this embedder's vectors of some atoms."""
-    space = yield from touch_space(space_id, now)
-    for seq, vector in vectors:
-        yield _vector_statement(
-            {"space_id": space_id, "seq": seq, "version": space.version}, embedder, vector, is_searchable
-        )
+    @reads
+    def spaces(self, scope: Scope, *, name: str | None = None) -> Operation[list[MemorySpace]]:
+        return (yield from list_spaces(name))
 
+    @writes
+    def delete_space(self, scope: Scope, id: str, *, now: datetime) -> Operation[None]:
+        if not (yield "space_delete", {"id": id, "now": to_micros(now)}):
+            raise NotFoundError("space", id)
+        yield event_statement("space.deleted", id, {}, to_micros(now))
 
-def delete_other_vectors(space_id: str, embedder: str) -> Operation[None]:
-    """Delete the vectors of all embedders but one."""
-    yield from space_version(space_id)
-    yield "vectors_delete_other_embedders", {"space_id": space_id, "embedder": embedder}
+    @reads_briefly
+    def version(self, scope: Scope, space_id: str) -> Operation[int]:
+        return (yield from space_version(space_id)).version
+
+    @writes
+    def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> Operation[list[Atom]]:
+        return (yield from add_atoms(scope, space_id, drafts, to_micros(now), self._is_searchable))
+
+    @reads
+    def atom(self, scope: Scope, id: str) -> Operation[Atom | None]:
+        return (yield from get_atom(id))
+
+    @reads
+    def atoms_by_origin(self, scope: Scope, space_id: str, origins: Sequence[str]) -> Operation[dict[str, Atom]]:
+        yield from space_version(space_id)
+        by_origin: dict[str, Atom] = {}
+        for origin in origins:
+            stored = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
+            if stored:
+                by_origin[origin] = rows.ATOM.read(stored[0])
+        return by_origin
+
+    @reads
+    def atoms(self, scope: Scope, space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
+        yield from space_version(space_id)
+        before = UNBOUNDED
+        if atom_filter.before is not None:
+            found = yield "atom_get", {"id": atom_filter.before}
+            if not found or found[0]["memory_space_id"] != space_id:
+                raise NotFoundError("atom", atom_filter.before)
+            before = found[0]["seq"]
+        values = {
+            "space_id": space_id,
+            "status": atom_filter.status.value,
+            "valid_at": to_micros(atom_filter.valid_at),
+            "begun_at": to_micros(atom_filter.valid_at) if atom_filter.must_have_started else UNBOUNDED,
+            "known_at": UNBOUNDED if atom_filter.known_at is None else to_micros(atom_filter.known_at),
+            "before": before,
+            "limit": UNBOUNDED if atom_filter.limit is None else atom_filter.limit,
+            "kind": None if atom_filter.kind is None else atom_filter.kind.value,
+        }
+        if not atom_filter.categories:
+            found = yield "atom_list", values
+        else:
+            found = []
+            for category in atom_filter.categories:
+                found += yield "atom_list_in_category", {**values, "category": category}
+            found.sort(key=lambda row: -row["seq"])
+            found = found[: atom_filter.limit]
+        return rows.ATOM.read_all(found)
+
+    @writes
+    def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Operation[Atom]:
+        return (yield from supersede_atom(scope, old_id, draft, to_micros(now), self._is_searchable))
+
+    @writes
+    def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Operation[Atom]:
+        return (yield from set_atom_status(id, status, to_micros(now)))
+
+    @reads
+    def changes(
+        self, scope: Scope, space_id: str, *, after: int, embedder: str, max_atoms: int | None = None
+    ) -> Operation[SpaceChanges]:
+        # Of one moment: an atom whose end is read with its successor missing would leave nothing of the chain.
+        yield "platform_snapshot", {}
+        current = yield from space_version(space_id)
+        if max_atoms is not None and current.last_seq > max_atoms:
+            return SpaceChanges(current.version, current.last_seq)
+        values = {"space_id": space_id, "after": after}
+        atoms = yield ("atoms_all" if after < 0 else "atoms_changed"), values
+        validity_ends = yield ("validity_ends_all" if after < 0 else "validity_ends_changed"), values
+        vectors = yield "vectors_changed", {**values, "embedder": embedder}
+        found = yield "entities_changed", values
+        entities = sorted(rows.ENTITY.read_all(found), key=attrgetter("id"))
+        sorted_atoms = sorted(atoms, key=itemgetter("seq"))
+        return SpaceChanges(current.version, current.last_seq, sorted_atoms, validity_ends, vectors, entities)
+
+    @reads
+    def atoms_without_vector(
+        self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int
+    ) -> Operation[list[tuple[int, str]]]:
+        if not (yield "space_version", {"id": space_id}):
+            return []
+        page = {"before": UNBOUNDED if before is None else before, "limit": limit}
+        found = yield "atoms_to_embed", {"space_id": space_id, "embedder": embedder, **page}
+        return [(row["seq"], row["text"]) for row in found]
+
+    @writes
+    def save_vectors(
+        self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
+    ) -> Operation[None]:
+        space = yield from touch_space(space_id, to_micros(now))
+        for seq, vector in vectors:
+            yield _vector_statement(
+                {"space_id": space_id, "seq": seq, "version": space.version}, embedder, vector, self._is_searchable
+            )
+
+    @writes
+    def delete_other_vectors(self, scope: Scope, space_id: str, *, embedder: str) -> Operation[None]:
+        yield from space_version(space_id)
+        yield "vectors_delete_other_embedders", {"space_id": space_id, "embedder": embedder}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, event_statement
+from tellback.stores.engine import UNBOUNDED, Operation, SqlPort, event_statement, reads, writes
 from tellback.stores.ports.memory import EntityDraft
+from tellback.types.access import Scope
 from tellback.types.ids import fold_name, to_micros
 from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import AtomStatus, Entity, EntityStatus, EntityType
 
 
 def create_entity(space_id: str, draft: EntityDraft, now: int) -> Operation[Entity]:
-    """Make an entity."""
+    """Create an entity with its names."""
     space = yield "space_touch", {"id": space_id, "now": now, "added": 0, "counted": 0}
     if not space:
         raise NotFoundError("space", space_id)
@@ -34,28 +36,6 @@ def get_entity(id: str) -> Operation[Entity | None]:
     if not found or not (yield "space_version", {"id": found[0]["memory_space_id"]}):
         return None
     return rows.ENTITY.read(found[0])
-
-
-def list_entities(
-    space_id: str, type: EntityType | None, after: str | None, limit: int | None
-) -> Operation[list[Entity]]:
-    """The entities of a space that stand for themselves, the oldest first."""
-    if not (yield "space_version", {"id": space_id}):
-        raise NotFoundError("space", space_id)
-    filters = {"type": None if type is None else type.value, "after": after or ""}
-    found = yield "entity_list", {"space_id": space_id, "limit": UNBOUNDED if limit is None else limit, **filters}
-    return rows.ENTITY.read_all(found)
-
-
-def find_entities(space_id: str, name: str, type: EntityType | None) -> Operation[list[Entity]]:
-    """Those called that, whose own name it is before those who are also called so; the oldest first."""
-    if not (yield "space_version", {"id": space_id}):
-        raise NotFoundError("space", space_id)
-    key = fold_name(name)
-    values = {"space_id": space_id, "name": key, "type": None if type is None else type.value}
-    found = yield "entities_by_name", values
-    entities = rows.ENTITY.read_all(found)
-    return sorted(entities, key=lambda entity: (fold_name(entity.canonical_name) != key, entity.id))
 
 
 def add_aliases(id: str, names: Sequence[str], now: int) -> Operation[Entity]:
@@ -174,3 +154,47 @@ def _distinct_names(names: Iterable[str], *, exclude: str) -> tuple[str, ...]:
         if fold_name(name) != fold_name(exclude):
             by_folded_name.setdefault(fold_name(name), name)
     return tuple(by_folded_name.values())
+
+
+class SqlEntities(SqlPort):
+    """The part of `MemoryStore` about entities."""
+
+    @writes
+    def create_entity(self, scope: Scope, space_id: str, draft: EntityDraft, *, now: datetime) -> Operation[Entity]:
+        return (yield from create_entity(space_id, draft, to_micros(now)))
+
+    @reads
+    def entity(self, scope: Scope, id: str) -> Operation[Entity | None]:
+        return (yield from get_entity(id))
+
+    @reads
+    def entities(
+        self,
+        scope: Scope,
+        space_id: str,
+        *,
+        type: EntityType | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Operation[list[Entity]]:
+        if not (yield "space_version", {"id": space_id}):
+            raise NotFoundError("space", space_id)
+        filters = {"type": None if type is None else type.value, "after": after or ""}
+        found = yield "entity_list", {"space_id": space_id, "limit": UNBOUNDED if limit is None else limit, **filters}
+        return rows.ENTITY.read_all(found)
+
+    @reads
+    def find_entities(
+        self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
+    ) -> Operation[list[Entity]]:
+        if not (yield "space_version", {"id": space_id}):
+            raise NotFoundError("space", space_id)
+        key = fold_name(name)
+        values = {"space_id": space_id, "name": key, "type": None if type is None else type.value}
+        found = yield "entities_by_name", values
+        entities = rows.ENTITY.read_all(found)
+        return sorted(entities, key=lambda entity: (fold_name(entity.canonical_name) != key, entity.id))
+
+    @writes
+    def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Operation[Entity]:
+        return (yield from merge_entities(canonical_id, alias_id, to_micros(now)))

@@ -10,14 +10,14 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlEngine, SqlPort, event_statement, reads
+from tellback.stores.engine import UNBOUNDED, Operation, event_statement, reads
 from tellback.stores.operations import atoms, entities, jobs
+from tellback.stores.operations.atoms import SqlAtoms
+from tellback.stores.operations.entities import SqlEntities
 from tellback.stores.ports.jobs import JobEnd
 from tellback.stores.ports.memory import (
     AddedCitation,
     AtomDraft,
-    AtomFilter,
-    EntityDraft,
     KnownAtom,
     Reconciliation,
     Replacement,
@@ -27,7 +27,7 @@ from tellback.stores.ports.memory import (
 from tellback.types.access import Scope
 from tellback.types.ids import from_micros, to_micros
 from tellback.types.jsontext import dump_stored_json
-from tellback.types.memory import Atom, AtomStatus, Citation, Entity, EntityType, MemorySpace
+from tellback.types.memory import Atom, Citation
 
 NEIGHBOUR_COUNT = 4
 """What stands around a candidate in its conversation is ranked with it."""
@@ -224,54 +224,19 @@ def _renumber(atoms: list[Any], validity_ends: list[Any], vectors: list[Any]) ->
     )
 
 
-class SqlMemoryStore(SqlPort):
+class SqlMemoryStore(SqlAtoms, SqlEntities):
     """`MemoryStore` on an engine."""
-
-    def __init__(self, engine: SqlEngine) -> None:
-        super().__init__(engine)
-        self._is_searchable = engine.search != "none"
 
     @property
     def can_search(self) -> bool:
         """Whether the engine is a server that can search."""
-        return self._engine.search != "none"
+        return self._is_searchable
 
-    async def create_space(self, scope: Scope, space: MemorySpace, *, reuse_existing: bool = False) -> MemorySpace:
-        values = rows.row_values(space, now=to_micros(space.created_at))
-        return await self._engine.write(scope, partial(atoms.create_space, values, reuse_existing))
-
-    async def space(self, scope: Scope, id: str) -> MemorySpace | None:
-        return await self._engine.read(scope, partial(atoms.get_space, id))
-
-    async def spaces(self, scope: Scope, *, name: str | None = None) -> list[MemorySpace]:
-        return await self._engine.read(scope, partial(atoms.list_spaces, name))
-
-    async def delete_space(self, scope: Scope, id: str, *, now: datetime) -> None:
-        await self._engine.write(scope, partial(atoms.delete_space, id, to_micros(now)))
-
-    async def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> list[Atom]:
-        return await self._engine.write(
-            scope, partial(atoms.add_atoms, scope, space_id, drafts, to_micros(now), self._is_searchable)
-        )
-
-    async def atoms_by_origin(self, scope: Scope, space_id: str, origins: Sequence[str]) -> dict[str, Atom]:
-        return await self._engine.read(scope, partial(atoms.atoms_by_origin, space_id, origins))
-
-    async def atom(self, scope: Scope, id: str) -> Atom | None:
-        return await self._engine.read(scope, partial(atoms.get_atom, id))
-
-    async def atoms(self, scope: Scope, space_id: str, atom_filter: AtomFilter) -> list[Atom]:
-        return await self._engine.read(scope, partial(atoms.list_atoms, space_id, atom_filter))
-
-    async def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Atom:
-        return await self._engine.write(
-            scope, partial(atoms.supersede_atom, scope, old_id, draft, to_micros(now), self._is_searchable)
-        )
-
-    async def known_atoms(
+    @reads
+    def known_atoms(
         self, scope: Scope, space_id: str, *, slots: Sequence[str], conversation_id: str | None
-    ) -> list[KnownAtom]:
-        return await self._engine.read(scope, partial(load_known_atoms, space_id, slots, conversation_id))
+    ) -> Operation[list[KnownAtom]]:
+        return (yield from load_known_atoms(space_id, slots, conversation_id))
 
     async def reconcile(
         self,
@@ -291,65 +256,9 @@ class SqlMemoryStore(SqlPort):
         except SpaceChangedError:
             return None
 
-    async def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Atom:
-        return await self._engine.write(scope, partial(atoms.set_atom_status, id, status, to_micros(now)))
-
-    async def create_entity(self, scope: Scope, space_id: str, draft: EntityDraft, *, now: datetime) -> Entity:
-        return await self._engine.write(scope, partial(entities.create_entity, space_id, draft, to_micros(now)))
-
-    async def entity(self, scope: Scope, id: str) -> Entity | None:
-        return await self._engine.read(scope, partial(entities.get_entity, id))
-
-    async def entities(
-        self,
-        scope: Scope,
-        space_id: str,
-        *,
-        type: EntityType | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[Entity]:
-        return await self._engine.read(scope, partial(entities.list_entities, space_id, type, after, limit))
-
-    async def find_entities(
-        self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
-    ) -> list[Entity]:
-        return await self._engine.read(scope, partial(entities.find_entities, space_id, name, type))
-
-    async def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Entity:
-        return await self._engine.write(scope, partial(entities.merge_entities, canonical_id, alias_id, to_micros(now)))
-
-    async def version(self, scope: Scope, space_id: str) -> int:
-        return (await self._engine.read(scope, partial(atoms.space_version, space_id), brief=True)).version
-
-    async def changes(
-        self, scope: Scope, space_id: str, *, after: int, embedder: str, max_atoms: int | None = None
-    ) -> SpaceChanges:
-        operation = partial(
-            atoms.load_changes, space_id, after, embedder, UNBOUNDED if max_atoms is None else max_atoms
-        )
-        return await self._engine.read(scope, operation)
-
-    async def search_atoms(self, scope: Scope, space_id: str, search: SpaceSearch) -> SpaceChanges:
-        by_vector = self._engine.search == "meaning"
-        return await self._engine.read(scope, partial(search_space, space_id, search, by_vector))
-
-    async def atoms_without_vector(
-        self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int
-    ) -> list[tuple[int, str]]:
-        operation = partial(
-            atoms.atoms_without_vector, space_id, embedder, UNBOUNDED if before is None else before, limit
-        )
-        return await self._engine.read(scope, operation)
-
-    async def save_vectors(
-        self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
-    ) -> None:
-        operation = partial(atoms.save_vectors, space_id, embedder, vectors, to_micros(now), self._is_searchable)
-        await self._engine.write(scope, operation)
-
-    async def delete_other_vectors(self, scope: Scope, space_id: str, *, embedder: str) -> None:
-        await self._engine.write(scope, partial(atoms.delete_other_vectors, space_id, embedder))
+    @reads
+    def search_atoms(self, scope: Scope, space_id: str, search: SpaceSearch) -> Operation[SpaceChanges]:
+        return (yield from search_space(space_id, search, self._engine.search == "meaning"))
 
     @reads
     def all_spaces(

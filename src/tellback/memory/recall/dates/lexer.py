@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellback.memory.recall.dates.calendar import DAY, day_number, month_length
-from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language, Phrase
+from tellback.memory.recall.dates.vocabulary import Language, Phrase
 
 TaggedItem = tuple[Any, int, int]
 """What a word means, and where it begins and ends in the text."""
 
-# Faster than `\w`, and wide enough for the letters of the tables.
-_WORD = re.compile(r"[a-z0-9\u00df-\u024f]+")
-_TRIGGERS = frozenset[str]().union(*(one.triggers for one in LANGUAGES.values()))
-_DIGIT = re.compile(r"[0-9]")
-_DATE_DIGITS = re.compile(r"(?:19|20)[0-9][0-9]|[0-9](?:0s|st|nd|rd|th)\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
 _TOKEN = re.compile(
     r"[^\W\d_][^\W_]*(?:['\u2019][^\W\d_]+)?"
     r"|[0-9]+(?:[-/.\u2013][0-9]+)*(?:[^\W\d_][^\W_]*)?"
@@ -36,18 +31,6 @@ _ORDINAL = frozenset(("st", "nd", "rd", "th"))
 _EMPTY_ITEM: TaggedItem = (None, 0, 0)
 
 _PAST_VERB_DISTANCE = 40
-
-
-def detect_language(lowered: str) -> Language | None:
-    """The language to read a text in small letters in, or None when nothing in it can be part of a time expression."""
-    words = _WORD.findall(lowered)
-    if _TRIGGERS.isdisjoint(words):
-        return LANGUAGES["en"] if _DIGIT.search(lowered) and _DATE_DIGITS.search(lowered) else None
-    known = [one for one in LANGUAGES.values() if not one.triggers.isdisjoint(words)]
-    if len(known) == 1:
-        return known[0]
-    distinct = set(words)
-    return max(known, key=lambda one: len(distinct & one.words.keys()))
 
 
 @dataclass(slots=True)

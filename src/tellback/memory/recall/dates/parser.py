@@ -25,13 +25,31 @@ import re
 
 from tellback.memory.recall.dates.calendar import TimeSpan
 from tellback.memory.recall.dates.grammar import DEPENDENT_RULES, RANGE_RULES, STANDALONE_RULES
-from tellback.memory.recall.dates.lexer import detect_language, tag_text
+from tellback.memory.recall.dates.lexer import tag_text
 from tellback.memory.recall.dates.resolver import EARLIEST, LATEST, ReferenceTime
-from tellback.memory.recall.dates.vocabulary import Language
+from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language
+
+# Faster than `\w`, and wide enough for the letters of the tables.
+_WORD = re.compile(r"[a-z0-9\u00df-\u024f]+")
+_TRIGGERS = frozenset[str]().union(*(one.triggers for one in LANGUAGES.values()))
+_DIGIT = re.compile(r"[0-9]")
+_DATE_DIGITS = re.compile(r"(?:19|20)[0-9][0-9]|[0-9](?:0s|st|nd|rd|th)\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
 
 # "The day after the Friday before the end of May" leans three times.
 _MAX_DEPENDENT_ROUNDS = 4
 _RESOLVED_TAG = re.compile("[AJ]")
+
+
+def detect_language(lowered: str) -> Language | None:
+    """The language to read a text in small letters in, or None when nothing in it can be part of a time expression."""
+    words = _WORD.findall(lowered)
+    if _TRIGGERS.isdisjoint(words):
+        return LANGUAGES["en"] if _DIGIT.search(lowered) and _DATE_DIGITS.search(lowered) else None
+    known = [one for one in LANGUAGES.values() if not one.triggers.isdisjoint(words)]
+    if len(known) == 1:
+        return known[0]
+    distinct = set(words)
+    return max(known, key=lambda one: len(distinct & one.words.keys()))
 
 
 def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSpan, ...]:
