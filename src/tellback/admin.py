@@ -23,7 +23,8 @@ from tellback.concurrency import finish_in_thread
 from tellback.errors import InvalidArgumentError, StoreClosedError, StoreError
 from tellback.portal import Handle
 from tellback.runtime import Runtime
-from tellback.stores.ports.store import COLLECTIONS, Collection, Erasure, UserData, erasure_subject
+from tellback.stores.operations.user_data import UserData
+from tellback.stores.values import COLLECTIONS, Collection, Erasure, erasure_subject
 from tellback.types.access import Scope
 from tellback.types.ids import clear_text_caches
 from tellback.types.jobs import UsageRecord, UsageTotal

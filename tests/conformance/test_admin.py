@@ -18,7 +18,7 @@ from tellback import InvalidArgumentError, NotFoundError, Tellback
 from tellback.admin import Admin, ErasureReport
 from tellback.memory.extraction.values import Extraction, Window
 from tellback.memory.recall import tokenizer
-from tellback.stores.ports.store import erasure_subject
+from tellback.stores.values import erasure_subject
 from tellback.types import ids
 from tellback.user import User
 from tests.support.user_data import create_user_data

@@ -165,7 +165,8 @@ def _inspect_sqlite(store: Store, is_thorough: bool) -> StoreInfo:
     if not path.exists():
         return StoreInfo("SQLite", str(path), False, needed=needed)
     _validate_file(path)
-    from tellback.stores.sqlite.connection import schema_version, to_store_error
+    from tellback.stores.sqlite.connection import to_store_error
+    from tellback.stores.sqlite.schema import schema_version
 
     try:
         with closing(_open_read_only(path)) as connection:

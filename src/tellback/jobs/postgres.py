@@ -26,7 +26,7 @@ from tellback.errors import SchemaVersionError, StoreError
 from tellback.jobs.runner import RETRY_SECONDS, JobRunner, WorkerOptions
 from tellback.jobs.scheduler import requeue_orphaned_jobs
 from tellback.stores import Store
-from tellback.stores.postgres.store import QueueSettings
+from tellback.stores.postgres import QueueSettings
 from tellback.types.jobs import Job, JobStatus
 
 DELIVERY_INDEXES = (

@@ -19,7 +19,7 @@ from tellback.memory.recall.index import UNGROUPED, IndexEntry, SpaceIndex, Word
 from tellback.memory.recall.postings import GrowableArray
 from tellback.stores import MemoryStore, SpaceChanges, SpaceSearch
 from tellback.stores import rows as store_rows
-from tellback.stores.ports.store import erasure_subject
+from tellback.stores.values import erasure_subject
 from tellback.types.access import Scope
 from tellback.types.ids import fold_name
 from tellback.types.memory import MIN_DECAY_WEIGHT, Atom, AtomStatus, CategoryKind, Entity, EntityStatus

@@ -20,7 +20,7 @@ from fastapi.dependencies.models import Dependant
 from tellback import validation
 from tellback.errors import IdempotencyConflictError, RequestInProgressError, StoreError
 from tellback.server.auth import Caller
-from tellback.stores.ports.store import IdempotencyClaim, IdempotencyStore, StoredResponse
+from tellback.stores import IdempotencyClaim, IdempotencyStore, StoredResponse
 from tellback.types.access import Scope
 from tellback.types.ids import utc_now
 

@@ -1,4 +1,4 @@
-"""Stores: the ports (`ports`), the operations behind them in SQL, and the engines for SQLite and PostgreSQL.
+"""Stores: `Store` and its parts, whose methods are operations in SQL, and the engines for SQLite and PostgreSQL.
 
 `open_store` gives the store that a URL names. Every package above may import this one; it imports `tellback.types`
 and `tellback.errors`.
@@ -8,44 +8,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tellback.stores.events import EventFeed
-from tellback.stores.operations.dispatch import EXTRACTION_JOB
-from tellback.stores.ports.conversations import (
-    AgentSessions,
+from tellback.stores.events import EventFeed, EventLog
+from tellback.stores.operations.access import ApiKeys, IdempotencyStore, RateWindows
+from tellback.stores.operations.agent_sessions import AgentSessions
+from tellback.stores.operations.conversations import ConversationLog
+from tellback.stores.operations.dispatch import EXTRACTION_JOB, Bindings
+from tellback.stores.operations.jobs import JobLog
+from tellback.stores.operations.memory import MemoryStore
+from tellback.stores.rows import SESSION_NOTE
+from tellback.stores.store import Store
+from tellback.stores.url import open_store
+from tellback.stores.values import (
+    AddedCitation,
     AppendResult,
-    ConversationLog,
+    AtomChange,
+    AtomDraft,
+    AtomFilter,
+    DispatchResult,
+    EntityDraft,
+    IdempotencyClaim,
+    JobEnd,
+    KnownAtom,
+    Reconciliation,
+    Replacement,
     SessionTurn,
+    SpaceChanges,
+    SpaceSearch,
+    StoredKey,
+    StoredResponse,
     TurnBusy,
     TurnClaim,
     TurnDraft,
     TurnStarted,
 )
-from tellback.stores.ports.jobs import Bindings, DispatchResult, JobEnd, JobLog
-from tellback.stores.ports.memory import (
-    AddedCitation,
-    AtomChange,
-    AtomDraft,
-    AtomFilter,
-    EntityDraft,
-    KnownAtom,
-    MemoryStore,
-    Reconciliation,
-    Replacement,
-    SpaceChanges,
-    SpaceSearch,
-)
-from tellback.stores.ports.store import (
-    ApiKeys,
-    EventLog,
-    IdempotencyClaim,
-    IdempotencyStore,
-    RateWindows,
-    Store,
-    StoredKey,
-    StoredResponse,
-)
-from tellback.stores.rows import SESSION_NOTE
-from tellback.stores.url import open_store
 
 if TYPE_CHECKING:
     from tellback.stores.postgres import PostgresStore as PostgresStore

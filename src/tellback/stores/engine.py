@@ -37,6 +37,7 @@ class SqlEngine(Protocol):
     function that makes it. A `brief` read looks up a row or two by their keys: it may be done at once, without handing
     it to anyone else. `changes` yields once at the start, and whenever any process may have committed events.
     `search` says whether the database finds texts itself: not at all, by their words, or by vectors as well.
+    With `positions_after_commit`, events get their positions only when they have been committed.
     `announce_instance` comes before anything is claimed for `instance_id`: from then on, other processes see that it is
     alive (`is_instance_alive`).
     `keeps_deleted_bytes` says that bytes of deleted rows stay in files until `wipe`; whoever deletes what must not stay
@@ -45,6 +46,7 @@ class SqlEngine(Protocol):
     """
 
     instance_id: str
+    positions_after_commit: bool
     search: Literal["none", "words", "meaning"]
 
     @property
@@ -67,15 +69,15 @@ class SqlEngine(Protocol):
     async def wipe(self) -> None: ...
 
 
-class SqlPort:
-    """A port on an engine."""
+class StorePart:
+    """A part of a store: its methods run operations on an engine."""
 
     def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
 
 
 def reads(operation: Callable[P, Operation[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Make a method of a `SqlPort` that is an operation one that runs it, in a transaction that reads.
+    """Make a method of a `StorePart` that is an operation one that runs it, in a transaction that reads.
 
     The scope of the transaction is the method's argument `scope`; a method without one works across users.
     """
@@ -97,9 +99,9 @@ def _run_by_engine(
 ) -> Callable[P, Coroutine[Any, Any, T]]:
     is_scoped = list(inspect.signature(operation).parameters)[1:2] == ["scope"]
 
-    async def run(port: Any, *args: Any, **kwargs: Any) -> Any:
+    async def run(part: Any, *args: Any, **kwargs: Any) -> Any:
         scope = (args[0] if args else kwargs["scope"]) if is_scoped else None
-        return await getattr(port._engine, mode)(scope, partial(operation, port, *args, **kwargs), **options)
+        return await getattr(part._engine, mode)(scope, partial(operation, part, *args, **kwargs), **options)
 
     return cast("Callable[P, Coroutine[Any, Any, T]]", wraps(operation)(run))
 
@@ -124,9 +126,12 @@ def run_in_scope(scope: Scope, operation: Operation[T]) -> Operation[T]:
         return result
 
 
-def event_statement(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
-    """The statement that writes an event."""
-    return EVENT_STATEMENT, {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}
+def event_statement(
+    type: str, subject_id: str, data: dict[str, Any], now: int, scope: Scope | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The statement that writes an event. In work across users, `scope` says whose it is."""
+    values = {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}
+    return EVENT_STATEMENT, {**values, **scope_values(scope)}
 
 
 class ChangeNotifier:

@@ -1,4 +1,4 @@
-"""The event log in SQL (`EventLog` on any engine), and `EventFeed`, which applications read and subscribe to."""
+"""`EventLog`, every change in SQL, and `EventFeed`, which applications read and subscribe to."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tellback.errors import (
 )
 from tellback.portal import Handle
 from tellback.stores import rows
-from tellback.stores.engine import Operation, SqlEngine
-from tellback.stores.ports.store import EventLog
+from tellback.stores.engine import Operation, StorePart
 from tellback.types.conversations import Event
 
 log = logging.getLogger("tellback.stores")
@@ -29,12 +28,14 @@ READ_BATCH = 500
 RETRY_SECONDS = 1.0
 
 
-class SqlEventLog:
-    """`EventLog` on an engine. `positions_after_commit`: the engine gives positions only to what is committed."""
+class EventLog(StorePart):
+    """Every change, in the order of commits.
 
-    def __init__(self, engine: SqlEngine, *, positions_after_commit: bool) -> None:
-        self._engine = engine
-        self._positions_after_commit = positions_after_commit
+    - `read` gives events after a position, oldest first, and the position to go on from, which is past those of other
+      scopes. An event never appears before a position already given: whoever goes on misses none and gets none twice.
+    - `latest` is the newest position, 0 when there is none.
+    - `changes` yields whenever there may be something new, whichever process wrote it, and once at the start.
+    """
 
     async def read(
         self,
@@ -45,42 +46,41 @@ class SqlEventLog:
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> tuple[list[Event], int]:
-        await self._ensure_positions()
+        await self._assign_positions()
         values = {"after": after, "limit": limit, "tenant": tenant_id, "app": app_id, "user": user_id}
         return await self._engine.read(None, partial(_read_events, values))
 
     async def latest(self) -> int:
-        await self._ensure_positions()
+        await self._assign_positions()
         return await self._engine.read(None, _latest_position)
 
     def changes(self) -> AsyncGenerator[None, None]:
         return self._engine.changes()
 
-    async def _ensure_positions(self) -> None:
+    async def _assign_positions(self) -> None:
         with contextlib.suppress(StoreReadOnlyError):  # what has a position can be read all the same
-            while self._positions_after_commit and await self._engine.write(None, _assign_positions):
+            while self._engine.positions_after_commit and await self._engine.write(None, _assign_positions):
                 pass
-
-
-def _read_events(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
-    # The end is read first: what is committed in between lies after it, and is left for the next time.
-    until = yield from _latest_position()
-    found = yield "platform_events_read", {**values, "until": until}
-    events = rows.EVENT.read_all(found)
-    if len(events) == values["limit"] and events:
-        return events, events[-1].position
-    return events, max(until, values["after"])
-
-
-def _latest_position() -> Operation[int]:
-    found = yield "platform_events_latest", {}
-    return int(found[0]["position"])
 
 
 def _assign_positions() -> Operation[bool]:
     yield "platform_events_lock", {}
     positioned = yield "platform_events_sequence", {}
     return len(positioned) >= 5_000
+
+
+def _read_events(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
+    # The end is read first: what is committed in between lies after it, and is left for the next time.
+    until = yield from _latest_position()
+    events = rows.EVENT.read_all((yield "platform_events_read", {**values, "until": until}))
+    if len(events) == values["limit"] and events:
+        return events, events[-1].position
+    return events, max(until, values["after"])
+
+
+def _latest_position() -> Operation[int]:
+    [row] = yield "platform_events_latest", {}
+    return int(row["position"])
 
 
 class EventFeed(Handle):

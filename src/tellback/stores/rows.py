@@ -20,8 +20,8 @@ from types import NoneType
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from tellback.errors import InvalidArgumentError
-from tellback.stores.ports.memory import Row as Row
-from tellback.stores.ports.store import StoredResponse
+from tellback.stores.values import Row as Row
+from tellback.stores.values import StoredResponse
 from tellback.types.access import ApiKey, Scope
 from tellback.types.blocks import ContentBlock, TextBlock, chat_messages, load_blocks
 from tellback.types.conversations import (

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from tellback.errors import ConfigurationError
-from tellback.stores.ports.store import Store
+from tellback.stores.store import Store
 
 
 def open_store(url: str | PathLike[str]) -> Store:
@@ -28,7 +28,8 @@ def open_store(url: str | PathLike[str]) -> Store:
     if not has_scheme:
         return _open_sqlite(text, {})
     if scheme == "sqlite":
-        return _open_sqlite_url(text)
+        rest, _, query = text.removeprefix("sqlite://").partition("?")
+        return _open_sqlite(unquote(rest.removeprefix("/")) or ":memory:", dict(parse_qsl(query)))
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(text)
     raise ConfigurationError(
@@ -36,26 +37,12 @@ def open_store(url: str | PathLike[str]) -> Store:
     )
 
 
-def _open_sqlite_url(url: str) -> Store:
-    rest, _, query = url.removeprefix("sqlite://").partition("?")
-    path = unquote(rest.removeprefix("/"))
-    return _open_sqlite(path or ":memory:", dict(parse_qsl(query)))
-
-
 def _open_sqlite(path: str, parameters: Mapping[str, str]) -> Store:
     from tellback.stores.sqlite import SqliteStore
 
-    settings = _parse_settings(
-        "SQLite",
-        parameters,
-        {
-            "synchronous": _choice_parser("normal", "full", "extra"),
-            "busy_timeout": _parse_seconds,
-            "mode": _choice_parser("ro", "rwc"),
-        },
-    )
-    mode = settings.pop("mode", "rwc")
-    return SqliteStore(path, read_only=mode == "ro", **settings)
+    settings = _parse_settings("SQLite", parameters, _SQLITE_SETTINGS)
+    read_only = settings.pop("mode", "rwc") == "ro"
+    return SqliteStore(path, read_only=read_only, **settings)
 
 
 def _open_postgres(url: str) -> Store:
@@ -67,17 +54,10 @@ def _open_postgres(url: str) -> Store:
             _ = parts.port
     except ValueError as error:
         raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
-    own_settings: dict[str, Callable[[str], Any]] = {
-        "schema": str,
-        "pool_size": _parse_positive,
-        "statement_cache_size": int,
-    }
     parameters = dict(parse_qsl(parts.query))
-    settings = _parse_settings(
-        "PostgreSQL", {name: value for name, value in parameters.items() if name in own_settings}, own_settings
-    )
-    query = urlencode({name: value for name, value in parameters.items() if name not in own_settings})
-    return PostgresStore(urlunsplit(parts._replace(query=query)), **settings)
+    own_parameters = {name: parameters.pop(name) for name in _POSTGRES_SETTINGS if name in parameters}
+    settings = _parse_settings("PostgreSQL", own_parameters, _POSTGRES_SETTINGS)
+    return PostgresStore(urlunsplit(parts._replace(query=urlencode(parameters))), **settings)
 
 
 def _parse_settings(
@@ -113,3 +93,15 @@ def _choice_parser(*choices: str) -> Callable[[str], str]:
         return value.lower()
 
     return parse
+
+
+_SQLITE_SETTINGS: Mapping[str, Callable[[str], Any]] = {
+    "synchronous": _choice_parser("normal", "full", "extra"),
+    "busy_timeout": _parse_seconds,
+    "mode": _choice_parser("ro", "rwc"),
+}
+_POSTGRES_SETTINGS: Mapping[str, Callable[[str], Any]] = {
+    "schema": str,
+    "pool_size": _parse_positive,
+    "statement_cache_size": int,
+}

@@ -19,7 +19,7 @@ import pytest
 
 from tellback import Tellback
 from tellback.errors import StoreBusyError
-from tellback.stores.ports.store import COLLECTIONS
+from tellback.stores.values import COLLECTIONS
 from tellback.types.jobs import ANY, ConversationScope
 from tellback.user import User
 from tests.support.user_data import count_in_files, create_binding, create_user_data, read_rows

@@ -17,7 +17,7 @@ from tellback.agent.sessions.serialization import session_data_to_state, session
 from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVisit, SessionState, create_session
 from tellback.memory import ExtractedEntity, ExtractedFact, Extraction, Window
 from tellback.server.streaming.change_feed import encode_event
-from tellback.stores.ports.store import USER_ERASED
+from tellback.stores.values import USER_ERASED
 from tellback.testing import FunctionModel
 from tellback.types.conversations import Event, SessionData
 from tellback.types.ids import utc_now

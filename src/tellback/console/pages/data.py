@@ -15,7 +15,7 @@ from tellback.console.layout import console_page
 from tellback.errors import InvalidArgumentError, TellbackError
 from tellback.server.problems import error_response
 from tellback.server.routes.admin import export_response
-from tellback.stores.ports.store import COLLECTIONS
+from tellback.stores.values import COLLECTIONS
 
 PATH = "/data"
 EXPORT_PATH = f"{PATH}/export"

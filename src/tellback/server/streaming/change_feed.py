@@ -27,7 +27,7 @@ from tellback.errors import (
 )
 from tellback.server.lifecycle import ShutdownSignal
 from tellback.server.streaming.sse import encode_frame
-from tellback.stores.ports.store import USER_ERASED, erasure_subject
+from tellback.stores.values import USER_ERASED, erasure_subject
 from tellback.types.access import Scope
 from tellback.types.conversations import Event
 from tellback.wire.values import EVENT_DATA_KEYS

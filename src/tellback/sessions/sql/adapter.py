@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypedDict
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, StoreClosedError
 from tellback.sessions import validation
 from tellback.sessions.storage import SessionStorage, StorageAdapter, Ttl
-from tellback.stores.ports.store import Store
+from tellback.stores import Store
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, SessionData, SessionStatus
 from tellback.types.ids import new_id, slug, utc_now

@@ -116,6 +116,8 @@ def _is_naive_timestamp(type: str) -> bool:
 class PostgresTables(PostgresRunner):
     """Runs operations on two tables in PostgreSQL, on a pool of its own or on one that was passed in."""
 
+    acquire_seconds = ACQUIRE_SECONDS
+
     def __init__(
         self, database: str | asyncpg.Pool, place: str, schema: str | None, pool_size: int, tables: TableSpecs
     ) -> None:
@@ -193,10 +195,6 @@ class PostgresTables(PostgresRunner):
                 f"The session adapter of {self.place} is in use in another event loop: make another one for this."
             )
         super().__init__()
-
-    @property
-    def _acquire_seconds(self) -> float:
-        return ACQUIRE_SECONDS
 
     def _translate_error(self, error: BaseException, *, in_doubt: bool) -> TellbackError:
         if isinstance(error, asyncpg.ClientConfigurationError):

@@ -1,28 +1,22 @@
-"""API keys, stored responses by idempotency key, and rate windows in SQL, on any engine."""
+"""API keys, stored responses by idempotency key, and rate windows, in SQL."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from tellback.errors import IdempotencyConflictError, NotFoundError, RequestInProgressError
 from tellback.stores import rows
-from tellback.stores.engine import (
-    Operation,
-    SqlEngine,
-    SqlPort,
-    event_statement,
-    reads,
-    reads_briefly,
-    run_in_scope,
-    writes,
-)
-from tellback.stores.ports.store import RESPONSE_LIFETIME, IdempotencyClaim, StoredKey, StoredResponse
+from tellback.stores.engine import Operation, SqlEngine, StorePart, event_statement, reads, reads_briefly, writes
+from tellback.stores.values import IdempotencyClaim, StoredKey, StoredResponse
 from tellback.types.access import ApiKey, Scope
 from tellback.types.ids import to_micros
+
+RESPONSE_LIFETIME = timedelta(hours=24)
+"""How long an answer is kept."""
 
 CLEANUP_SECONDS = 60.0
 """How often to look for answers that are too old, once none was left."""
@@ -37,15 +31,21 @@ WINDOW_DELETE_BATCH = 100
 """At most so many are deleted when one begins."""
 
 
-class SqlApiKeys(SqlPort):
-    """`ApiKeys` on an engine."""
+class ApiKeys(StorePart):
+    """API keys of all tenants, each change with its event in the same transaction. Secrets are not kept.
+
+    - `create` keeps a key with the digest of its secret; `get` gives both, also if the key is no longer valid.
+    - `list_keys` gives the keys of a tenant and an app, with None of all, the oldest first.
+    - `revoke` ends a key for good; one that was revoked before stays as it is. A key of another tenant or app than
+      those named raises `NotFoundError`, as one that never was.
+    """
 
     @writes
     def create(self, key: ApiKey, digest: str) -> Operation[ApiKey]:
         owner = {"tenant": key.tenant_id, "app": key.app_id, "user": key.user_id}
         values = rows.row_values(key, digest=digest, **owner)
         yield "platform_api_key_create", values
-        yield from _write_key_event("key.created", key, values["created_at"])
+        yield _key_event("key.created", key, values["created_at"])
         return key
 
     @reads_briefly
@@ -64,26 +64,31 @@ class SqlApiKeys(SqlPort):
         values = {"id": id, "tenant": tenant_id, "app": app_id, "now": to_micros(now)}
         found = yield "platform_api_key_revoke", values
         if found:
-            key = rows.API_KEY.read(found[0])
-            yield from _write_key_event("key.revoked", key, to_micros(now))
-            return key
-        revoked_before = yield "platform_api_key_get_in_app", values
-        if not revoked_before:
+            yield _key_event("key.revoked", rows.API_KEY.read(found[0]), to_micros(now))
+        else:  # it was revoked before
+            found = yield "platform_api_key_get_in_app", values
+        if not found:
             raise NotFoundError("API key", id)
-        return rows.API_KEY.read(revoked_before[0])
+        return rows.API_KEY.read(found[0])
 
 
-def _write_key_event(event_type: str, key: ApiKey, now: int) -> Operation[None]:
+def _key_event(event_type: str, key: ApiKey, now: int) -> tuple[str, dict[str, Any]]:
     """The event belongs to the key's user; that of a key for all users to nobody."""
-    yield from run_in_scope(Scope(key.tenant_id, key.app_id, key.user_id or ""), _key_event(event_type, key, now))
+    scope = Scope(key.tenant_id, key.app_id, key.user_id or "")
+    return event_statement(event_type, key.id, {"role": key.role}, now, scope)
 
 
-def _key_event(event_type: str, key: ApiKey, now: int) -> Operation[None]:
-    yield event_statement(event_type, key.id, {"role": key.role}, now)
+class IdempotencyStore(StorePart):
+    """Answers by the idempotency key of their request, each user's their own, for a day.
 
-
-class SqlIdempotencyStore(SqlPort):
-    """`IdempotencyStore` on an engine."""
+    - `begin` claims a key that nobody has used, or whose claim has run out without an answer, until `lease_until`. It
+      gives the answer if there is one to a request of the same `fingerprint`. Another fingerprint raises
+      `IdempotencyConflictError`, a claim that someone else holds `RequestInProgressError`.
+    - `finish` keeps the answer, and `abandon` frees the key, as nothing was changed; both do nothing unless the claim
+      is still held by that token. `finish` says whether the answer was kept.
+    - `delete_before` deletes what was begun before that moment, no more than `limit`; gives how many. `begin` does so
+      now and then.
+    """
 
     def __init__(self, engine: SqlEngine) -> None:
         super().__init__(engine)
@@ -131,21 +136,21 @@ def _claim_key(values: dict[str, Any]) -> Operation[IdempotencyClaim | StoredRes
     while True:
         if (yield "idempotency_key_claim", values):
             return IdempotencyClaim(values["claim_token"])
-        found = yield "idempotent_response_get", values
-        if found:  # or it was given up between the two, and is free
-            return _existing_response(values, found[0])
+        for row in (yield "idempotent_response_get", values):  # or it was given up between the two, and is free
+            if row["fingerprint"] != values["fingerprint"]:
+                raise IdempotencyConflictError(values["key"])
+            if row["status"] is None:
+                raise RequestInProgressError(values["key"])
+            return rows.RESPONSE.read(row)
 
 
-def _existing_response(values: dict[str, Any], row: rows.Row) -> StoredResponse:
-    if row["fingerprint"] != values["fingerprint"]:
-        raise IdempotencyConflictError(values["key"])
-    if row["status"] is None:
-        raise RequestInProgressError(values["key"])
-    return rows.RESPONSE.read(row)
+class RateWindows(StorePart):
+    """How much of a limit was taken in a window of time, by all processes together.
 
-
-class SqlRateWindows(SqlPort):
-    """`RateWindows` on an engine."""
+    `take` adds up to `requested` to what was taken of `name` in a window, but never past `max_total`, and gives how
+    many were granted. Windows of all names are numbered alike, by the clock; those more than ten before one that begins
+    are forgotten. A name outlives an erasure for as long: it names a credential, never a user.
+    """
 
     async def take(self, name: str, window: int, requested: int, max_total: int) -> int:
         return 0 if requested <= 0 or max_total <= 0 else await self._take(name, window, requested, max_total)

@@ -1,4 +1,4 @@
-"""Agents' sessions in SQL: `AgentSessions` on any engine. Their messages are in the conversation log."""
+"""Agents' sessions in SQL. Their messages are in the conversation log."""
 
 from __future__ import annotations
 
@@ -8,26 +8,35 @@ from datetime import datetime
 
 from tellback.errors import NotFoundError, SessionConflictError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlPort, reads, reads_briefly, writes
+from tellback.stores.engine import UNBOUNDED, Operation, StorePart, reads, reads_briefly, writes
 from tellback.stores.operations.conversations import (
     append_turns,
     close_conversation,
-    conversation_values,
     create_conversation,
     insert_session,
     save_session,
 )
-from tellback.stores.ports.conversations import AppendResult, TurnDraft
+from tellback.stores.values import AppendResult, TurnDraft
 from tellback.types.access import Scope
-from tellback.types.conversations import Conversation, MessageData, SessionData, SessionStatus
+from tellback.types.conversations import Conversation, MessageData, SessionData, SessionStatus, StoredMessage
 from tellback.types.ids import new_id, next_id, to_micros
 
 PAGE_SIZE = 200
 """So many messages of the log are read at a time: some of them are not for users."""
 
 
-class SqlAgentSessions(SqlPort):
-    """`AgentSessions` on an engine."""
+class AgentSessions(StorePart):
+    """Agents' sessions. What is said in them is in the log: in the user's conversations of that `session_id`.
+
+    - `find_scope` gives the scope of the user whose session it is, or None. Session ids are unique in an app.
+    - `create`, `get`, `find_active`, `list_sessions`, `set_status` are as in `SessionRepository`; completing and
+      abandoning also closes the session's open conversations, in the same transaction. `delete` forgets where it stood
+      and closes them; what was said stays in the log, and is no longer the session's.
+    - `save` is as in `PersistenceAdapter`: the session and its messages in one transaction. They are appended to the
+      session's open conversation, or to `conversation` if it has none. An id that is another user's raises
+      `NotFoundError`. `add_messages` appends without a turn.
+    - `messages` gives what was said: messages that users see, in the order of the log, and those that were added here.
+    """
 
     @reads_briefly
     def find_scope(self, tenant_id: str, app_id: str, id: str) -> Operation[Scope | None]:
@@ -107,14 +116,45 @@ class SqlAgentSessions(SqlPort):
         appended = yield from _append_to_log(rows.SESSION.read(found[0]), since, messages, conversation, now)
         conversations = yield "conversations_of_session", {"session_id": id, "since": since}
         number = 1 + [row["id"] for row in conversations].index(appended.messages[0].conversation_id)
-        positioned = [rows.session_message_from_stored(each, id, scope.user_id, number) for each in appended.messages]
-        return [each for each in positioned if each is not None]
+        return _session_messages(appended.messages, id, scope, number)
 
     @reads
     def messages(
         self, scope: Scope, id: str, *, limit: int, before: int | None, after: int | None
     ) -> Operation[list[MessageData]]:
-        return (yield from _list_messages(scope.user_id, id, limit, before, after))
+        found = yield "session_get", {"id": id}
+        if not found:
+            return []
+        conversations = yield "conversations_of_session", {"session_id": id, "since": found[0]["since"]}
+        numbered = [(number, row["id"]) for number, row in enumerate(conversations, start=1)]
+        first, first_seq = rows.split_position(after, (0, 0))
+        last, last_seq = rows.split_position(before, (UNBOUNDED, UNBOUNDED))
+        messages: list[MessageData] = []
+        backwards = after is None
+        for number, conversation_id in reversed(numbered) if backwards else numbered:
+            if not first <= number <= last:
+                continue
+            since = first_seq if number == first else 0
+            until = last_seq if number == last else UNBOUNDED
+            while len(messages) < limit and since < until:
+                values = {"conversation_id": conversation_id, "after": since, "before": until, "limit": PAGE_SIZE}
+                name = "messages_before" if backwards else "messages_after"
+                stored = rows.MESSAGE.read_all((yield name, {**values, "internal": 1, "hidden": 1}))
+                messages += _session_messages(stored, id, scope, number)
+                if len(stored) < PAGE_SIZE:
+                    break
+                since, until = (since, stored[-1].seq) if backwards else (stored[-1].seq, until)
+        return messages[:limit][::-1] if backwards else messages[:limit]
+
+
+def _session_messages(
+    stored: Sequence[StoredMessage], session_id: str, scope: Scope, conversation_number: int
+) -> list[MessageData]:
+    """The messages of the log that users see, as their session's."""
+    messages = [
+        rows.session_message_from_stored(each, session_id, scope.user_id, conversation_number) for each in stored
+    ]
+    return [each for each in messages if each is not None]
 
 
 def _append_to_log(
@@ -126,7 +166,7 @@ def _append_to_log(
         conversations = yield "conversations_of_session", {"session_id": session.id, "since": ""}
         # Another machine's clock may be ahead: what comes later has the greater id all the same.
         id = max(conversation.id, next_id(max([since, *(row["id"] for row in conversations)])))
-        yield from create_conversation(conversation_values(replace(conversation, id=id)))
+        yield from create_conversation(replace(conversation, id=id))
     drafts = [rows.draft_from_session_message(each, session.agent_name) for each in messages]
     starts = any(each.role == "user" for each in messages)
     turn = TurnDraft(new_id("turn"), drafts, starts=starts, joins=not starts)
@@ -150,40 +190,3 @@ def _close_conversations(id: str, since: str, now: int) -> Operation[None]:
     for row in conversations:
         if row["status"] == "open":
             yield from close_conversation(row["id"], now)
-
-
-def _list_messages(
-    user_id: str, id: str, limit: int, before: int | None, after: int | None
-) -> Operation[list[MessageData]]:
-    found = yield "session_get", {"id": id}
-    if not found:
-        return []
-    conversations = yield (
-        "conversations_of_session",
-        {"session_id": id, "since": found[0]["since"]},
-    )
-    numbered = [(number, row["id"]) for number, row in enumerate(conversations, start=1)]
-    first, last = (
-        rows.split_position(after, (0, 0)),
-        rows.split_position(before, (UNBOUNDED, UNBOUNDED)),
-    )
-    messages: list[MessageData] = []
-    backwards = after is None
-    for conversation_number, conversation_id in reversed(numbered) if backwards else numbered:
-        if not first[0] <= conversation_number <= last[0]:
-            continue
-        since, until = (
-            first[1] if conversation_number == first[0] else 0,
-            last[1] if conversation_number == last[0] else UNBOUNDED,
-        )
-        while len(messages) < limit and since < until:
-            values = {"conversation_id": conversation_id, "after": since, "before": until, "limit": PAGE_SIZE}
-            name = "messages_before" if backwards else "messages_after"
-            page = yield name, {**values, "internal": 1, "hidden": 1}
-            stored = rows.MESSAGE.read_all(page)
-            converted = (rows.session_message_from_stored(each, id, user_id, conversation_number) for each in stored)
-            messages.extend(each for each in converted if each is not None)
-            if len(stored) < PAGE_SIZE:
-                break
-            since, until = (since, stored[-1].seq) if backwards else (stored[-1].seq, until)
-    return messages[:limit][::-1] if backwards else messages[:limit]

@@ -14,13 +14,13 @@ from tellback.stores.engine import (
     EVENT_STATEMENT,
     UNBOUNDED,
     Operation,
-    SqlPort,
+    StorePart,
     event_statement,
     reads,
     reads_briefly,
     writes,
 )
-from tellback.stores.ports.conversations import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from tellback.stores.values import AppendResult, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, MessageDraft, SessionData, StoredMessage
 from tellback.types.ids import now_micros, to_micros
@@ -93,10 +93,6 @@ def _lock_turn_state(id: str) -> Operation[_TurnState]:
     return _TURN_STATE.read(found[0])
 
 
-def _write_turn_state(state: _TurnState, now: int) -> Operation[None]:
-    yield "conversation_write", rows.row_values(state, now=now)
-
-
 def append_turns(
     id: str,
     turns: Sequence[TurnDraft],
@@ -117,7 +113,7 @@ def append_turns(
     if release_claim_id is not None and state.running_claim_id == release_claim_id:
         state.running_turn = state.running_claim_id = state.running_until = None
     if state.last_seq != before or release_claim_id is not None:
-        yield from _write_turn_state(state, now)
+        yield "conversation_write", rows.row_values(state, now=now)
     if state.last_seq != before and state.status != "open":
         yield event_statement("conversation.continued", id, {"last_seq": state.last_seq}, now)
     return AppendResult(tuple(stored), state.turns, state.summarized_turns)
@@ -199,33 +195,64 @@ def claim_turn(
         later = yield "messages_after", {**resumed_range, "internal": 1, "hidden": 0}
     if user_message is None and history:
         turn_id = history[0]["turn_id"]
-    state.running_turn, state.running_claim_id, state.running_until = (
-        turn_id,
-        claim.claim_id,
-        int(claim.until * 1_000_000),
-    )
-    yield from _write_turn_state(state, now)
+    state.running_turn, state.running_claim_id = turn_id, claim.claim_id
+    state.running_until = int(claim.until * 1_000_000)
+    yield "conversation_write", rows.row_values(state, now=now)
     return StartedTurnRows(turn_id, user_message, history, later)
 
 
-class SqlConversationLog(SqlPort):
-    """`ConversationLog` on an engine."""
+class ConversationLog(StorePart):
+    """Conversations and their messages: append-only, in scope, every change with its event in the same transaction.
 
-    async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
-        await self._engine.write(scope, partial(create_conversation, conversation_values(conversation)))
-        return conversation
+    - `create` stores a conversation (open, empty); its id must be new.
+    - `find_in_session` gives the newest open conversation of a namespace and session id, or None; `find_or_create` the
+      one of the same namespace and session, or creates this one. Of those who ask at once, one creates. `list_due`
+      gives the ids of a user's open conversations whose `close_after` is past.
+    - `get` gives None for an unknown id. `list_conversations` gives the newest first, those before the id `before`.
+    - `close` closes an open conversation with one `conversation.closed` event; closing again changes nothing and gives
+      the conversation as it is. `close_stale` closes those without a change since `idle_since` and without a running
+      turn, for one scope or, with None, for all; without `idle_since`, those that are due. It gives those it
+      closed.
+    - `append` stores all drafts or none, in order, at the next `seq`s, dense from 1, whoever else is writing, and one
+      `message.appended` event each. A draft whose idempotency key the conversation already holds is not stored again:
+      the stored message takes its place, and the other drafts join its turn. With `release_claim_id`, that claim ends
+      in the same transaction. With `required_claim_id`, nothing is stored unless that claim's turn runs.
+      With `session`, where an agent's session stands is saved with it (`AgentSessions.save`, whose messages are these).
+      Raises `NotFoundError`, `ConversationClosedError`, `TurnConflictError`, `SessionConflictError`.
+    - `messages` gives what lies between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
+      them, or the first ones with `from_start`. Raises `NotFoundError`.
+    - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
+      gives `TurnBusy` and changes nothing. Without a message the last turn goes on, also in a conversation that was
+      closed. A claim past its time, or with the id `evict`, is taken over. `end_turn` gives it up and `extend_turn`
+      prolongs it, if it is still held.
+    - `list_across_users` gives conversations across users in the order of ids, after one; with `unsummarized`, those
+      that are so many turns past their summary.
+    - `save_summary` replaces the rolling summary if it still reaches to `expected_seq`, and gives None if it does not.
+    """
 
-    async def find_in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None:
-        session = {"namespace": namespace, "session_id": session_id}
-        return await self._engine.read(scope, partial(_find_in_session, session), brief=True)
+    @writes
+    def create(self, scope: Scope, conversation: Conversation) -> Operation[Conversation]:
+        return create_conversation(conversation)
+
+    @reads_briefly
+    def find_in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Operation[Conversation | None]:
+        return _find_in_session(namespace, session_id)
 
     async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation:
         found = await self.find_in_session(scope, conversation.namespace, conversation.session_id)
         if found is None:
-            session = {"namespace": conversation.namespace, "session_id": conversation.session_id}
-            values = conversation_values(conversation)
-            found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
-        return conversation if found is None else found
+            found = await self._find_or_create(scope, conversation)
+        return found
+
+    @writes
+    def _find_or_create(self, scope: Scope, conversation: Conversation) -> Operation[Conversation]:
+        session = (conversation.namespace, conversation.session_id)
+        lock_name = dump_stored_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session])
+        yield "platform_named_lock", {"name": lock_name}
+        found = yield from _find_in_session(*session)
+        if found is None:
+            found = yield from create_conversation(conversation)
+        return found
 
     @reads_briefly
     def list_due(self, scope: Scope, *, now: datetime) -> Operation[list[str]]:
@@ -234,7 +261,7 @@ class SqlConversationLog(SqlPort):
 
     @reads_briefly
     def get(self, scope: Scope, id: str) -> Operation[Conversation | None]:
-        return (yield from _get_conversation(id))
+        return _get_conversation(id)
 
     @reads
     def list_conversations(
@@ -248,23 +275,28 @@ class SqlConversationLog(SqlPort):
 
     @writes
     def close(self, scope: Scope, id: str, *, now: datetime) -> Operation[Conversation]:
-        return (yield from close_conversation(id, to_micros(now)))
+        return close_conversation(id, to_micros(now))
 
     async def close_stale(
         self, scope: Scope | None, *, idle_since: datetime | None, now: datetime
     ) -> list[Conversation]:
+        filters = {
+            "tenant": None if scope is None else scope.tenant_id,
+            "app": None if scope is None else scope.app_id,
+            "user": None if scope is None else scope.user_id,
+            "idle_since": None if idle_since is None else to_micros(idle_since),
+            "now": to_micros(now),
+        }
         closed: list[Conversation] = []
         after = ""
         while True:
             # Claims are made by the machine's clock, not by one that a test may have set.
-            idle_micros, claims_before = None if idle_since is None else to_micros(idle_since), now_micros()
-            stale = await self._engine.read(
-                None, partial(_list_stale, scope, after, idle_micros, claims_before, to_micros(now))
-            )
+            values = {**filters, "claims_before": now_micros(), "after": after, "limit": STALE_BATCH}
+            stale = await self._engine.read(None, partial(_list_stale, values))
             if not stale:
                 return closed
             for conversation_scope, id in stale:
-                operation = partial(_close_if_idle, id, to_micros(now), idle_micros, claims_before)
+                operation = partial(_close_if_idle, {**values, "id": id})
                 conversation = await self._engine.write(conversation_scope, operation)
                 if conversation is not None:
                     closed.append(conversation)
@@ -349,13 +381,7 @@ class SqlConversationLog(SqlPort):
     def save_summary(
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
     ) -> Operation[Conversation | None]:
-        values = {
-            "id": id,
-            "summary": summary,
-            "until_seq": until_seq,
-            "turns": turns,
-            "expected_seq": expected_seq,
-        }
+        values = {"id": id, "summary": summary, "until_seq": until_seq, "turns": turns, "expected_seq": expected_seq}
         found = yield "conversation_summarize", values
         if found:
             data = {"rolling_summary_until_seq": until_seq}
@@ -374,46 +400,22 @@ class SqlConversationLog(SqlPort):
         limit: int,
         unsummarized: int | None = None,
     ) -> Operation[list[tuple[Scope, str]]]:
-        values = {
-            "tenant": tenant_id,
-            "app": app_id,
-            "user": user_id,
-            "namespace": namespace,
-            "after": after,
-            "limit": limit,
-            "unsummarized": unsummarized,
-        }
-        return rows.scoped_ids((yield "platform_conversations", values))
+        owner = {"tenant": tenant_id, "app": app_id, "user": user_id}
+        filters = {"namespace": namespace, "after": after, "limit": limit, "unsummarized": unsummarized}
+        return rows.scoped_ids((yield "platform_conversations", {**owner, **filters}))
 
 
-def conversation_values(conversation: Conversation) -> dict[str, Any]:
-    """The values a conversation binds."""
-    return rows.row_values(conversation, now=to_micros(conversation.created_at))
-
-
-def _find_in_session(session: dict[str, str | None]) -> Operation[Conversation | None]:
-    found = yield "conversation_in_session", session
+def _find_in_session(namespace: str, session_id: str | None) -> Operation[Conversation | None]:
+    found = yield "conversation_in_session", {"namespace": namespace, "session_id": session_id}
     return rows.CONVERSATION.read_first(found)
 
 
-def _find_or_create(
-    scope: Scope, session: dict[str, str | None], values: dict[str, Any]
-) -> Operation[Conversation | None]:
-    yield (
-        "platform_named_lock",
-        {"name": dump_stored_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])},
-    )
-    found = yield from _find_in_session(session)
-    if found is None:
-        yield from create_conversation(values)
-    return found
-
-
-def create_conversation(values: dict[str, Any]) -> Operation[None]:
+def create_conversation(conversation: Conversation) -> Operation[Conversation]:
     """Insert a conversation, and tell of it."""
-    yield "conversation_create", values
-    data = {"namespace": values["namespace"]}
-    yield event_statement("conversation.created", values["id"], data, values["now"])
+    now = to_micros(conversation.created_at)
+    yield "conversation_create", rows.row_values(conversation, now=now)
+    yield event_statement("conversation.created", conversation.id, {"namespace": conversation.namespace}, now)
+    return conversation
 
 
 def _get_conversation(id: str) -> Operation[Conversation | None]:
@@ -423,7 +425,7 @@ def _get_conversation(id: str) -> Operation[Conversation | None]:
 
 def close_conversation(id: str, now: int) -> Operation[Conversation]:
     """Close a conversation; one that is closed is given as it is."""
-    closed = yield from _close_if_idle(id, now, UNBOUNDED, UNBOUNDED)
+    closed = yield from _close_if_idle({"id": id, "now": now, "idle_since": UNBOUNDED, "claims_before": UNBOUNDED})
     if closed is None:
         closed = yield from _get_conversation(id)
     if closed is None:
@@ -431,30 +433,14 @@ def close_conversation(id: str, now: int) -> Operation[Conversation]:
     return closed
 
 
-def _close_if_idle(id: str, now: int, idle_since: int | None, claims_before: int) -> Operation[Conversation | None]:
-    values = {"id": id, "now": now, "idle_since": idle_since, "claims_before": claims_before}
-    found = yield "conversation_close", values
-    if not found:
-        return None
-    closed = rows.CONVERSATION.read(found[0])
-    data = {"namespace": closed.namespace, "last_seq": closed.last_seq, "turns": closed.turns}
-    yield event_statement("conversation.closed", id, data, now)
+def _close_if_idle(values: dict[str, Any]) -> Operation[Conversation | None]:
+    closed = rows.CONVERSATION.read_first((yield "conversation_close", values))
+    if closed is not None:
+        data = {"namespace": closed.namespace, "last_seq": closed.last_seq, "turns": closed.turns}
+        yield event_statement("conversation.closed", closed.id, data, values["now"])
     return closed
 
 
-def _list_stale(
-    scope: Scope | None, after: str, idle_since: int | None, claims_before: int, now: int
-) -> Operation[list[tuple[Scope, str]]]:
-    values = {
-        "tenant": None if scope is None else scope.tenant_id,
-        "app": None if scope is None else scope.app_id,
-        "user": None if scope is None else scope.user_id,
-        "after": after,
-        "claims_before": claims_before,
-        "limit": STALE_BATCH,
-    }
-    if idle_since is None:
-        found = yield "platform_due_conversations", {**values, "now": now}
-    else:
-        found = yield "platform_stale_conversations", {**values, "idle_since": idle_since}
-    return rows.scoped_ids(found)
+def _list_stale(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
+    name = "platform_due_conversations" if values["idle_since"] is None else "platform_stale_conversations"
+    return rows.scoped_ids((yield name, values))

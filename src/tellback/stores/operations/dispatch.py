@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import Operation, SqlEngine, SqlPort, event_statement, reads, run_in_scope, writes
-from tellback.stores.operations.atoms import create_space, get_space, list_spaces
-from tellback.stores.ports.store import EventLog
+from tellback.stores.engine import (
+    Operation,
+    StorePart,
+    event_statement,
+    reads,
+    run_in_scope,
+    scope_values,
+    writes,
+)
+from tellback.stores.events import EventLog
+from tellback.stores.operations.entities import create_space, get_space, list_spaces
+from tellback.stores.values import DispatchResult
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation
 from tellback.types.ids import from_micros, new_id, now_micros, to_micros
@@ -34,7 +42,7 @@ UNFINISHED_STOP_REASONS = ("tool_use", "pause_turn")
 """Why an assistant stopped that has more to say."""
 
 
-def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Operation[tuple[list[Job], bool]]:
+def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Operation[DispatchResult]:
     """Make the jobs that new events ask for; gives them, and whether there are more events."""
     yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     after, events = yield from _load_new_events(until, limit)
@@ -46,7 +54,7 @@ def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Opera
     # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
     if events or reached - after > MAX_SKIPPED_EVENTS:
         yield "platform_state_set", {"name": DISPATCH_CURSOR, "value": reached}
-    return jobs, reached < until
+    return DispatchResult(tuple(jobs), reached < until)
 
 
 def has_pending_events(until: int) -> Operation[bool]:
@@ -134,11 +142,8 @@ def _requested_targets(
     if space_id is not None:
         if (yield from get_space(space_id)) is None:
             raise NotFoundError("space", space_id)
-        return [
-            _ExtractionTarget(
-                DIRECT_BINDING_ID, space_id, version or ExtractionPolicy().extraction_version, ExtractionPolicy()
-            )
-        ]
+        policy = ExtractionPolicy()
+        return [_ExtractionTarget(DIRECT_BINDING_ID, space_id, version or policy.extraction_version, policy)]
     bindings = [binding for binding, _ in (yield from _matching_bindings(conversation))]
     targets = yield from _targets_of_bindings(scope, bindings, now, version)
     if not targets:
@@ -272,17 +277,33 @@ def _insert_jobs(
     return jobs
 
 
-class SqlBindings(SqlPort):
-    """`Bindings` on an engine."""
+class Bindings(StorePart):
+    """Bindings of a tenant and app, each change with its event in the same transaction.
 
-    def __init__(self, engine: SqlEngine, events: EventLog) -> None:
-        super().__init__(engine)
-        self._events = events
+    - A user sees the bindings it made, and of those that match its conversations what does not name others. It may
+      change those it made; others raise `NotFoundError`. Without a scope, all are seen and may be changed.
+    - `create` holds for what happens from then on: a conversation that was closed before is not extracted. With
+      `reuse_existing`, the user's binding of the same scopes and spaces is given back as it is, if there is one.
+    - `update` leaves what is None as it is. The scope never changes. One that was paused holds for what happens from
+      then on.
+    """
 
     async def create(self, scope: Scope, binding: Binding, *, reuse_existing: bool = False) -> Binding:
         # What was committed before has a position up to this one, so it is not extracted.
-        since = await self._events.latest()
-        return await self._engine.write(scope, partial(_create_binding, scope, binding, since, reuse_existing))
+        since = await EventLog(self._engine).latest()
+        return await self._create(scope, binding, since, reuse_existing)
+
+    @writes
+    def _create(self, scope: Scope, binding: Binding, since: int, reuse_existing: bool) -> Operation[Binding]:
+        if reuse_existing:
+            yield "platform_named_lock", {"name": f"bindings:{binding.tenant_id}:{binding.app_id}"}
+            for existing in (yield from _list_visible(scope)):
+                if _identity_of(existing) == _identity_of(binding):
+                    return existing
+        values = rows.binding_values(binding, since)
+        yield "platform_binding_create", values
+        yield event_statement("binding.created", binding.id, {}, values["created_at"])
+        return binding
 
     @reads
     def get(self, scope: Scope | None, id: str) -> Operation[Binding | None]:
@@ -301,15 +322,35 @@ class SqlBindings(SqlPort):
         self, scope: Scope | None, id: str, *, policy: ExtractionPolicy | None, enabled: bool | None, now: datetime
     ) -> Binding:
         # One that goes on holds from now on, as one that is made.
-        since = await self._events.latest() if enabled else None
-        return await self._engine.write(
-            scope, partial(_update_binding, scope, id, policy, enabled, since, to_micros(now))
-        )
+        since = await EventLog(self._engine).latest() if enabled else None
+        return await self._update(scope, id, policy, enabled, since, to_micros(now))
+
+    @writes
+    def _update(
+        self,
+        scope: Scope | None,
+        id: str,
+        policy: ExtractionPolicy | None,
+        enabled: bool | None,
+        since: int | None,
+        now: int,
+    ) -> Operation[Binding]:
+        binding, owner = yield from _get_changeable(scope, id)
+        policy = binding.extraction_policy if policy is None else policy
+        enabled = binding.enabled if enabled is None else enabled
+        if (policy, enabled) == (binding.extraction_policy, binding.enabled):
+            return binding
+        changed = replace(binding, extraction_policy=policy, enabled=enabled, updated_at=from_micros(now))
+        values = rows.binding_values(changed, since if enabled and not binding.enabled else None)
+        yield "platform_binding_update", {**scope_values(owner), **values}
+        yield event_statement("binding.updated", id, {"enabled": enabled}, now, owner)
+        return changed
 
     @writes
     def delete(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[None]:
-        _, binding_scope = yield from _get_changeable(scope, id)
-        yield from run_in_scope(binding_scope, _write_deletion(id, to_micros(now)))
+        _, owner = yield from _get_changeable(scope, id)
+        yield "platform_binding_delete", {**scope_values(owner), "id": id}
+        yield event_statement("binding.deleted", id, {}, to_micros(now), owner)
 
 
 def visible_to(binding: Binding, user_id: str) -> Binding | None:
@@ -320,18 +361,6 @@ def visible_to(binding: Binding, user_id: str) -> Binding | None:
     if not scopes:
         return None
     return replace(binding, conversation_scope=scopes, created_by=None, memory_space_ids=())
-
-
-def _create_binding(scope: Scope, binding: Binding, since: int, reuse_existing: bool) -> Operation[Binding]:
-    if reuse_existing:
-        yield "platform_named_lock", {"name": f"bindings:{binding.tenant_id}:{binding.app_id}"}
-        for existing in (yield from _list_visible(scope)):
-            if _identity_of(existing) == _identity_of(binding):
-                return existing
-    values = rows.binding_values(binding, since)
-    yield "platform_binding_create", values
-    yield event_statement("binding.created", binding.id, {}, values["created_at"])
-    return binding
 
 
 def _identity_of(binding: Binding) -> tuple[object, ...]:
@@ -356,27 +385,3 @@ def _get_changeable(scope: Scope | None, id: str) -> Operation[tuple[Binding, Sc
     if binding is None or (scope is not None and binding.created_by != scope.user_id):
         raise NotFoundError("binding", id)
     return binding, scope or Scope(binding.tenant_id, binding.app_id, binding.created_by or "")
-
-
-def _update_binding(
-    scope: Scope | None, id: str, policy: ExtractionPolicy | None, enabled: bool | None, since: int | None, now: int
-) -> Operation[Binding]:
-    binding, binding_scope = yield from _get_changeable(scope, id)
-    policy = binding.extraction_policy if policy is None else policy
-    enabled = binding.enabled if enabled is None else enabled
-    if (policy, enabled) == (binding.extraction_policy, binding.enabled):
-        return binding
-    since_position = since if enabled and not binding.enabled else None
-    changed = replace(binding, extraction_policy=policy, enabled=enabled, updated_at=from_micros(now))
-    return (yield from run_in_scope(binding_scope, _write_update(changed, since_position, now)))
-
-
-def _write_update(binding: Binding, since: int | None, now: int) -> Operation[Binding]:
-    yield "platform_binding_update", rows.binding_values(binding, since)
-    yield event_statement("binding.updated", binding.id, {"enabled": binding.enabled}, now)
-    return binding
-
-
-def _write_deletion(id: str, now: int) -> Operation[None]:
-    yield "platform_binding_delete", {"id": id}
-    yield event_statement("binding.deleted", id, {}, now)

@@ -1,31 +1,65 @@
-"""Operations on entities: create, find by folded name, add aliases, merge."""
+"""Operations on spaces and entities: create, find, add aliases, merge."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, SqlPort, event_statement, reads, writes
-from tellback.stores.ports.memory import EntityDraft
-from tellback.types.access import Scope
-from tellback.types.ids import fold_name, to_micros
+from tellback.stores.engine import Operation, event_statement
+from tellback.stores.values import EntityDraft
+from tellback.types.ids import fold_name
 from tellback.types.jsontext import dump_stored_json
-from tellback.types.memory import AtomStatus, Entity, EntityStatus, EntityType
+from tellback.types.memory import AtomStatus, Entity, EntityStatus, MemorySpace
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceVersion:
+    """How often a space was changed, and how many atoms were ever added to it."""
+
+    version: int
+    last_seq: int
+
+
+def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[MemorySpace]:
+    """Make a space; with `reuse_existing`, only if there is none of that name."""
+    if reuse_existing:
+        yield "platform_space_lock", {"name": values["name"]}
+        found = yield from list_spaces(values["name"])
+        if found:
+            return found[0]
+    yield "space_create", values
+    yield event_statement("space.created", values["id"], {"name": values["name"]}, values["now"])
+    [row] = yield "space_get", {"id": values["id"]}
+    return rows.SPACE.read(row)
+
+
+def get_space(id: str) -> Operation[MemorySpace | None]:
+    """A space that was not deleted."""
+    return rows.SPACE.read_first((yield "space_get", {"id": id}))
+
+
+def list_spaces(name: str | None) -> Operation[list[MemorySpace]]:
+    """Spaces in the order they were made."""
+    return rows.SPACE.read_all((yield "space_list", {"name": name}))
+
+
+def touch_space(id: str, now: int, *, added: int = 0, counted: int = 0) -> Operation[SpaceVersion]:
+    """Bump a space's version; the space is ours until the transaction ends."""
+    found = yield "space_touch", {"id": id, "now": now, "added": added, "counted": counted}
+    if not found:
+        raise NotFoundError("space", id)
+    return SpaceVersion(**found[0])
 
 
 def create_entity(space_id: str, draft: EntityDraft, now: int) -> Operation[Entity]:
     """Create an entity with its names."""
-    space = yield "space_touch", {"id": space_id, "now": now, "added": 0, "counted": 0}
-    if not space:
-        raise NotFoundError("space", space_id)
-    aliases = _distinct_names(draft.aliases, exclude=draft.canonical_name)
-    draft = replace(draft, aliases=aliases)
-    yield "entity_insert", rows.row_values(draft, space_id=space_id, version=space[0]["version"], now=now)
-    for name in (draft.canonical_name, *aliases):
-        yield "entity_name_insert", {"space_id": space_id, "name": fold_name(name), "entity_id": draft.id}
+    space = yield from touch_space(space_id, now)
+    draft = replace(draft, aliases=_distinct_names(draft.aliases, exclude=draft.canonical_name))
+    yield "entity_insert", rows.row_values(draft, space_id=space_id, version=space.version, now=now)
+    yield from _insert_names(space_id, draft.id, (draft.canonical_name, *draft.aliases))
     yield event_statement("entity.created", draft.id, {"space_id": space_id, "type": draft.type.value}, now)
     return (yield from _load_entity(draft.id))
 
@@ -44,13 +78,12 @@ def add_aliases(id: str, names: Sequence[str], now: int) -> Operation[Entity]:
     aliases = _distinct_names((*entity.aliases, *names), exclude=entity.canonical_name)
     if aliases == entity.aliases:
         return entity
-    space = yield "space_touch", {"id": entity.memory_space_id, "now": now, "added": 0, "counted": 0}
-    values = {"id": entity.id, "aliases": dump_stored_json(aliases), "version": space[0]["version"], "now": now}
+    space_id = entity.memory_space_id
+    space = yield from touch_space(space_id, now)
+    values = {"id": entity.id, "aliases": dump_stored_json(aliases), "version": space.version, "now": now}
     yield "entity_set_aliases", values
-    for name in aliases[len(entity.aliases) :]:
-        location = {"space_id": entity.memory_space_id, "entity_id": entity.id}
-        yield "entity_name_insert", {**location, "name": fold_name(name)}
-    yield event_statement("entity.updated", entity.id, {"space_id": entity.memory_space_id}, now)
+    yield from _insert_names(space_id, entity.id, aliases[len(entity.aliases) :])
+    yield event_statement("entity.updated", entity.id, {"space_id": space_id}, now)
     return (yield from _load_entity(entity.id))
 
 
@@ -65,17 +98,6 @@ def resolve_entities(space_id: str, ids: Sequence[str]) -> Operation[tuple[str, 
     return tuple(resolved_ids)
 
 
-def link_atom(space_id: str, entity_id: str, seq: int, version: int, seen_at: int, now: int) -> Operation[None]:
-    """An atom is about it."""
-    yield "link_insert", {"space_id": space_id, "entity_id": entity_id, "seq": seq}
-    yield "entity_update_stats", {"id": entity_id, "counted": 1, "seen_at": seen_at, "version": version, "now": now}
-
-
-def adjust_atom_count(entity_id: str, version: int, counted: int, now: int) -> Operation[None]:
-    """An atom about it was put aside, or came back."""
-    yield "entity_update_stats", {"id": entity_id, "counted": counted, "seen_at": None, "version": version, "now": now}
-
-
 def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Entity]:
     """Let one entity stand for another."""
     first = yield from _follow_merges(canonical_id)
@@ -83,16 +105,14 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
     if first.id == other.id:
         return first
     space_id = first.memory_space_id
-    space = yield "space_touch", {"id": space_id, "now": now, "added": 0, "counted": 0}
-    if not space:
-        raise NotFoundError("entity", canonical_id)
+    space = yield from touch_space(space_id, now)
     canonical = yield from _follow_merges(canonical_id)
     alias = yield from _follow_merges(alias_id)
     if canonical.id == alias.id:
         return canonical
     if alias.memory_space_id != space_id:
         raise InvalidArgumentError(f"{alias_id!r} is in another space than {canonical_id!r}: only one space's merge.")
-    version: int = space[0]["version"]
+    change = {"version": space.version, "now": now}
     for row in (yield "entity_names_of", {"entity_id": alias.id}):
         yield "entity_name_insert", {"space_id": space_id, "name": row["name"], "entity_id": canonical.id}
     yield "entity_names_delete", {"entity_id": alias.id}
@@ -103,30 +123,19 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
             count += 1
         repointed = dict.fromkeys(canonical.id if id == alias.id else id for id in atom_entity_ids)
         location = {"space_id": space_id, "seq": row["seq"]}
-        yield (
-            "atom_set_entities",
-            {**location, "entity_ids": dump_stored_json([*repointed]), "version": version, "now": now},
-        )
+        yield "atom_set_entities", {**location, **change, "entity_ids": dump_stored_json([*repointed])}
         yield "link_insert", {**location, "entity_id": canonical.id}
     yield "links_delete", {"space_id": space_id, "entity_id": alias.id}
-    first_seen = [moment for moment in (canonical.first_seen_at, alias.first_seen_at) if moment is not None]
-    last_seen = [moment for moment in (canonical.last_seen_at, alias.last_seen_at) if moment is not None]
-    aliases = _distinct_names(
-        (*canonical.aliases, alias.canonical_name, *alias.aliases), exclude=canonical.canonical_name
+    names = (*canonical.aliases, alias.canonical_name, *alias.aliases)
+    merged = replace(
+        canonical,
+        aliases=_distinct_names(names, exclude=canonical.canonical_name),
+        atom_count=count,
+        first_seen_at=min(filter(None, (canonical.first_seen_at, alias.first_seen_at)), default=None),
+        last_seen_at=max(filter(None, (canonical.last_seen_at, alias.last_seen_at)), default=None),
     )
-    yield (
-        "entity_absorb_alias",
-        {
-            "id": canonical.id,
-            "aliases": dump_stored_json(aliases),
-            "atom_count": count,
-            "first_seen_at": to_micros(min(first_seen)) if first_seen else None,
-            "last_seen_at": to_micros(max(last_seen)) if last_seen else None,
-            "version": version,
-            "now": now,
-        },
-    )
-    yield "entity_mark_merged", {"id": alias.id, "merged_into": canonical.id, "version": version, "now": now}
+    yield "entity_absorb_alias", rows.row_values(merged, **change)
+    yield "entity_mark_merged", {"id": alias.id, "merged_into": canonical.id, **change}
     yield event_statement("entity.merged", alias.id, {"space_id": space_id, "merged_into": canonical.id}, now)
     return (yield from _load_entity(canonical.id))
 
@@ -142,6 +151,11 @@ def _follow_merges(id: str) -> Operation[Entity]:
     return entity
 
 
+def _insert_names(space_id: str, entity_id: str, names: Iterable[str]) -> Operation[None]:
+    for name in names:
+        yield "entity_name_insert", {"space_id": space_id, "name": fold_name(name), "entity_id": entity_id}
+
+
 def _load_entity(id: str) -> Operation[Entity]:
     [row] = yield "entity_get", {"id": id}
     return rows.ENTITY.read(row)
@@ -154,47 +168,3 @@ def _distinct_names(names: Iterable[str], *, exclude: str) -> tuple[str, ...]:
         if fold_name(name) != fold_name(exclude):
             by_folded_name.setdefault(fold_name(name), name)
     return tuple(by_folded_name.values())
-
-
-class SqlEntities(SqlPort):
-    """The part of `MemoryStore` about entities."""
-
-    @writes
-    def create_entity(self, scope: Scope, space_id: str, draft: EntityDraft, *, now: datetime) -> Operation[Entity]:
-        return (yield from create_entity(space_id, draft, to_micros(now)))
-
-    @reads
-    def entity(self, scope: Scope, id: str) -> Operation[Entity | None]:
-        return (yield from get_entity(id))
-
-    @reads
-    def entities(
-        self,
-        scope: Scope,
-        space_id: str,
-        *,
-        type: EntityType | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Operation[list[Entity]]:
-        if not (yield "space_version", {"id": space_id}):
-            raise NotFoundError("space", space_id)
-        filters = {"type": None if type is None else type.value, "after": after or ""}
-        found = yield "entity_list", {"space_id": space_id, "limit": UNBOUNDED if limit is None else limit, **filters}
-        return rows.ENTITY.read_all(found)
-
-    @reads
-    def find_entities(
-        self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
-    ) -> Operation[list[Entity]]:
-        if not (yield "space_version", {"id": space_id}):
-            raise NotFoundError("space", space_id)
-        key = fold_name(name)
-        values = {"space_id": space_id, "name": key, "type": None if type is None else type.value}
-        found = yield "entities_by_name", values
-        entities = rows.ENTITY.read_all(found)
-        return sorted(entities, key=lambda entity: (fold_name(entity.canonical_name) != key, entity.id))
-
-    @writes
-    def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Operation[Entity]:
-        return (yield from merge_entities(canonical_id, alias_id, to_micros(now)))

@@ -1,4 +1,4 @@
-"""Jobs and usage in SQL: `JobLog` on any engine."""
+"""Jobs and usage in SQL."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tellback.stores import rows
 from tellback.stores.engine import (
     UNBOUNDED,
     Operation,
-    SqlEngine,
-    SqlPort,
+    StorePart,
     event_statement,
     reads,
     run_in_scope,
+    scope_values,
     writes,
 )
+from tellback.stores.events import EventLog
 from tellback.stores.operations import dispatch
-from tellback.stores.ports.jobs import DispatchResult, JobEnd
-from tellback.stores.ports.store import EventLog
+from tellback.stores.values import DispatchResult, JobEnd
 from tellback.types.access import Scope
 from tellback.types.ids import now_micros, to_micros
 from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
@@ -30,24 +30,46 @@ from tellback.types.jsontext import dump_stored_json
 MAX_COUNTED = 100
 
 
-class SqlJobLog(SqlPort):
-    """`JobLog` on an engine."""
+class JobLog(StorePart):
+    """Jobs, unique by (conversation, binding, space, version, window): in scope, or with None across users, where
+    `tenant_id` and `app_id` may narrow it down.
 
-    def __init__(self, engine: SqlEngine, events: EventLog) -> None:
-        super().__init__(engine)
-        self._events = events
+    Moments that leases and delays go by are seconds since 1970 of the machine's clock; `now` is the clock that rows are
+    dated by.
+
+    - `dispatch` reads the events after the last ones it read, whichever process did, and makes the jobs that bindings
+      ask for: windows of whole turns, each of about `window_length` characters at most, that no job of that binding,
+      space and version covers yet. It and its place in the events change in one transaction; one process at a time does
+      it. `has_pending_events` says whether there are events it has not seen.
+    - `plan` makes the jobs of one conversation that matching bindings, or the space of `space_id` alone, ask for, at
+      `version` or that of the binding, whatever their triggers; jobs that are over are put back in the queue. Raises
+      `NotFoundError` for the conversation, the space, or a binding if none matches.
+    - `claim` gives the next job that is due, or that of `id`, to `instance_id` until then; None if there is none. A job
+      is due when its time has come, it is queued or its lease is over, and no earlier job of its space is unfinished. A
+      job begun more than `max_attempts` times fails instead.
+    - `extend` prolongs a lease, and says whether it was still held.
+    - `finish`, `fail` and `postpone` end an attempt, if its lease is still held, and give None if not; `fail` queues
+      the job again for `retry_at` or, with None, for good, with its event `extraction.failed`. `finish` writes
+      `extraction.completed`. `postpone` does not count the attempt. What was used is kept in any case.
+    - `release` queues again what an instance that is gone was running. `running_instances` lists those that run jobs.
+    - `retry` queues a job that is over again, as new; `cancel` ends one that waits, and leaves one that is over as it
+      is. Both raise `NotFoundError`.
+    - `backlog` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
+    - `add_usage` keeps each record once, also if it is given again, unless its conversation was erased. `usage` lists
+      calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
+    """
 
     async def has_pending_events(self) -> bool:
-        until = await self._events.latest()
+        until = await EventLog(self._engine).latest()
         return await self._engine.read(None, partial(dispatch.has_pending_events, until))
 
     async def dispatch(self, *, window_length: int, limit: int, now: datetime) -> DispatchResult:
-        until = await self._events.latest()
+        until = await EventLog(self._engine).latest()
         operation = partial(dispatch.dispatch_jobs, window_length, limit, until, to_micros(now))
-        jobs, has_more = await self._engine.write(None, operation)
-        return DispatchResult(tuple(jobs), has_more)
+        return await self._engine.write(None, operation)
 
-    async def plan(
+    @writes
+    def plan(
         self,
         scope: Scope,
         conversation_id: str,
@@ -56,15 +78,12 @@ class SqlJobLog(SqlPort):
         space_id: str | None,
         window_length: int,
         now: datetime,
-    ) -> list[Job]:
-        operation = partial(
-            dispatch.plan_jobs, scope, conversation_id, version, space_id, window_length, to_micros(now)
-        )
-        return await self._engine.write(scope, operation)
+    ) -> Operation[list[Job]]:
+        return dispatch.plan_jobs(scope, conversation_id, version, space_id, window_length, to_micros(now))
 
     @reads
     def get(self, scope: Scope | None, id: str) -> Operation[Job | None]:
-        return (yield from _get_job(scope, id))
+        return _get_job(scope, id)
 
     @reads
     def list_jobs(
@@ -92,13 +111,8 @@ class SqlJobLog(SqlPort):
         self, *, instance_id: str, at: float, until: float, max_attempts: int, now: datetime, id: str | None = None
     ) -> Job | None:
         await self._engine.announce_instance()
-        values = {
-            "instance_id": instance_id,
-            "at": _seconds_to_micros(at),
-            "until": _seconds_to_micros(until),
-            "now": to_micros(now),
-            "id": id,
-        }
+        times = {"at": _seconds_to_micros(at), "until": _seconds_to_micros(until), "now": to_micros(now)}
+        values = {"instance_id": instance_id, "id": id, **times}
         return await self._engine.write(None, partial(_claim_job, values, max_attempts))
 
     @writes
@@ -107,19 +121,19 @@ class SqlJobLog(SqlPort):
 
     @writes
     def finish(self, end: JobEnd, *, now: datetime) -> Operation[Job | None]:
-        return (yield from _end_run_of_any_user(end, finish_job(end, to_micros(now))))
+        return _end_run_of_any_user(end, finish_job(end, to_micros(now)))
 
     @writes
     def fail(
         self, end: JobEnd, error: str, *, raw_output: str | None, retry_at: float | None, now: datetime
     ) -> Operation[Job | None]:
         due_at = None if retry_at is None else _seconds_to_micros(retry_at)
-        return (yield from _end_run_of_any_user(end, _fail_job(end, error, raw_output, due_at, to_micros(now))))
+        return _end_run_of_any_user(end, _fail_job(end, error, raw_output, due_at, to_micros(now)))
 
     @writes
     def postpone(self, end: JobEnd, *, until: float, now: datetime) -> Operation[Job | None]:
         changes = {"status": JobStatus.QUEUED.value, "due_at": _seconds_to_micros(until), "uncounted": 1}
-        return (yield from _end_run_of_any_user(end, _end_run(end, changes, to_micros(now))))
+        return _end_run_of_any_user(end, _end_run(end, changes, to_micros(now)))
 
     @reads
     def running_instances(self) -> Operation[list[str]]:
@@ -134,12 +148,12 @@ class SqlJobLog(SqlPort):
     @writes
     def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[Job]:
         values = {"id": id, "due_at": now_micros(), "now": to_micros(now)}
-        return (yield from _change_job(scope, "job_requeue", "extraction.queued", values))
+        return _change_job(scope, "job_requeue", "extraction.queued", values)
 
     @writes
     def cancel(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[Job]:
         values = {"id": id, "now": to_micros(now)}
-        return (yield from _change_job(scope, "job_cancel", "extraction.cancelled", values))
+        return _change_job(scope, "job_cancel", "extraction.cancelled", values)
 
     @reads
     def backlog(self, *, at: float) -> Operation[tuple[int, float | None]]:
@@ -209,17 +223,14 @@ def finish_job(end: JobEnd, now: int) -> Operation[Job]:
 
 
 def _fail_job(end: JobEnd, error: str, raw_output: str | None, due_at: int | None, now: int) -> Operation[Job]:
-    changes: dict[str, Any] = {
-        "status": JobStatus.QUEUED.value,
-        "error": error,
-        "raw_output": raw_output,
-        "due_at": due_at,
-    }
-    if due_at is None:
-        changes |= {"status": JobStatus.FAILED.value, "finished_at": now, "due_at": now}
-    job = yield from _end_run(end, changes, now)
-    if due_at is None:
-        yield _failed_event(job, now)
+    changes: dict[str, Any] = {"error": error, "raw_output": raw_output}
+    if due_at is not None:
+        return (yield from _end_run(end, {**changes, "status": JobStatus.QUEUED.value, "due_at": due_at}, now))
+    job = yield from _end_run(end, {**changes, "status": JobStatus.FAILED.value, "finished_at": now}, now)
+    # The error may quote what was said: it is the user's, and stays with the job.
+    kind = error.partition(":")[0]
+    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, "error": kind}
+    yield event_statement("extraction.failed", job.id, data, now)
     return job
 
 
@@ -239,18 +250,10 @@ def _end_run_of_any_user(end: JobEnd, operation: Operation[Job]) -> Operation[Jo
         return None  # erased
     scope = rows.JOB.read(found[0]).scope
     try:
-        job = yield from run_in_scope(scope, operation)
+        return (yield from run_in_scope(scope, operation))
     except JobLostError:
         yield from run_in_scope(scope, _add_usage(end.usage))
         return None
-    return job
-
-
-def _failed_event(job: Job, now: int) -> tuple[str, dict[str, Any]]:
-    # The error may quote what was said: it is the user's, and stays with the job.
-    kind = (job.error or "").partition(":")[0]
-    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, "error": kind}
-    return event_statement("extraction.failed", job.id, data, now)
 
 
 def _get_job(scope: Scope | None, id: str) -> Operation[Job | None]:
@@ -266,10 +269,8 @@ def _claim_job(values: dict[str, Any], max_attempts: int) -> Operation[Job | Non
         [row] = yield "platform_job_claim", {**values, "id": job.id}
         if job.attempts < max_attempts:
             return rows.JOB.read(row)
-        reason = f"The worker stopped while it ran this job, {job.attempts} times."
-        yield from run_in_scope(
-            job.scope, _fail_job(JobEnd(job.id, job.runs + 1), reason, job.raw_output, None, values["now"])
-        )
+        end, reason = JobEnd(job.id, row["runs"]), f"The worker stopped while it ran this job, {job.attempts} times."
+        yield from run_in_scope(job.scope, _fail_job(end, reason, job.raw_output, None, values["now"]))
     return None
 
 
@@ -278,14 +279,10 @@ def _change_job(scope: Scope | None, statement: str, event_type: str, values: di
     job = yield from _get_job(scope, values["id"])
     if job is None:
         raise NotFoundError("job", values["id"])
-    return (yield from run_in_scope(job.scope, _apply_job_change(job, statement, event_type, values)))
-
-
-def _apply_job_change(job: Job, statement: str, event_type: str, values: dict[str, Any]) -> Operation[Job]:
-    found = yield statement, values
+    found = yield statement, {**scope_values(job.scope), **values}
     if not found:
         return job
-    yield event_statement(event_type, job.id, {"conversation_id": job.conversation_id}, values["now"])
+    yield event_statement(event_type, job.id, {"conversation_id": job.conversation_id}, values["now"], job.scope)
     return rows.JOB.read(found[0])
 
 

@@ -1,23 +1,36 @@
-"""Memory in SQL: `MemoryStore` on any engine, with the reconciliation of a space and the search of large ones."""
+"""Memory in SQL: spaces, atoms and entities, the reconciliation of a space, and the search of large ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import UNBOUNDED, Operation, event_statement, reads
-from tellback.stores.operations import atoms, entities, jobs
-from tellback.stores.operations.atoms import SqlAtoms
-from tellback.stores.operations.entities import SqlEntities
-from tellback.stores.ports.jobs import JobEnd
-from tellback.stores.ports.memory import (
+from tellback.stores.engine import UNBOUNDED, Operation, StorePart, event_statement, reads, reads_briefly, writes
+from tellback.stores.operations.atoms import AtomWriter, get_atom, set_atom_status, vector_statement
+from tellback.stores.operations.entities import (
+    SpaceVersion,
+    add_aliases,
+    create_entity,
+    create_space,
+    get_entity,
+    get_space,
+    list_spaces,
+    merge_entities,
+    resolve_entities,
+    touch_space,
+)
+from tellback.stores.operations.jobs import finish_job, hold_job
+from tellback.stores.values import (
     AddedCitation,
     AtomDraft,
+    AtomFilter,
+    EntityDraft,
+    JobEnd,
     KnownAtom,
     Reconciliation,
     Replacement,
@@ -25,9 +38,9 @@ from tellback.stores.ports.memory import (
     SpaceSearch,
 )
 from tellback.types.access import Scope
-from tellback.types.ids import from_micros, to_micros
+from tellback.types.ids import fold_name, from_micros, to_micros
 from tellback.types.jsontext import dump_stored_json
-from tellback.types.memory import Atom, Citation
+from tellback.types.memory import Atom, AtomStatus, Citation, Entity, EntityType, MemorySpace
 
 NEIGHBOUR_COUNT = 4
 """What stands around a candidate in its conversation is ranked with it."""
@@ -37,29 +50,344 @@ class SpaceChangedError(Exception):
     """Someone was faster; what was begun is undone. It never leaves the store."""
 
 
-def load_known_atoms(space_id: str, slots: Sequence[str], conversation_id: str | None) -> Operation[list[KnownAtom]]:
-    """What a space has about some slots, and what cites a conversation, whatever became of it."""
-    yield from atoms.space_version(space_id)
-    found = []
-    for slot in dict.fromkeys(slots):
-        found += yield "atoms_of_slot", {"space_id": space_id, "slot": slot}
-    if conversation_id is not None:
-        values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
-        # The database looks for the id as it looks for any words: it may find a little too much.
-        mentions = yield "atoms_of_conversation", values
-        found += [row for row in mentions if _cites(rows.ATOM.read(row), conversation_id)]
-    by_seq = {row["seq"]: KnownAtom(rows.ATOM.read(row), row["slot"], row["value"]) for row in found}
-    # What took the place of one of them by hand has no slot of its own.
-    ids = {each.atom.id for each in by_seq.values()}
-    successors = [each.atom.superseded_by for each in by_seq.values()]
-    while successors:
-        id = successors.pop()
-        if id is not None and id not in ids:
-            ids.add(id)
-            [row] = yield "atom_get", {"id": id}
-            by_seq[row["seq"]] = KnownAtom(rows.ATOM.read(row))
-            successors.append(row["superseded_by"])
-    return (yield from _add_message_dates([by_seq[seq] for seq in sorted(by_seq)]))
+class MemoryStore(StorePart):
+    """Spaces, atoms and entities: in scope, every change with its event in the same transaction.
+
+    - A space that was deleted is unknown, and so is all that is in it.
+    - `add` stores all drafts or none, numbered by `seq`, dense from 1 in each space, in the order of commits. A draft
+      whose origin the space already holds is not stored again: the stored atom takes its place. Raises `NotFoundError`
+      for the space or an entity. `atoms_by_origin` gives the stored atoms of some origins.
+    - An atom holds at (valid_at, known_at) if it was created by `known_at`, has begun by `valid_at`, and no end of
+      validity known by then is at or before `valid_at`. `supersede` adds the new atom and ends all atoms before it in
+      the chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
+      `AtomSupersededError` if it was superseded already.
+    - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`. A deleted
+      atom leaves its chain: those before it end where those after it begin, and what was the last is so again.
+    - `known_atoms` gives what a space has about some slots, what took the place of that, and all that cites a
+      conversation, whatever its status. `reconcile` changes a space in one transaction, and with `end` ends the job
+      that asked for it, too: all or nothing. It gives None, and changes nothing, if the space's version is not the
+      expected one, and raises `JobLostError` if the job is no longer run by that attempt. A citation the atom already
+      has changes nothing. What is not in that space raises `NotFoundError`.
+    - `entities` gives those that stand for themselves, the oldest first: at most `limit`, those after the id `after`.
+    - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
+      into. Merging again changes nothing.
+    - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give
+      more than once what changes while it reads. A space that ever had more than `max_atoms` atoms is not read: only
+      the numbers come back.
+    - `search_atoms` gives a part of a large space that is worth ranking, numbered as if it were all. `can_search` says
+      whether the store can do that; where it cannot, a space is held whatever its size.
+    - `atoms_without_vector` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
+      `save_vectors` replaces that embedder's vectors of them, and leaves those of others until
+      `delete_other_vectors` deletes all but one embedder's in a space.
+    """
+
+    @property
+    def can_search(self) -> bool:
+        """Whether the engine is a server that can search."""
+        return self._engine.search != "none"
+
+    @writes
+    def create_space(self, scope: Scope, space: MemorySpace, *, reuse_existing: bool = False) -> Operation[MemorySpace]:
+        return create_space(rows.row_values(space, now=to_micros(space.created_at)), reuse_existing)
+
+    @reads
+    def space(self, scope: Scope, id: str) -> Operation[MemorySpace | None]:
+        return get_space(id)
+
+    @reads
+    def spaces(self, scope: Scope, *, name: str | None = None) -> Operation[list[MemorySpace]]:
+        return list_spaces(name)
+
+    @writes
+    def delete_space(self, scope: Scope, id: str, *, now: datetime) -> Operation[None]:
+        if not (yield "space_delete", {"id": id, "now": to_micros(now)}):
+            raise NotFoundError("space", id)
+        yield event_statement("space.deleted", id, {}, to_micros(now))
+
+    @writes
+    def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> Operation[list[Atom]]:
+        return self._atom_writer(scope, now).add(space_id, drafts)
+
+    @reads
+    def atoms_by_origin(self, scope: Scope, space_id: str, origins: Sequence[str]) -> Operation[dict[str, Atom]]:
+        yield from _space_version(space_id)
+        by_origin: dict[str, Atom] = {}
+        for origin in origins:
+            stored = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
+            if stored:
+                by_origin[origin] = rows.ATOM.read(stored[0])
+        return by_origin
+
+    @reads
+    def atom(self, scope: Scope, id: str) -> Operation[Atom | None]:
+        return get_atom(id)
+
+    @reads
+    def atoms(self, scope: Scope, space_id: str, atom_filter: AtomFilter) -> Operation[list[Atom]]:
+        yield from _space_version(space_id)
+        before = UNBOUNDED
+        if atom_filter.before is not None:
+            found = yield "atom_get", {"id": atom_filter.before}
+            if not found or found[0]["memory_space_id"] != space_id:
+                raise NotFoundError("atom", atom_filter.before)
+            before = found[0]["seq"]
+        values = {
+            "space_id": space_id,
+            "status": atom_filter.status.value,
+            "valid_at": to_micros(atom_filter.valid_at),
+            "begun_at": to_micros(atom_filter.valid_at) if atom_filter.must_have_started else UNBOUNDED,
+            "known_at": UNBOUNDED if atom_filter.known_at is None else to_micros(atom_filter.known_at),
+            "before": before,
+            "limit": UNBOUNDED if atom_filter.limit is None else atom_filter.limit,
+            "kind": None if atom_filter.kind is None else atom_filter.kind.value,
+        }
+        if not atom_filter.categories:
+            found = yield "atom_list", values
+        else:
+            found = []
+            for category in atom_filter.categories:
+                found += yield "atom_list_in_category", {**values, "category": category}
+            found.sort(key=lambda row: -row["seq"])
+            found = found[: atom_filter.limit]
+        return rows.ATOM.read_all(found)
+
+    @writes
+    def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Operation[Atom]:
+        return self._atom_writer(scope, now).supersede(old_id, draft)
+
+    def _atom_writer(self, scope: Scope, now: datetime) -> AtomWriter:
+        return AtomWriter(scope, to_micros(now), self.can_search)
+
+    @reads
+    def known_atoms(
+        self, scope: Scope, space_id: str, *, slots: Sequence[str], conversation_id: str | None
+    ) -> Operation[list[KnownAtom]]:
+        yield from _space_version(space_id)
+        found = []
+        for slot in dict.fromkeys(slots):
+            found += yield "atoms_of_slot", {"space_id": space_id, "slot": slot}
+        if conversation_id is not None:
+            values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
+            # The database looks for the id as it looks for any words: it may find a little too much.
+            mentions = yield "atoms_of_conversation", values
+            found += [row for row in mentions if _cites(rows.ATOM.read(row), conversation_id)]
+        by_seq = {row["seq"]: KnownAtom(rows.ATOM.read(row), row["slot"], row["value"]) for row in found}
+        # What took the place of one of them by hand has no slot of its own.
+        ids = {each.atom.id for each in by_seq.values()}
+        successors = [each.atom.superseded_by for each in by_seq.values()]
+        while successors:
+            id = successors.pop()
+            if id is not None and id not in ids:
+                ids.add(id)
+                [row] = yield "atom_get", {"id": id}
+                by_seq[row["seq"]] = KnownAtom(rows.ATOM.read(row))
+                successors.append(row["superseded_by"])
+        return (yield from _add_message_dates([by_seq[seq] for seq in sorted(by_seq)]))
+
+    async def reconcile(
+        self,
+        scope: Scope,
+        space_id: str,
+        changes: Reconciliation,
+        *,
+        expected_version: int,
+        end: JobEnd | None,
+        now: datetime,
+    ) -> list[Atom] | None:
+        try:
+            return await self._reconcile(scope, space_id, changes, expected_version, end, now)
+        except SpaceChangedError:
+            return None
+
+    @writes
+    def _reconcile(
+        self,
+        scope: Scope,
+        space_id: str,
+        changes: Reconciliation,
+        expected_version: int,
+        end: JobEnd | None,
+        moment: datetime,
+    ) -> Operation[list[Atom] | None]:
+        """Make every change, or none if the space is not as it was when they were thought of."""
+        writer, now = self._atom_writer(scope, moment), to_micros(moment)
+        if end is not None:
+            yield from hold_job(end)  # before the space: an erasure takes jobs first, too
+        if (yield from _space_version(space_id)).version != expected_version:
+            return None
+        # Touching it locks it: nobody else changes the space from here on, but someone may have since we looked.
+        if (yield from touch_space(space_id, now)).version != expected_version + 1:
+            raise SpaceChangedError(space_id)
+        for entity in changes.entities:
+            yield from create_entity(space_id, entity, now)
+        for entity_id, names in changes.aliases.items():
+            yield from resolve_entities(space_id, [entity_id])
+            yield from add_aliases(entity_id, names, now)
+        changed: list[Atom] = []
+        for change in changes.changes:
+            if isinstance(change, AtomDraft):
+                changed += yield from writer.add(space_id, [change])
+            elif isinstance(change, Replacement):
+                yield from _load_atom_row(space_id, change.old_id)
+                changed.append((yield from writer.supersede(change.old_id, change.draft)))
+            else:
+                changed.append((yield from _add_citation(space_id, change, now)))
+        if end is not None:
+            yield from finish_job(end, now)
+        return changed
+
+    @writes
+    def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Operation[Atom]:
+        return set_atom_status(id, status, to_micros(now))
+
+    @writes
+    def create_entity(self, scope: Scope, space_id: str, draft: EntityDraft, *, now: datetime) -> Operation[Entity]:
+        return create_entity(space_id, draft, to_micros(now))
+
+    @reads
+    def entity(self, scope: Scope, id: str) -> Operation[Entity | None]:
+        return get_entity(id)
+
+    @reads
+    def entities(
+        self,
+        scope: Scope,
+        space_id: str,
+        *,
+        type: EntityType | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Operation[list[Entity]]:
+        yield from _space_version(space_id)
+        filters = {"type": None if type is None else type.value, "after": after or ""}
+        values = {"space_id": space_id, "limit": UNBOUNDED if limit is None else limit, **filters}
+        return rows.ENTITY.read_all((yield "entity_list", values))
+
+    @reads
+    def find_entities(
+        self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
+    ) -> Operation[list[Entity]]:
+        yield from _space_version(space_id)
+        key = fold_name(name)
+        values = {"space_id": space_id, "name": key, "type": None if type is None else type.value}
+        entities = rows.ENTITY.read_all((yield "entities_by_name", values))
+        return sorted(entities, key=lambda entity: (fold_name(entity.canonical_name) != key, entity.id))
+
+    @writes
+    def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Operation[Entity]:
+        return merge_entities(canonical_id, alias_id, to_micros(now))
+
+    @reads_briefly
+    def version(self, scope: Scope, space_id: str) -> Operation[int]:
+        return (yield from _space_version(space_id)).version
+
+    @reads
+    def changes(
+        self, scope: Scope, space_id: str, *, after: int, embedder: str, max_atoms: int | None = None
+    ) -> Operation[SpaceChanges]:
+        # Of one moment: an atom whose end is read with its successor missing would leave nothing of the chain.
+        yield "platform_snapshot", {}
+        current = yield from _space_version(space_id)
+        if max_atoms is not None and current.last_seq > max_atoms:
+            return SpaceChanges(current.version, current.last_seq)
+        values = {"space_id": space_id, "after": after}
+        atoms = yield ("atoms_all" if after < 0 else "atoms_changed"), values
+        validity_ends = yield ("validity_ends_all" if after < 0 else "validity_ends_changed"), values
+        vectors = yield "vectors_changed", {**values, "embedder": embedder}
+        found = yield "entities_changed", values
+        entities = sorted(rows.ENTITY.read_all(found), key=attrgetter("id"))
+        sorted_atoms = sorted(atoms, key=itemgetter("seq"))
+        return SpaceChanges(current.version, current.last_seq, sorted_atoms, validity_ends, vectors, entities)
+
+    @reads
+    def search_atoms(self, scope: Scope, space_id: str, search: SpaceSearch) -> Operation[SpaceChanges]:
+        """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
+
+        With ids of entities, only what is about them. Where nothing is found, the newest in the time asked for. Where
+        also what is over is asked for, all that stood in the place of what was found.
+        """
+        values: dict[str, Any] = {
+            "space_id": space_id,
+            "statuses": list(search.statuses),
+            "known_at": search.known_at,
+            "begun_at": search.started_by,
+            "over_at": search.ends_after,
+            "since": search.since,
+            "until": search.until,
+            "importance": search.min_importance,
+            "categories": None if search.categories is None else list(search.categories),
+            "entity_ids": [*search.entity_ids] or None,
+            "limit": search.limit,
+            "embedder": search.embedder,
+        }
+        yield "platform_snapshot", {}
+        seqs: set[int] = set()
+        entities: list[Entity] = []
+        if search.names:
+            found = yield "search_entities_named", {"space_id": space_id, "names": list(search.names)}
+            entities = rows.ENTITY.read_all(found)
+        entity_ids = [*search.entity_ids, *(entity.id for entity in entities)]
+        if entity_ids:
+            seqs |= yield from _select_seqs("search_by_entity", {**values, "entity_ids": entity_ids})
+        if search.words:
+            seqs |= yield from _select_seqs("search_by_text", {**values, "words": " | ".join(search.words)})
+        if search.vector is not None and self._engine.search == "meaning":
+            numbers = rows.vector_to_floats(search.vector)
+            seqs |= yield from _select_seqs("search_by_vector", {**values, "numbers": numbers})
+        if not seqs and not search.entity_ids:
+            seqs = yield from _select_seqs("search_by_time", values)
+        if search.ends_after == -UNBOUNDED and seqs:
+            seqs |= yield from _select_seqs("search_chains", {**values, "seqs": sorted(seqs)})
+        nearby = {
+            neighbour for seq in seqs for neighbour in range(max(1, seq - NEIGHBOUR_COUNT), seq + NEIGHBOUR_COUNT + 1)
+        }
+        values["seqs"] = sorted(nearby)
+        atoms = yield "search_atoms", values
+        validity_ends = yield "search_validity_ends", values
+        vectors = yield "search_vectors", values
+        return SpaceChanges(0, len(atoms), *_renumber(atoms, validity_ends, vectors), entities)
+
+    @reads
+    def atoms_without_vector(
+        self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int
+    ) -> Operation[list[tuple[int, str]]]:
+        if not (yield "space_version", {"id": space_id}):
+            return []
+        page = {"before": UNBOUNDED if before is None else before, "limit": limit}
+        found = yield "atoms_to_embed", {"space_id": space_id, "embedder": embedder, **page}
+        return [(row["seq"], row["text"]) for row in found]
+
+    @writes
+    def save_vectors(
+        self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
+    ) -> Operation[None]:
+        space = yield from touch_space(space_id, to_micros(now))
+        for seq, vector in vectors:
+            location = {"space_id": space_id, "seq": seq, "version": space.version}
+            yield vector_statement(location, embedder, vector, self.can_search)
+
+    @writes
+    def delete_other_vectors(self, scope: Scope, space_id: str, *, embedder: str) -> Operation[None]:
+        yield from _space_version(space_id)
+        yield "vectors_delete_other_embedders", {"space_id": space_id, "embedder": embedder}
+
+    @reads
+    def all_spaces(
+        self, *, after: str, limit: int, changed_since: datetime | None = None
+    ) -> Operation[list[tuple[Scope, str]]]:
+        since = -UNBOUNDED if changed_since is None else to_micros(changed_since)
+        return rows.scoped_ids((yield "platform_spaces", {"after": after, "limit": limit, "since": since}))
+
+
+def _space_version(id: str) -> Operation[SpaceVersion]:
+    found = yield "space_version", {"id": id}
+    if not found:
+        raise NotFoundError("space", id)
+    return SpaceVersion(**found[0])
+
+
+def _select_seqs(statement: str, values: dict[str, Any]) -> Operation[set[int]]:
+    return {row["seq"] for row in (yield statement, values)}
 
 
 def _add_message_dates(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]:
@@ -78,42 +406,6 @@ def _cites(atom: Atom, conversation_id: str) -> bool:
     return any(source.conversation_id == conversation_id for source in atom.citations)
 
 
-def reconcile(
-    scope: Scope,
-    space_id: str,
-    changes: Reconciliation,
-    expected_version: int,
-    end: JobEnd | None,
-    now: int,
-    is_searchable: bool,
-) -> Operation[list[Atom] | None]:
-    """Make every change, or none if the space is not as it was when they were thought of."""
-    if end is not None:
-        yield from jobs.hold_job(end)  # before the space: an erasure takes jobs first, too
-    if (yield from atoms.space_version(space_id)).version != expected_version:
-        return None
-    # Touching it locks it: nobody else changes the space from here on, but someone may have since we looked.
-    if (yield from atoms.touch_space(space_id, now)).version != expected_version + 1:
-        raise SpaceChangedError(space_id)
-    for entity in changes.entities:
-        yield from entities.create_entity(space_id, entity, now)
-    for entity_id, names in changes.aliases.items():
-        yield from entities.resolve_entities(space_id, [entity_id])
-        yield from entities.add_aliases(entity_id, names, now)
-    changed: list[Atom] = []
-    for change in changes.changes:
-        if isinstance(change, AtomDraft):
-            changed += yield from atoms.add_atoms(scope, space_id, [change], now, is_searchable)
-        elif isinstance(change, Replacement):
-            yield from _load_atom_row(space_id, change.old_id)
-            changed.append((yield from atoms.supersede_atom(scope, change.old_id, change.draft, now, is_searchable)))
-        else:
-            changed.append((yield from _add_citation(space_id, change, now)))
-    if end is not None:
-        yield from jobs.finish_job(end, now)
-    return changed
-
-
 def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[Atom]:
     """Say where an atom was said again."""
     row = yield from _load_atom_row(space_id, added.atom_id)
@@ -121,7 +413,7 @@ def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[At
     sources = [*_merge_citation(atom.citations, added.citation)]
     if sources == [*atom.citations]:
         return atom
-    space = yield from atoms.touch_space(space_id, now)
+    space = yield from touch_space(space_id, now)
     first: Citation | None = None
     if atom.source_conversation_id is not None or not atom.source_message_ids:
         first, *sources = sources  # or it cites messages of no known conversation, which stay first
@@ -162,58 +454,6 @@ def _merge_citation(sources: Sequence[Citation], added: Citation) -> tuple[Citat
     return tuple(Citation(id, tuple(messages)) for id, messages in merged.items())
 
 
-def search_space(space_id: str, search: SpaceSearch, by_vector: bool) -> Operation[SpaceChanges]:
-    """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
-
-    With ids of entities, only what is about them. Where nothing is found, the newest in the time asked for. Where also
-    what is over is asked for, all that stood in the place of what was found.
-    """
-    values: dict[str, Any] = {
-        "space_id": space_id,
-        "statuses": list(search.statuses),
-        "known_at": search.known_at,
-        "begun_at": search.started_by,
-        "over_at": search.ends_after,
-        "since": search.since,
-        "until": search.until,
-        "importance": search.min_importance,
-        "categories": None if search.categories is None else list(search.categories),
-        "entity_ids": [*search.entity_ids] or None,
-        "limit": search.limit,
-    }
-    yield "platform_snapshot", {}
-    seqs: set[int] = set()
-    entities: list[Any] = []
-    if search.names:
-        entities = yield "search_entities_named", {"space_id": space_id, "names": list(search.names)}
-    entity_ids = [*search.entity_ids, *(row["id"] for row in entities)]
-    if entity_ids:
-        matches = yield "search_by_entity", {**values, "entity_ids": entity_ids}
-        seqs |= {row["seq"] for row in matches}
-    if search.words:
-        matches = yield "search_by_text", {**values, "words": " | ".join(search.words)}
-        seqs |= {row["seq"] for row in matches}
-    if search.vector is not None and by_vector:
-        numbers = rows.vector_to_floats(search.vector)
-        matches = yield "search_by_vector", {**values, "embedder": search.embedder, "numbers": numbers}
-        seqs |= {row["seq"] for row in matches}
-    if not seqs and not search.entity_ids:
-        matches = yield "search_by_time", values
-        seqs |= {row["seq"] for row in matches}
-    if search.ends_after == -UNBOUNDED and seqs:
-        matches = yield "search_chains", {"space_id": space_id, "seqs": sorted(seqs)}
-        seqs |= {row["seq"] for row in matches}
-    nearby = {
-        neighbour for seq in seqs for neighbour in range(max(1, seq - NEIGHBOUR_COUNT), seq + NEIGHBOUR_COUNT + 1)
-    }
-    atom_range = {"space_id": space_id, "seqs": sorted(nearby)}
-    atoms = yield "search_atoms", atom_range
-    validity_ends = yield "search_validity_ends", atom_range
-    vectors = yield "search_vectors", {**atom_range, "embedder": search.embedder}
-    named_entities = rows.ENTITY.read_all(entities)
-    return SpaceChanges(0, len(atoms), *_renumber(atoms, validity_ends, vectors), named_entities)
-
-
 def _renumber(atoms: list[Any], validity_ends: list[Any], vectors: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Rows as those of a space that holds nothing else."""
     new_seqs = {row["seq"]: new_seq for new_seq, row in enumerate(atoms, 1)}
@@ -222,47 +462,3 @@ def _renumber(atoms: list[Any], validity_ends: list[Any], vectors: list[Any]) ->
         [(new_seqs[seq], known_at, valid_to) for seq, known_at, valid_to in validity_ends if seq in new_seqs],
         [(new_seqs[seq], vector) for seq, vector in vectors if seq in new_seqs],
     )
-
-
-class SqlMemoryStore(SqlAtoms, SqlEntities):
-    """`MemoryStore` on an engine."""
-
-    @property
-    def can_search(self) -> bool:
-        """Whether the engine is a server that can search."""
-        return self._is_searchable
-
-    @reads
-    def known_atoms(
-        self, scope: Scope, space_id: str, *, slots: Sequence[str], conversation_id: str | None
-    ) -> Operation[list[KnownAtom]]:
-        return (yield from load_known_atoms(space_id, slots, conversation_id))
-
-    async def reconcile(
-        self,
-        scope: Scope,
-        space_id: str,
-        changes: Reconciliation,
-        *,
-        expected_version: int,
-        end: JobEnd | None,
-        now: datetime,
-    ) -> list[Atom] | None:
-        operation = partial(
-            reconcile, scope, space_id, changes, expected_version, end, to_micros(now), self._is_searchable
-        )
-        try:
-            return await self._engine.write(scope, operation)
-        except SpaceChangedError:
-            return None
-
-    @reads
-    def search_atoms(self, scope: Scope, space_id: str, search: SpaceSearch) -> Operation[SpaceChanges]:
-        return (yield from search_space(space_id, search, self._engine.search == "meaning"))
-
-    @reads
-    def all_spaces(
-        self, *, after: str, limit: int, changed_since: datetime | None = None
-    ) -> Operation[list[tuple[Scope, str]]]:
-        since = -UNBOUNDED if changed_since is None else to_micros(changed_since)
-        return rows.scoped_ids((yield "platform_spaces", {"after": after, "limit": limit, "since": since}))

@@ -1,4 +1,4 @@
-"""The data of one user in SQL: export it page by page, or erase it in one transaction. `UserData` on any engine."""
+"""The data of one user in SQL: export it page by page, or erase it in one transaction."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from itertools import accumulate, chain
 from typing import Any
 
 from tellback.stores import rows
-from tellback.stores.engine import Operation, SqlEngine, event_statement, run_in_scope
+from tellback.stores.engine import Operation, StorePart, event_statement, run_in_scope, scope_values
+from tellback.stores.events import EventLog
 from tellback.stores.operations.atoms import NEVER_VALID
 from tellback.stores.operations.dispatch import DISPATCH_CURSOR
-from tellback.stores.ports.store import USER_ERASED, Collection, Erasure, EventLog, erasure_subject
+from tellback.stores.values import USER_ERASED, Collection, Erasure, erasure_subject
 from tellback.types.access import Scope
-from tellback.types.conversations import Event
 from tellback.types.ids import from_micros, to_micros
 from tellback.types.jobs import ANY, Binding
 from tellback.types.jsontext import dump_stored_json
@@ -30,22 +30,23 @@ ERASE_BATCH = 1_000
 EVENT_RANGE = 500_000
 """So many events are read at a time, within what a server gives a statement."""
 
-CONVERSATION_DELETES = {"messages": "erase_messages", "conversations": "erase_conversations"}
-SPACE_DELETES = {
-    "atom_vectors": "erase_atom_vectors",
-    "atom_entities": "erase_atom_entities",
-    "atom_validity_ends": "erase_atom_validity_ends",
-    "atoms": "erase_atoms",
-    "entity_names": "erase_entity_names",
-    "entities": "erase_entities",
-    "spaces": "erase_space",
-}
-"""Tables and the statements that empty them, children before parents."""
+CONVERSATION_TABLES = ("messages", "conversations")
+SPACE_TABLES = (
+    "atom_vectors",
+    "atom_entities",
+    "atom_validity_ends",
+    "atoms",
+    "entity_names",
+    "entities",
+    "spaces",
+)
+"""What is deleted with each conversation and space, children before parents, each by the statement `erase_` and its
+name."""
 
 ERASED_TABLES = (
-    *CONVERSATION_DELETES,
+    *CONVERSATION_TABLES,
     "sessions",
-    *SPACE_DELETES,
+    *SPACE_TABLES,
     "bindings",
     "jobs",
     "usage",
@@ -56,7 +57,6 @@ ERASED_TABLES = (
 
 WIPE_STEP = "wipe"
 """The name of the state that says what is still to be wiped from the file; see `next_wipe_step`."""
-
 
 PAGE_LENGTH = 500_000
 """About so many characters are read at a time."""
@@ -95,21 +95,29 @@ def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
     # From here on nothing is added to these; what is made beside us is another matter, and stays.
     conversations = yield from _lock_ids("erase_conversations_lock")
     spaces = yield from _lock_ids("erase_spaces_lock")
-    counts["usage"] = yield from _count_rows("erase_usage_count")
+    counts["usage"] = int((yield "erase_usage_count", {})[0]["count"])
     yield "erase_usage", {}
     for batch in conversations:
-        yield from _delete_tables({"ids": dump_stored_json(batch)}, CONVERSATION_DELETES, counts)
+        for table in CONVERSATION_TABLES:
+            counts[table] += len((yield f"erase_{table}", {"ids": dump_stored_json(batch)}))
     for id in chain.from_iterable(spaces):
-        yield from _delete_tables({"space_id": id}, SPACE_DELETES, counts)
+        for table in SPACE_TABLES:
+            counts[table] += len((yield f"erase_{table}", {"space_id": id}))
     counts["bindings"] = yield from _erase_from_bindings(scope.user_id)
-    yield from _remove_from_queue([row["id"] for row in jobs])
+    # Out of the queue that brings them to workers, too, if there is one beside our tables.
+    if jobs and (yield "platform_queue_exists", {})[0]["found"]:
+        yield "platform_queue_delete_deliveries", {"ids": [row["id"] for row in jobs]}
     until = int((yield "platform_events_latest", {})[0]["position"])
     if counts.total() or (yield "erase_event_exists", {"after": 0, "until": until}):
         # Before the events are deleted: the newest one stays, so that no position is given twice.
-        yield _erasure_event(scope, counts, now)
+        data = {table: counts[table] for table in ERASED_TABLES if table != "events"}
+        # It belongs to no user.
+        yield event_statement(USER_ERASED, erasure_subject(scope), data, now, replace(scope, user_id=""))
         counts["events"] = yield from _delete_events(until)
         if needs_wipe:
-            yield from _set_wipe_mark()
+            found = yield "platform_state_get", {"name": WIPE_STEP}
+            step = next_wipe_step(int(found[0]["value"]) if found else 0)
+            yield "platform_state_set", {"name": WIPE_STEP, "value": step}
     return Erasure({table: counts[table] for table in ERASED_TABLES}, tuple(str(row["id"]) for row in jobs))
 
 
@@ -120,29 +128,12 @@ def _delete_events(until: int) -> Operation[int]:
     return deleted
 
 
-def _remove_from_queue(job_ids: list[str]) -> Operation[None]:
-    """Take jobs out of the queue that brings them to workers, if there is one beside our tables."""
-    if job_ids and (yield "platform_queue_exists", {})[0]["found"]:
-        yield "platform_queue_delete_deliveries", {"ids": job_ids}
-
-
 def _lock_ids(statement: str) -> Operation[list[list[str]]]:
     """The ids of all conversations or spaces, in batches, which are ours until the transaction ends."""
     batches: list[list[str]] = []
     while found := (yield statement, {"after": batches[-1][-1] if batches else "", "limit": ERASE_BATCH}):
         batches.append([row["id"] for row in found])
     return batches
-
-
-def _count_rows(statement: str) -> Operation[int]:
-    found = yield statement, {}
-    return int(found[0]["count"])
-
-
-def _delete_tables(parameters: dict[str, str], statements: dict[str, str], counts: Counter[str]) -> Operation[None]:
-    """Delete conversations or a space with all that is in them."""
-    for table, statement in statements.items():
-        counts[table] += len((yield statement, parameters))
 
 
 def _erase_from_bindings(user_id: str) -> Operation[int]:
@@ -167,17 +158,6 @@ def _without_user(binding: Binding, user_id: str) -> Binding | None:
     if binding.created_by == user_id:
         binding = replace(binding, created_by=None, memory_space_ids=())
     return replace(binding, conversation_scope=scopes)
-
-
-def _erasure_event(scope: Scope, counts: Counter[str], now: int) -> tuple[str, dict[str, Any]]:
-    data = {table: counts[table] for table in ERASED_TABLES if table != "events"}
-    name, values = event_statement(USER_ERASED, erasure_subject(scope), data, now)
-    return name, {**values, "user_id": ""}  # it belongs to no user
-
-
-def _set_wipe_mark() -> Operation[None]:
-    found = yield "platform_state_get", {"name": WIPE_STEP}
-    yield "platform_state_set", {"name": WIPE_STEP, "value": next_wipe_step(int(found[0]["value"]) if found else 0)}
 
 
 def to_plain(value: Any) -> Any:
@@ -256,19 +236,16 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
 
 
 def export_bindings(scope: Scope) -> Operation[list[Record]]:
-    """The bindings that a user made or that name it."""
+    """The bindings that a user made or that name it, without the other users they name."""
     found = yield "platform_bindings_visible_to_user", {}
-    return [
-        to_plain(_without_other_users(scope.user_id, binding))
-        for binding in rows.BINDING.read_all(found)
-        if _concerns_user(scope.user_id, binding)
-    ]
-
-
-def export_event(event: Event) -> Record:
-    """An event as a record."""
-    record: Record = to_plain(event)
-    return record
+    records = []
+    for binding in rows.BINDING.read_all(found):
+        is_own = binding.created_by == scope.user_id
+        if is_own or any(each.user_id == scope.user_id for each in binding.conversation_scope):
+            visible = binding if is_own else replace(binding, created_by=None, memory_space_ids=())
+            scopes = tuple(each for each in binding.conversation_scope if each.user_id in (ANY, scope.user_id))
+            records.append(to_plain(replace(visible, conversation_scope=scopes)))
+    return records
 
 
 def _export_validity_end(row: rows.Row) -> Record:
@@ -288,18 +265,6 @@ def _export_atom(row: rows.Row, validity_ends: list[Record], vectors: Record, in
 def _encode_vector(vector: bytes) -> str:
     """Little-endian half-precision numbers in base64."""
     return base64.b64encode(vector).decode("ascii")
-
-
-def _concerns_user(user_id: str, binding: Binding) -> bool:
-    return binding.created_by == user_id or any(scope.user_id == user_id for scope in binding.conversation_scope)
-
-
-def _without_other_users(user_id: str, binding: Binding) -> Binding:
-    """A binding without the other users it names."""
-    scopes = tuple(scope for scope in binding.conversation_scope if scope.user_id in (ANY, user_id))
-    if binding.created_by != user_id:
-        binding = replace(binding, created_by=None, memory_space_ids=())
-    return replace(binding, conversation_scope=scopes)
 
 
 def _export_stored_response(row: rows.Row) -> Record:
@@ -327,12 +292,20 @@ ROW_READERS: dict[str, rows.RowReader[Any]] = {
 """Collections that are listed by id alone, and how their rows read."""
 
 
-class SqlUserData:
-    """`UserData` on an engine."""
+class UserData(StorePart):
+    """All that is kept of one user.
 
-    def __init__(self, engine: SqlEngine, events: EventLog) -> None:
-        self._engine = engine
-        self._events = events
+    - `records` gives every record of a collection as plain JSON values, also what is superseded, archived, deleted but
+      still kept, or hidden; a part of it is in memory at a time. What was there at the start is given; what is written
+      meanwhile may be. `parent_id` is a conversation's id, for its messages alone, or a space's, for its atoms.
+      A binding is given if the user made it or it names the user, without the other users it names.
+    - `erase` deletes every row of the user in one transaction, and with them the user's id: bindings that are about
+      others as well are left to them, without their maker. Unless there was nothing, one event `user.erased` is
+      written, which belongs to no user: its subject is `erasure_subject`, its data are the counts. When it returns, no
+      file of the store holds what was erased; if that could not be done, `StoreBusyError` or `StoreFullError` says so,
+      and erasing again does the rest.
+    - `erasures_after` gives the subjects of erasures after a position in the events, and the position to go on from.
+    """
 
     def records(
         self, scope: Scope, collection: Collection, *, parent_id: str | None = None, include_vectors: bool = False
@@ -352,17 +325,13 @@ class SqlUserData:
                 return self._export_pages(scope, partial(export_page, collection), "id", "")
 
     async def erase(self, scope: Scope, *, now: datetime) -> Erasure:
-        needs_wipe = self._engine.keeps_deleted_bytes
-
-        def make_operation() -> Operation[Erasure]:
-            return run_in_scope(scope, erase_user(scope, to_micros(now), needs_wipe))
-
-        erasure = await self._engine.write(None, make_operation)
+        operation = partial(erase_user, scope, to_micros(now), self._engine.keeps_deleted_bytes)
+        erasure = await self._engine.write(None, lambda: run_in_scope(scope, operation()))
         await self._engine.wipe()
         return erasure
 
     async def erasures_after(self, *, after: int) -> tuple[list[str], int]:
-        await self._events.latest()  # which gives positions to what has none yet
+        await EventLog(self._engine).latest()  # which gives positions to what has none yet
         found = await self._engine.read(None, partial(_list_erasures, after))
         return [row["subject_id"] for row in found], max([after, *(int(row["position"]) for row in found)])
 
@@ -400,12 +369,12 @@ class SqlUserData:
 
     async def _export_events(self, scope: Scope) -> AsyncGenerator[Record, None]:
         """The user's events up to the newest there is now: more may be told for as long as we read."""
-        after, end = 0, await self._events.latest()
+        log = EventLog(self._engine)
+        after, end = 0, await log.latest()
         while after < end:
-            names = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
-            events, after = await self._events.read(after=after, limit=MAX_PAGE_SIZE, **names)
+            events, after = await log.read(after=after, limit=MAX_PAGE_SIZE, **scope_values(scope))
             for event in events:
-                yield export_event(event)
+                yield to_plain(event)
 
 
 def _list_erasures(after: int) -> Operation[list[Any]]:

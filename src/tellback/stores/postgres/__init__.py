@@ -1,8 +1,13 @@
 """The store in a PostgreSQL database, for many processes: its engine, connections and schema.
 
-Only `open_store` and the queue of jobs import it, as it needs asyncpg.
+Only `open_store`, the session adapter and the queue of jobs import it, as it needs asyncpg.
 """
 
-from tellback.stores.postgres.store import PostgresStore
+from tellback.errors import MissingExtraError
 
-__all__ = ["PostgresStore"]
+try:
+    from tellback.stores.postgres.engine import PostgresStore, QueueSettings
+except ModuleNotFoundError as error:
+    raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL store") from error
+
+__all__ = ["PostgresStore", "QueueSettings"]

@@ -1,4 +1,4 @@
-"""The PostgreSQL engine: a pool of connections, each transaction under the role and scope it is for.
+"""The PostgreSQL engine: a pool of connections, each transaction under the role and scope it is for; `PostgresStore`.
 
 `PostgresRunner` is what sessions in tables of their own (`sessions.sql`) run on as well."""
 
@@ -9,8 +9,9 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -35,7 +36,15 @@ from tellback.stores.postgres.connection import (
     skip_reset,
     to_store_error,
 )
-from tellback.stores.postgres.schema import migrate, quote_identifier, quote_literal, set_role, vector_schema
+from tellback.stores.postgres.schema import (
+    APP_ROLE,
+    migrate,
+    quote_identifier,
+    quote_literal,
+    set_role,
+    vector_schema,
+)
+from tellback.stores.store import Store
 from tellback.types.access import Scope
 
 MAX_ATTEMPTS = 4
@@ -60,13 +69,25 @@ class PostgresOptions:
     statement_cache_size: int = 100
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What a queue needs to live beside our tables: where they are, and the role to read and write them by."""
+
+    dsn: str = field(repr=False)
+    display_url: str
+    schema: str
+    role: str
+    uses_prepared_statements: bool
+
+
 class PostgresRunner:
     """Runs operations, each in a transaction of its own. Who opens the pool, and how, is up to the subclass.
 
-    `place` names the database in errors.
+    `place` names the database in errors, `acquire_seconds` is how long to wait for a free connection.
     """
 
     place: str
+    acquire_seconds: float
 
     def __init__(self) -> None:
         self._statements: Mapping[str, Statement] = {}
@@ -75,11 +96,6 @@ class PostgresRunner:
         self._active_count = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-
-    @property
-    def _acquire_seconds(self) -> float:
-        """How long to wait for a free connection."""
-        raise NotImplementedError
 
     def _closed_error(self) -> StoreClosedError:
         raise NotImplementedError
@@ -170,12 +186,12 @@ class PostgresRunner:
         if self._loop is not asyncio.get_running_loop():
             raise ConfigurationError(f"{self.place} was opened in another event loop: open it in this one.")
         try:
-            connection = await pool.acquire(timeout=self._acquire_seconds)
+            connection = await pool.acquire(timeout=self.acquire_seconds)
         except TimeoutError as error:
             if pool.get_size() < pool.get_max_size():
                 raise  # it was the server that did not answer
             raise StoreBusyError(
-                f"No connection to {self.place} became free within {self._acquire_seconds:g} seconds: raise the size of"
+                f"No connection to {self.place} became free within {self.acquire_seconds:g} seconds: raise the size of"
                 " the pool (pool_size), or do less at once."
             ) from error
         try:
@@ -189,10 +205,12 @@ class PostgresEngine(PostgresRunner):
     """Runs operations on the store's tables, each under the role and the scope it is for."""
 
     keeps_deleted_bytes = False
+    positions_after_commit = True
 
     def __init__(self, options: PostgresOptions) -> None:
         super().__init__()
         self.place = options.display_url
+        self.acquire_seconds = options.acquire_timeout
         self._options = options
         self.instance_id = ""
         self.search: Literal["none", "words", "meaning"] = "words"
@@ -363,10 +381,6 @@ class PostgresEngine(PostgresRunner):
             await asyncio.sleep(POLL_SECONDS)
             self._notifier.notify()
 
-    @property
-    def _acquire_seconds(self) -> float:
-        return self._options.acquire_timeout
-
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(
             f"{self._options.display_url} is not open:"
@@ -384,3 +398,36 @@ def _begin_statement(scope: Scope | None, *, writes: bool) -> str:
         f" SET LOCAL tellback.app_id = {quote_literal(scope.app_id)};"
         f" SET LOCAL tellback.user_id = {quote_literal(scope.user_id)}"
     )
+
+
+class PostgresStore(Store):
+    """The store in a PostgreSQL database.
+
+    >>> PostgresStore("postgresql://app:secret@db/prod").url
+    'postgresql://db/prod'
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "tellback",
+        pool_size: int = 10,
+        statement_cache_size: int = 100,
+    ) -> None:
+        url = _without_password(dsn)
+        options = PostgresOptions(dsn, url, schema, pool_size, statement_cache_size=statement_cache_size)
+        self._options = options
+        super().__init__(url, PostgresEngine(options))
+
+    def queue_settings(self) -> QueueSettings:
+        """How a queue of jobs reaches the same database."""
+        options = self._options
+        return QueueSettings(
+            options.dsn, options.display_url, options.schema, APP_ROLE, options.statement_cache_size > 0
+        )
+
+
+def _without_password(dsn: str) -> str:
+    parts = urlsplit(dsn)
+    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

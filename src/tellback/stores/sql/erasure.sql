@@ -31,7 +31,7 @@ DELETE FROM entities
 WHERE {scope} AND space_id = :space_id
 RETURNING 1;
 
--- name: erase_space
+-- name: erase_spaces
 DELETE FROM spaces
 WHERE {scope} AND id = :space_id
 RETURNING 1;

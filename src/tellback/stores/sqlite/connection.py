@@ -1,16 +1,27 @@
-"""SQLite connections: pragmas, migrations, errors, and wiping deleted data from the file."""
+"""SQLite connections, and the writer thread: all operations that have queued up are committed in one transaction.
+
+SQLite takes one writer at a time, and a commit costs far more than the statements in it. So operations queue up while
+the thread is busy, and the next transaction takes them all. One that fails leaves no trace and does not disturb the
+others: most fail before they have changed anything, and if one had, the group is rolled back and run again with a
+savepoint around each. Without savepoints the usual group is a fifth faster. A caller's future is done after the
+commit.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import queue
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tellback.errors import (
-    SchemaVersionError,
     StoreBusyError,
     StoreClosedError,
     StoreCorruptError,
@@ -19,29 +30,19 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.stores.catalogue import (
-    Migration,
-    Statement,
-    baseline_tables,
-    foreign_tables_error,
-    migrations,
-    newer_schema_error,
-)
-from tellback.stores.engine import EVENT_STATEMENT, Operation, T
-from tellback.stores.operations.user_data import WIPE_STEP
-from tellback.types.ids import now_micros
+from tellback.stores.catalogue import Statement
+from tellback.stores.engine import EVENT_STATEMENT, Operation, OperationFactory, T
+from tellback.stores.sqlite.schema import TEMP_STORE, check_no_foreign_tables
+
+log = logging.getLogger("tellback.stores")
 
 _PRIMARY_CODE_MASK = 0xFF  # extended codes say more in the higher bits
 
+MAX_GROUP = 256
+"""About the most operations in one transaction: each waits for all of them."""
 
-TEMP_STORE = "MEMORY"
-"""Where SQLite keeps what it needs for a moment."""
-
-NEEDS_VACUUM, NEEDS_CHECKPOINT = 1, 2
-"""What is left of dividing the step by three; see `operations.user_data.next_wipe_step`."""
-
-CHECKPOINT_WAIT_MS = 200
-"""How long one attempt to empty the log waits for readers: meanwhile nobody can write."""
+ExclusiveWork = Callable[[sqlite3.Connection], bool]
+"""Work that takes no part in transactions; False if it is to be tried again."""
 
 
 def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
@@ -96,8 +97,6 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
     """A connection whose transactions are ours to begin and end."""
     target = options.path
     if not options.in_memory:
-        from pathlib import Path
-
         mode = "ro" if options.read_only else "rwc"
         target = f"{Path(options.path).absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(
@@ -130,7 +129,7 @@ def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
     deadline = time.monotonic() + options.busy_timeout
     while True:
         try:
-            _check_no_foreign_tables(connection, options)
+            check_no_foreign_tables(connection, options.path)
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & _PRIMARY_CODE_MASK != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
@@ -158,121 +157,252 @@ def run_operation(
         return result, wrote_events
 
 
-def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
-    """Bring the schema to this release's version, one process at a time."""
-    steps = migrations("sqlite")
-    present = schema_version(connection)
-    if present == steps[-1].version:
-        return
-    if present > steps[-1].version:
-        raise newer_schema_error(options.path, present, steps[-1].version)
-    if options.read_only:
-        raise SchemaVersionError(
-            f"{options.path} has schema version {present}, this release needs {steps[-1].version}:"
-            " open it once without mode=ro to migrate it."
-        )
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS tellback_migrations"
-            " (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
-        )
-        present = schema_version(connection)  # another process may have been faster
-        if present > steps[-1].version:
-            raise newer_schema_error(options.path, present, steps[-1].version)
-        for step in steps:
-            if step.version > present:
-                _apply_migration(connection, step)
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+class _PartialWrite(Exception):
+    """An operation failed after it had changed something, in one transaction with others."""
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the version of the tables, 0 where there are none."""
-    tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tellback_migrations'").fetchall()
-    if not tables:
-        return 0
-    return int(connection.execute("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations").fetchone()[0])
+@dataclass(slots=True, eq=False)
+class _WriteRequest:
+    """An operation in the queue, or work for the connection outside of transactions, and who waits for it."""
+
+    make: OperationFactory[Any]
+    values: dict[str, Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    exclusive_work: ExclusiveWork | None
+    result: Any = None
+    wrote_events: bool = False
+    error: BaseException | None = None
 
 
-def _check_no_foreign_tables(connection: sqlite3.Connection, options: SqliteOptions) -> None:
-    present = {name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    foreign = present & baseline_tables("sqlite")
-    if foreign and "tellback_migrations" not in present:
-        raise foreign_tables_error(options.path, foreign)
+class WriterThread:
+    """Runs operations on one connection, in groups, on a thread of its own.
+
+    `on_events` is called after new events; `startup_work` is done before anything else, if it can be.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        options: SqliteOptions,
+        statements: Mapping[str, Statement],
+        on_events: Callable[[], None],
+        startup_work: ExclusiveWork | None = None,
+    ) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._options = options
+        self._statements = statements
+        self._on_events = on_events
+        self._startup_work = startup_work
+        self._requests: queue.SimpleQueue[list[_WriteRequest] | None] = queue.SimpleQueue()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[_WriteRequest]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run_loop, name="tellback-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, make: OperationFactory[T], values: dict[str, Any]) -> asyncio.Future[T]:
+        """Queue an operation; the future is done once it is committed. Cancelled before its turn, it is not run."""
+        return self._enqueue(make, values, None)
+
+    def submit_exclusive(self, work: ExclusiveWork) -> asyncio.Future[bool]:
+        """Queue work that is done between two transactions."""
+        return self._enqueue(_empty_operation, {}, work)
+
+    def _enqueue(
+        self, make: OperationFactory[Any], values: dict[str, Any], exclusive_work: ExclusiveWork | None
+    ) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        # Handed over once the tasks that are ready have had their say: they form one group, and the writer does not
+        # compete with them for the interpreter.
+        others = _count_ready_callbacks(loop)
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            gathered = self._gathered.get(loop)
+            if gathered is None:
+                gathered = self._gathered[loop] = []
+                if others:
+                    loop.call_soon(self._hand_over, loop)
+            else:
+                others -= 1  # the call of our own
+            gathered.append(_WriteRequest(make, values, future, loop, exclusive_work))
+        if not others:
+            self._hand_over(loop)
+        return future
+
+    def close(self) -> None:
+        """Finish what is queued, end the thread and close the connection; waits for it."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for gathered in self._gathered.values():
+                    self._requests.put(gathered)
+                self._gathered.clear()
+                self._requests.put(None)
+        self._thread.join()
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            gathered = self._gathered.pop(loop, None)
+            if gathered is not None and not self._closed:
+                self._requests.put(gathered)
+                return
+        for request in gathered or ():
+            request.error = self._closed_error()
+        _resolve_futures(gathered or [])
+
+    def _run_loop(self) -> None:
+        try:
+            self._run_startup_work()
+            while requests := self._next_requests():
+                grouped = [request for request in requests if request.exclusive_work is None]
+                if grouped:
+                    self._run_requests(grouped)
+                    self._deliver(grouped)
+                if any(request.wrote_events and request.error is None for request in grouped):
+                    self._on_events()
+                for request in requests:
+                    if request.exclusive_work is not None:
+                        self._run_exclusive(request, request.exclusive_work)
+                        self._deliver([request])
+        except BaseException:
+            log.exception("the writer of %s has failed", self._options.path)
+            self._fail_all()
+            raise
+        finally:
+            self._connection.close()
+
+    def _run_startup_work(self) -> None:
+        """Finish what the last writer could not; if that fails, another one will."""
+        try:
+            done = self._startup_work is None or self._startup_work(self._connection)
+        except sqlite3.Error:
+            log.info(
+                "%s could not be wiped of what was erased; the next to write will", self._options.path, exc_info=True
+            )
+        else:
+            if not done:
+                log.info("the log of %s is being read and will be wiped later", self._options.path)
+
+    def _next_requests(self) -> list[_WriteRequest]:
+        """All that has queued up; empty when it is time to end."""
+        batch = self._requests.get()
+        requests: list[_WriteRequest] = []
+        while batch is not None:
+            requests.extend([request for request in batch if not request.future.cancelled()])
+            if len(requests) >= MAX_GROUP:
+                return requests
+            try:
+                batch = self._requests.get_nowait()
+            except queue.Empty:
+                if requests:
+                    return requests
+                batch = self._requests.get()
+        if requests:
+            self._requests.put(None)  # come back to it
+        return requests
+
+    def _run_requests(self, requests: list[_WriteRequest]) -> None:
+        try:
+            try:
+                self._run_group(requests, self._run_without_savepoint)
+            except _PartialWrite:
+                self._roll_back()
+                self._run_group(requests, self._run_in_savepoint)
+        except BaseException as error:  # noqa: BLE001
+            # Nothing of the group was kept, so everyone in it must hear of it, whatever it was.
+            for request in requests:
+                request.error = request.error or self._translate_error(error)
+            self._roll_back()
+
+    def _run_group(self, requests: list[_WriteRequest], run_one: Callable[[_WriteRequest], None]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        for request in requests:
+            request.error = None
+            run_one(request)
+        self._connection.execute("COMMIT")
+
+    def _run_exclusive(self, request: _WriteRequest, work: ExclusiveWork) -> None:
+        try:
+            request.result = work(self._connection)
+        except BaseException as error:  # noqa: BLE001
+            request.error = self._translate_error(error)  # whoever waits must hear of it, whatever it was
+
+    def _run_without_savepoint(self, request: _WriteRequest) -> None:
+        before = self._connection.total_changes
+        try:
+            request.result, request.wrote_events = run_operation(
+                self._cursor, self._statements, request.values, request.make()
+            )
+        except BaseException as error:
+            request.error = self._translate_error(error)
+            if self._connection.total_changes != before or not self._connection.in_transaction:
+                raise _PartialWrite from error
+
+    def _run_in_savepoint(self, request: _WriteRequest) -> None:
+        execute = self._connection.execute
+        execute("SAVEPOINT operation")
+        try:
+            request.result, request.wrote_events = run_operation(
+                self._cursor, self._statements, request.values, request.make()
+            )
+        except BaseException as error:
+            request.error = self._translate_error(error)
+            if not self._connection.in_transaction:
+                raise  # SQLite has undone everything, not only this operation
+            execute("ROLLBACK TO operation")
+        execute("RELEASE operation")
+
+    def _translate_error(self, error: BaseException) -> BaseException:
+        return to_store_error(error, self._options.path) if isinstance(error, sqlite3.Error) else error
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _deliver(self, requests: list[_WriteRequest]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_WriteRequest]] = {}
+        for request in requests:
+            by_loop.setdefault(request.loop, []).append(request)
+        for loop, done in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # that loop is closed, and with it everyone who waited
+                loop.call_soon_threadsafe(_resolve_futures, done)
+
+    def _fail_all(self) -> None:
+        """Nobody is left waiting for a thread that is gone."""
+        with self._lock:
+            self._closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                requests = self._requests.get_nowait() or []
+                for request in requests:
+                    request.error = self._closed_error()
+                self._deliver(requests)
+
+    def _closed_error(self) -> StoreClosedError:
+        return StoreClosedError(f"{self._options.path} has been closed.")
 
 
-def _apply_migration(connection: sqlite3.Connection, step: Migration) -> None:
-    for statement in _split_statements(step.sql):
-        connection.execute(statement)
-    values = (step.version, step.name, now_micros())
-    connection.execute("INSERT INTO tellback_migrations (version, name, applied_at) VALUES (?, ?, ?)", values)
+def _empty_operation() -> Operation[None]:
+    """An operation that does nothing."""
+    yield from ()
 
 
-def _split_statements(script: str) -> list[str]:
-    """A script's statements. `executescript` would commit the transaction it runs in."""
-    complete, current = [], ""
-    for line in script.splitlines(keepends=True):
-        current += line
-        if sqlite3.complete_statement(current):
-            complete.append(current)
-            current = ""
-    if current.strip():
-        complete.append(current)
-    return complete
+def _count_ready_callbacks(loop: asyncio.AbstractEventLoop) -> int:
+    """How many callbacks wait for the next pass; loops other than asyncio's own do not tell, so one at least."""
+    callbacks = getattr(loop, "_ready", None)
+    return len(callbacks) if callbacks is not None else 1
 
 
-def wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
-    """Do what is to be done, outside of any transaction; False if somebody reads what is still in the log."""
-    step = _read_wipe_step(connection)
-    if step % 3 == NEEDS_VACUUM:
-        _vacuum(connection)
-        step = _advance_wipe_step(connection, step)
-    if step % 3 == NEEDS_CHECKPOINT:
-        if not _truncate_wal(connection):
-            return False
-        _advance_wipe_step(connection, step)
-    return True
-
-
-def try_wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
-    """The same, if nobody else is writing."""
-    with _busy_timeout(connection, CHECKPOINT_WAIT_MS):
-        return wipe_deleted_rows(connection)
-
-
-def _vacuum(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA temp_store = FILE")  # the copy is as large as the file
-    try:
-        connection.execute("VACUUM")
-    finally:
-        connection.execute(f"PRAGMA temp_store = {TEMP_STORE}")
-
-
-def _truncate_wal(connection: sqlite3.Connection) -> bool:
-    with _busy_timeout(connection, CHECKPOINT_WAIT_MS):
-        [busy, _, _] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    return not busy
-
-
-def _read_wipe_step(connection: sqlite3.Connection) -> int:
-    found = connection.execute("SELECT value FROM platform_state WHERE name = ?", (WIPE_STEP,)).fetchone()
-    return int(found[0]) if found else 0
-
-
-def _advance_wipe_step(connection: sqlite3.Connection, step: int) -> int:
-    """The next step is due, unless more was deleted meanwhile: whoever did that begins anew."""
-    connection.execute("UPDATE platform_state SET value = value + 1 WHERE name = ? AND value = ?", (WIPE_STEP, step))
-    return step + 1
-
-
-@contextmanager
-def _busy_timeout(connection: sqlite3.Connection, milliseconds: int) -> Iterator[None]:
-    [previous] = connection.execute("PRAGMA busy_timeout").fetchone()
-    connection.execute(f"PRAGMA busy_timeout = {milliseconds}").fetchall()
-    try:
-        yield
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {previous}").fetchall()
+def _resolve_futures(requests: list[_WriteRequest]) -> None:
+    for request in requests:
+        if request.future.done():
+            continue  # cancelled meanwhile
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.result)

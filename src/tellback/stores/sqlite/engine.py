@@ -21,17 +21,9 @@ from typing import Literal
 from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError, StoreReadOnlyError
 from tellback.stores.catalogue import Statement, statements
 from tellback.stores.engine import ChangeNotifier, OperationFactory, T, scope_values
-from tellback.stores.sqlite.connection import (
-    SqliteOptions,
-    connect,
-    migrate,
-    run_operation,
-    to_store_error,
-    try_wipe_deleted_rows,
-    wipe_deleted_rows,
-)
-from tellback.stores.sqlite.writer import WriterThread
-from tellback.stores.store import SqlStore
+from tellback.stores.sqlite.connection import SqliteOptions, WriterThread, connect, run_operation, to_store_error
+from tellback.stores.sqlite.schema import migrate, try_wipe_deleted_rows, wipe_deleted_rows
+from tellback.stores.store import Store
 from tellback.types.access import Scope
 
 log = logging.getLogger("tellback.stores")
@@ -46,23 +38,6 @@ WIPE_SECONDS = 0.1
 def new_instance_id() -> str:
     """A name for this process and this opening of the store."""
     return "|".join((*_host_and_namespace(), str(os.getpid()), _process_start(os.getpid()) or "", secrets.token_hex(4)))
-
-
-def is_instance_alive(instance_id: str) -> bool | None:
-    """False when the instance's process is certainly gone, None when that cannot be told from here."""
-    try:
-        host, namespace, pid, started, _ = instance_id.split("|")
-    except ValueError:
-        return None
-    if (host, namespace) != _host_and_namespace() or os.name != "posix":
-        return None
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, ValueError):
-        pass  # it is there, under another user
-    return not started or _process_start(int(pid)) == started
 
 
 def _host_and_namespace() -> tuple[str, str]:
@@ -199,7 +174,7 @@ class SqliteRunner:
         if brief:
             # Waking a reader takes ten times as long as the lookup itself. Where it would have to wait, a reader waits.
             with contextlib.suppress(StoreBusyError):
-                return self._read_inline(scope, make)
+                return self._read(scope, make, brief=True)
         try:
             work = asyncio.get_running_loop().run_in_executor(readers, self._read, scope, make)
         except RuntimeError:  # closed by another thread meanwhile
@@ -212,26 +187,14 @@ class SqliteRunner:
     def _prepare(self) -> sqlite3.Connection:
         try:
             connection = self._connect(self._options)
+            try:
+                self._migrate(connection)
+            except BaseException:
+                connection.close()
+                raise
         except sqlite3.Error as error:
             raise to_store_error(error, self._options.path) from error
-        try:
-            self._migrate(connection)
-        except sqlite3.Error as error:
-            connection.close()
-            raise to_store_error(error, self._options.path) from error
-        except BaseException:
-            connection.close()
-            raise
         return connection
-
-    def _read_inline(self, scope: Scope | None, make: OperationFactory[T]) -> T:
-        """Look up a row or two, each as it is now."""
-        try:
-            return run_operation(
-                self._thread_connection(self._nowait_options).cursor(), self._statements, scope_values(scope), make()
-            )[0]
-        except sqlite3.Error as error:
-            raise to_store_error(error, self._options.path) from error
 
     def _thread_connection(self, options: SqliteOptions) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -240,15 +203,17 @@ class SqliteRunner:
             self._connections.append(connection)
         return connection
 
-    def _read(self, scope: Scope | None, make: OperationFactory[T]) -> T:
+    def _read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T:
+        """Read on this thread, in a snapshot. A brief read sees each row as it is now, and waits for no lock."""
         try:
-            connection = self._thread_connection(self._options)
-            connection.execute("BEGIN")
+            connection = self._thread_connection(self._nowait_options if brief else self._options)
+            if not brief:
+                connection.execute("BEGIN")
             try:
-                result, _ = run_operation(connection.cursor(), self._statements, scope_values(scope), make())
-                return result
+                return run_operation(connection.cursor(), self._statements, scope_values(scope), make())[0]
             finally:
-                connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
+                if not brief:
+                    connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
         except sqlite3.Error as error:
             raise to_store_error(error, self._options.path) from error
 
@@ -280,6 +245,7 @@ class SqliteRunner:
 class SqliteEngine(SqliteRunner):
     """Runs operations on the store's tables, and tells who waits when the file has changed."""
 
+    positions_after_commit = False
     search: Literal["none", "words", "meaning"] = "none"
 
     def __init__(self, options: SqliteOptions) -> None:
@@ -326,7 +292,19 @@ class SqliteEngine(SqliteRunner):
         """The process table does."""
 
     async def is_instance_alive(self, instance_id: str) -> bool | None:
-        return is_instance_alive(instance_id)
+        try:
+            host, namespace, pid, started, _ = instance_id.split("|")
+        except ValueError:
+            return None
+        if (host, namespace) != _host_and_namespace() or os.name != "posix":
+            return None
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return False
+        except (PermissionError, ValueError):
+            pass  # it is there, under another user
+        return not started or _process_start(int(pid)) == started
 
     def _begin(self) -> Mapping[str, Statement]:
         # Here, not when it was made: a process that was forked in between is another instance.
@@ -336,7 +314,7 @@ class SqliteEngine(SqliteRunner):
         return statements("sqlite")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        migrate(connection, self._options)
+        migrate(connection, self._options.path, read_only=self._options.read_only)
 
     def _finish_previous_work(self, connection: sqlite3.Connection) -> bool:
         return self._options.in_memory or try_wipe_deleted_rows(connection)
@@ -354,7 +332,7 @@ class SqliteEngine(SqliteRunner):
         )
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """The store in one SQLite file, or in memory with ":memory:".
 
     >>> SqliteStore("tellback.db").url
@@ -370,4 +348,4 @@ class SqliteStore(SqlStore):
         read_only: bool = False,
     ) -> None:
         engine = SqliteEngine(SqliteOptions(path, synchronous, busy_timeout, read_only))
-        super().__init__(f"sqlite:///{path}", engine, positions_after_commit=False)
+        super().__init__(f"sqlite:///{path}", engine)

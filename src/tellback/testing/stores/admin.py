@@ -11,7 +11,7 @@ import pytest
 
 from tellback.errors import IdempotencyConflictError, NotFoundError, RequestInProgressError
 from tellback.stores import IdempotencyClaim, Store, StoredResponse
-from tellback.stores.ports.store import COLLECTIONS, Collection, erasure_subject
+from tellback.stores.values import COLLECTIONS, Collection, erasure_subject
 from tellback.testing.stores.factories import (
     DAY,
     FACT,
