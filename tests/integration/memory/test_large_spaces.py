@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -22,6 +22,8 @@ from tests.integration.memory.helpers import (
     texts,
 )
 from tests.support.servers.postgres import PostgresServer
+
+SearchKind = Literal["words", "meaning"]
 
 FEW = 30
 ANIMALS = ["heron", "otter", "badger", "lynx", "falcon", "beaver", "marten", "osprey", "weasel", "plover"]
@@ -73,11 +75,11 @@ QUESTIONS = [
 @pytest.mark.parametrize("search", ["meaning", "words"])
 @pytest.mark.parametrize("embedder", ["static", None])
 async def test_the_best_answer_is_the_one_that_is_best_of_all(
-    ready_postgres_url: str, search: str, embedder: str | None
+    ready_postgres_url: str, search: SearchKind, embedder: str | None
 ) -> None:
     async with large(ready_postgres_url, embedder=embedder) as rc:
         memory, space = await create_large_space(rc)
-        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        rc.store.memories._engine.search = search
         async with Tellback(ready_postgres_url, embedder=embedder, clock=rc.clock) as second_rc:
             cached = second_rc.user("maya").memory
             for question in QUESTIONS:
@@ -111,10 +113,10 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> None:
+async def test_every_filter_is_kept(ready_postgres_url: str, search: SearchKind) -> None:
     async with large(ready_postgres_url) as rc:
         memory, space = await create_large_space(rc)
-        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        rc.store.memories._engine.search = search
         clock: Any = rc.clock
         known_at = clock.now
         clock.advance(DAY)
@@ -193,10 +195,10 @@ ODD = [
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, search: str) -> None:
+async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, search: SearchKind) -> None:
     async with large(ready_postgres_url) as rc:
         memory, space = await create_large_space(rc)
-        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        rc.store.memories._engine.search = search
         for question in ODD:
             result = await memory.recall_by_topic(space, question, 5)
             assert_valid_result(result)
@@ -249,7 +251,7 @@ async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresSe
     try:
         # A login without the right to install it.
         async with large(ready_postgres_url.replace("//postgres@", "//plain_owner@")) as rc:
-            assert rc.store.memories._engine.search == "words"  # type: ignore[attr-defined]
+            assert rc.store.memories._engine.search == "words"
             memory = rc.user("maya").memory
             result = await memory.recall_by_topic(space, "Which otter did maya see at the chapel?", 3)
             assert result.atoms[0].text == "maya saw a otter at the chapel in week 11."
@@ -261,7 +263,9 @@ async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresSe
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(ready_postgres_url: str, search: str) -> None:
+async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(
+    ready_postgres_url: str, search: SearchKind
+) -> None:
     """Far more is about Rex, and said of him, than a search gives."""
     async with large(ready_postgres_url) as rc:
         memory = rc.user("maya").memory
@@ -279,7 +283,7 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(ready_post
             {"text": f"An otter at the chapel, number {n}.", "valid_from": NOON + n * DAY} for n in range(60)
         ]
         await memory.add_atoms(space, atom_drafts)
-        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        rc.store.memories._engine.search = search
         for name in ("Rex", rex.id, "Fido"):
             result = await memory.recall_timeline(space, name, "otter chapel", limit=1)
             assert texts(result) == ["Fido and Rex saw a otter at the chapel."], name

@@ -126,7 +126,7 @@ async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
         memory, writer = reading.user("maya").memory, writing.user("maya").memory
         space = await memory.create_space()
         home_atom = await writer.add_atom(space.id, "Lives at number 0.")
-        engine: Any = reading.store.memories._engine  # type: ignore[attr-defined]
+        engine: Any = reading.store.memories._engine
         run = engine._run
         for number in range(1, 10):
             await memory.recall_by_topic(space.id, "Lives where?")

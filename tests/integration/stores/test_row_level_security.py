@@ -200,7 +200,7 @@ async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(pop
         [other_conversation] = await rc.user(
             other_scope.user_id, other_scope.tenant_id, other_scope.app_id
         ).conversations.list()
-        engine: Any = rc.store._engine  # type: ignore[attr-defined]
+        engine: Any = rc.store._engine
 
         def statements_of_other_scope() -> Any:
             values = {"tenant_id": other_scope.tenant_id, "app_id": other_scope.app_id, "user_id": other_scope.user_id}

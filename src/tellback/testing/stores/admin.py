@@ -19,13 +19,13 @@ from tellback.testing.stores.factories import (
     NOON,
     OTHER_SCOPES,
     add_atoms,
+    append_drafts,
     append_message,
     make_atom,
     make_conversation,
     make_draft,
     make_entity,
     make_space,
-    make_turn,
     present,
     read_all_events,
 )
@@ -328,7 +328,7 @@ async def make_user_data(store: Store, scope: Scope) -> None:
     """Something of everything that is kept."""
     conversation = await make_conversation(store, scope, title="Talk")
     drafts = [make_draft("Hi"), make_draft("Hello", "assistant"), make_draft("Psst", "system", visibility="hidden")]
-    await store.conversations.append(scope, conversation.id, make_turn(*drafts), now=utc_now())
+    await append_drafts(store, conversation.id, *drafts, scope=scope)
     space = await make_space(store, scope)
     ann, anna = await make_entity(store, space, "Ann"), await make_entity(store, space, "Anna")
     vector = b"\x00\x3c" * 4
@@ -399,7 +399,7 @@ class UserDataContract:
     async def test_many_records_come_once_each_and_in_order(self, store: Store) -> None:
         conversation = await make_conversation(store)
         drafts = [make_draft("x" * (20_000 if n % 50 == 0 else 10)) for n in range(450)]
-        await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
+        await append_drafts(store, conversation.id, *drafts)
         space = await make_space(store)
         await add_atoms(store, space, *(make_atom(str(n)) for n in range(450)))
         found = await export_all(store, MAYA)

@@ -14,7 +14,10 @@ from tellback.testing.stores.factories import (
     MAYA,
     NOON,
     OTHER_SCOPES,
+    append_drafts,
     append_turns,
+    assert_not_found,
+    begin_turn,
     claim_available_job,
     dispatch_all,
     job_windows,
@@ -24,9 +27,9 @@ from tellback.testing.stores.factories import (
     make_conversation,
     make_draft,
     make_space,
-    make_turn,
     plan_jobs,
     read_all_events,
+    read_event_types,
 )
 from tellback.types.ids import new_id, utc_now
 from tellback.types.jobs import ConversationScope, ExtractionPolicy, JobStatus
@@ -75,19 +78,16 @@ class BindingContract:
         made = await make_binding(store, space)
         orphan = await make_binding(store, space, created_by=None)
         for stranger, id in [*((stranger, made.id) for stranger in OTHER_SCOPES), (MAYA, orphan.id), (OMAR, orphan.id)]:
-            for change in (
+            await assert_not_found(
                 store.bindings.update(stranger, id, policy=None, enabled=False, now=NOON),
                 store.bindings.delete(stranger, id, now=NOON),
-            ):
-                with pytest.raises(NotFoundError):
-                    await change
+            )
         assert await store.bindings.get(MAYA, made.id) == made
         changed = await store.bindings.update(None, orphan.id, policy=None, enabled=False, now=NOON)
         assert not changed.enabled
         await store.bindings.delete(None, orphan.id, now=NOON)
         assert await store.bindings.list_bindings(MAYA) == [made]
-        with pytest.raises(NotFoundError):
-            await store.bindings.delete(None, orphan.id, now=NOON)
+        await assert_not_found(store.bindings.delete(None, orphan.id, now=NOON))
 
     async def test_an_update_leaves_what_it_does_not_name_and_tells_of_itself_once(self, store: Store) -> None:
         made = await make_binding(store, await make_space(store))
@@ -99,14 +99,12 @@ class BindingContract:
         again = await store.bindings.update(MAYA, made.id, policy=policy, enabled=False, now=utc_now())
         assert again == second == await store.bindings.get(MAYA, made.id)
         await store.bindings.delete(MAYA, made.id, now=NOON)
-        types = [event.type for event in await read_all_events(store) if event.subject_id == made.id]
+        types = await read_event_types(store, made.id)
         assert types == ["binding.created", "binding.updated", "binding.updated", "binding.deleted"]
-        for change in (
+        await assert_not_found(
             store.bindings.update(MAYA, made.id, policy=None, enabled=True, now=NOON),
             store.bindings.delete(MAYA, made.id, now=NOON),
-        ):
-            with pytest.raises(NotFoundError):
-                await change
+        )
 
     async def test_scopes_say_which_conversations_are_meant(self, store: Store) -> None:
         space = await make_space(store)
@@ -230,7 +228,7 @@ class DispatchContract:
             assert await store.jobs.get(MAYA, job.id) == await store.jobs.get(None, job.id) == job
             for stranger in OTHER_SCOPES:
                 assert await store.jobs.get(stranger, job.id) is None
-        queued = [event for event in await read_all_events(store) if event.type == "extraction.queued"]
+        queued = await read_all_events(store, "extraction.queued")
         assert [(event.subject_id, event.scope) for event in queued] == [(job.id, MAYA) for job in jobs]
 
     async def test_what_was_dispatched_is_not_dispatched_again(self, store: Store) -> None:
@@ -354,7 +352,7 @@ class DispatchContract:
             make_draft("22 °C", "tool", visibility="internal"),
             make_draft("Gone", "assistant", visibility="hidden"),
         ]
-        await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
+        await append_drafts(store, conversation.id, *drafts)
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         assert job_windows(await dispatch_all(store)) == [(1, 5)]
 
@@ -367,23 +365,23 @@ class DispatchContract:
         await make_binding(store, await make_space(store))
         conversation = await make_conversation(store)
         claim = make_claim("me")
-        await store.conversations.begin_turn(MAYA, conversation.id, claim, make_draft(), tail_limit=5, now=utc_now())
+        await begin_turn(store, conversation.id, claim, make_draft())
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         assert job_windows(await dispatch_all(store)) == [(1, 1)]
         late = [TurnDraft(claim.turn_id, [make_draft("Hello!", "assistant")])]
         await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_claim_id="me")
         assert job_windows(await dispatch_all(store)) == [(2, 2)]
-        types = [event.type for event in await read_all_events(store) if event.subject_id == conversation.id]
+        types = await read_event_types(store, conversation.id)
         assert types.count("conversation.continued") == 1
 
     async def test_turns_that_cross_are_never_in_two_windows(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         conversation = await make_conversation(store)
         keyed = make_draft("x" * 90, idempotency_key="k")
-        await store.conversations.append(MAYA, conversation.id, make_turn(keyed), now=utc_now())
+        await append_drafts(store, conversation.id, keyed)
         await append_turns(store, conversation.id, text="y" * 90)
         again = [make_draft("x" * 90, idempotency_key="k"), make_draft("z" * 90, "assistant")]
-        answered = await store.conversations.append(MAYA, conversation.id, make_turn(*again), now=utc_now())
+        answered = await append_drafts(store, conversation.id, *again)
         assert [message.seq for message in answered.messages] == [1, 4]
         await append_turns(store, conversation.id)
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
@@ -424,7 +422,7 @@ class DispatchContract:
         await store.jobs.finish(JobEnd(job.id, running.runs, {"added": 1}), now=utc_now())
         [again] = await plan_jobs(store, conversation.id)
         assert (again.id, again.status, again.attempts, again.result) == (job.id, JobStatus.QUEUED, 0, {})
-        types = [event.type for event in await read_all_events(store) if event.subject_id == job.id]
+        types = await read_event_types(store, job.id)
         assert types == ["extraction.queued", "extraction.completed", "extraction.queued"]
 
     async def test_a_plan_may_name_a_version_and_a_space(self, store: Store) -> None:

@@ -15,7 +15,11 @@ from tellback.stores import Store, TurnBusy, TurnDraft, TurnStarted
 from tellback.testing.stores.factories import (
     MAYA,
     OTHER_SCOPES,
+    append_drafts,
     append_message,
+    assert_not_found,
+    begin_turn,
+    list_conversations,
     make_claim,
     make_conversation,
     make_draft,
@@ -23,6 +27,8 @@ from tellback.testing.stores.factories import (
     make_turn,
     present,
     read_all_events,
+    read_event_types,
+    start_turn,
 )
 from tellback.types import ChatUsage, user_message
 from tellback.types.access import Scope
@@ -80,13 +86,8 @@ class ConversationContract:
         wanted = [Conversation(new_id("conv"), MAYA, "chat", "open", now, now, session_id="tab") for _ in range(20)]
         found = await asyncio.gather(*(store.conversations.find_or_create(MAYA, one) for one in wanted))
         assert len({conversation.id for conversation in found}) == 1
-        assert (
-            len(
-                await store.conversations.list_conversations(MAYA, namespace=None, status=None, limit=None, before=None)
-            )
-            == 1
-        )
-        assert [event.type for event in await read_all_events(store)] == ["conversation.created"]
+        assert len(await list_conversations(store)) == 1
+        assert await read_event_types(store) == ["conversation.created"]
 
     async def test_a_conversation_closes_when_its_own_time_is_past(self, store: Store) -> None:
         old = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,8 +115,7 @@ class ConversationContract:
         ids = [conversation.id for conversation in made]
 
         async def list_ids(**options: Any) -> list[str]:
-            arguments = {"namespace": None, "status": None, "limit": None, "before": None, **options}
-            return [conversation.id for conversation in await store.conversations.list_conversations(MAYA, **arguments)]
+            return [conversation.id for conversation in await list_conversations(store, **options)]
 
         assert await list_ids() == ids[::-1]
         assert await list_ids(limit=3) == ids[:3:-1]
@@ -132,9 +132,8 @@ class ConversationContract:
         again = await store.conversations.close(MAYA, conversation.id, now=utc_now())
         assert (closed.status, closed.closed_at) == ("closed", moment)
         assert again == closed
-        assert [event.type for event in await read_all_events(store)].count("conversation.closed") == 1
-        with pytest.raises(NotFoundError):
-            await store.conversations.close(MAYA, "conv_unknown", now=utc_now())
+        assert (await read_event_types(store)).count("conversation.closed") == 1
+        await assert_not_found(store.conversations.close(MAYA, "conv_unknown", now=utc_now()))
 
     async def test_stale_conversations_are_closed_unless_a_turn_runs(self, store: Store) -> None:
         now = utc_now()
@@ -162,7 +161,7 @@ class ConversationContract:
         for other in OTHER_SCOPES:
             assert await log.get(other, conversation.id) is None
             assert await log.message(other, message.id) is None
-            assert await log.list_conversations(other, namespace=None, status=None, limit=None, before=None) == []
+            assert await list_conversations(store, other) == []
             attempts = (
                 log.messages(other, conversation.id, include_internal=True, include_hidden=True),
                 log.close(other, conversation.id, now=utc_now()),
@@ -175,9 +174,7 @@ class ConversationContract:
                     other, conversation.id, make_claim(store.instance_id), None, tail_limit=5, now=utc_now()
                 ),
             )
-            for attempt in attempts:
-                with pytest.raises(NotFoundError):
-                    await attempt
+            await assert_not_found(*attempts)
             stolen = log.save_summary(
                 other, conversation.id, "stolen", until_seq=1, turns=1, expected_seq=0, now=utc_now()
             )
@@ -197,9 +194,7 @@ class ConversationContract:
         ]
         made = [await make_conversation(store, scope) for scope in scopes]
         for scope, conversation in zip(scopes, made, strict=True):
-            listed = await store.conversations.list_conversations(
-                scope, namespace=None, status=None, limit=None, before=None
-            )
+            listed = await list_conversations(store, scope)
             assert [found.id for found in listed] == [conversation.id]
             assert listed[0].scope == scope
 
@@ -255,7 +250,7 @@ class MessageContract:
     async def test_text_comes_back_exactly(self, store: Store, text: str) -> None:
         conversation = await make_conversation(store)
         draft = make_draft(text, meta={"state": text[:100], "signed": [1, {"deep": None}]})
-        await store.conversations.append(MAYA, conversation.id, make_turn(draft), now=utc_now())
+        await append_drafts(store, conversation.id, draft)
         [read] = await store.conversations.messages(MAYA, conversation.id)
         assert read.text == text
         assert (read.meta, read.metadata) == (draft.meta, draft.metadata)
@@ -285,7 +280,7 @@ class MessageContract:
             meta={"thinking": ["signed"]},
             metadata={"source": "web", "näme": [1, None]},
         )
-        appended = await store.conversations.append(MAYA, conversation.id, make_turn(draft), now=utc_now())
+        appended = await append_drafts(store, conversation.id, draft)
         [read] = await store.conversations.messages(MAYA, conversation.id, include_internal=True)
         assert read == appended.messages[0]
         assert (read.meta, read.metadata) == (draft.meta, draft.metadata)
@@ -300,22 +295,17 @@ class MessageContract:
         odd = MediaBlock("hologram", url="https://example.com/h", name="Leia")
         result = ToolResultBlock("tu_1", "[hologram]", parts=(odd,))
         drafts = [make_draft(content=(odd,)), make_draft(role="tool", content=(result,))]
-        await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
+        await append_drafts(store, conversation.id, *drafts)
         read = await store.conversations.messages(MAYA, conversation.id)
         assert [message.content for message in read] == [(odd,), (result,)]
-        started = await store.conversations.begin_turn(
-            MAYA, conversation.id, make_claim("me"), None, tail_limit=9, now=utc_now()
-        )
-        assert isinstance(started, TurnStarted)
+        started = await start_turn(store, conversation.id, make_claim("me"))
         assert [message.role for message in started.history] == ["user", "tool"]
 
     async def test_messages_are_read_by_visibility_and_place(self, store: Store) -> None:
         conversation = await make_conversation(store)
         kinds = ["user", "internal", "hidden", "user", "internal", "user"]
         for kind in kinds:
-            await store.conversations.append(
-                MAYA, conversation.id, make_turn(make_draft(visibility=kind)), now=utc_now()
-            )
+            await append_drafts(store, conversation.id, make_draft(visibility=kind))
 
         async def seqs(**options: Any) -> list[int]:
             return [message.seq for message in await store.conversations.messages(MAYA, conversation.id, **options)]
@@ -352,7 +342,7 @@ class MessageContract:
 
         async def attempt(id: str, text: str) -> tuple[str, str, str]:
             drafts = [make_draft(text, idempotency_key="k"), make_draft(f"re: {text}", "assistant")]
-            appended = await store.conversations.append(MAYA, id, make_turn(*drafts), now=utc_now())
+            appended = await append_drafts(store, id, *drafts)
             said, answered = appended.messages
             assert said.turn_id == answered.turn_id
             return said.id, said.text, answered.text
@@ -407,7 +397,7 @@ class MessageContract:
         async def bad() -> None:
             drafts = [make_draft("half"), replace(make_draft("twin"), id=taken)]
             with pytest.raises(StoreError):
-                await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
+                await append_drafts(store, conversation.id, *drafts)
 
         await asyncio.gather(
             *(bad() if n % 3 == 0 else append_message(store, conversation.id, f"good {n}") for n in range(12))
@@ -415,16 +405,14 @@ class MessageContract:
         messages = await store.conversations.messages(MAYA, conversation.id)
         assert [message.seq for message in messages] == list(range(1, 10))
         assert sorted(message.text for message in messages[1:]) == sorted(f"good {n}" for n in range(12) if n % 3)
-        appended = [event for event in await read_all_events(store) if event.type == "message.appended"]
+        appended = await read_all_events(store, "message.appended")
         assert [event.data["seq"] for event in appended] == list(range(1, 10))
 
     async def test_a_cancelled_append_is_stored_whole_or_not_at_all(self, store: Store) -> None:
         conversation = await make_conversation(store)
         for n in range(30):
             work = asyncio.ensure_future(
-                store.conversations.append(
-                    MAYA, conversation.id, make_turn(make_draft("a"), make_draft("b", "assistant")), now=utc_now()
-                )
+                append_drafts(store, conversation.id, make_draft("a"), make_draft("b", "assistant"))
             )
             for _ in range(n % 6):
                 await asyncio.sleep(0)
@@ -441,66 +429,48 @@ class TurnContract:
 
     async def test_a_turn_is_begun_once_until_it_ends(self, store: Store) -> None:
         conversation = await make_conversation(store)
-        begin = store.conversations.begin_turn
         claim = make_claim("me")
-        started = await begin(MAYA, conversation.id, claim, make_draft("Hi"), tail_limit=5, now=utc_now())
-        assert isinstance(started, TurnStarted)
+        started = await start_turn(store, conversation.id, claim, make_draft("Hi"))
         assert started.user_message is not None
         assert started.turn_id == started.user_message.turn_id == claim.turn_id
         assert started.history == (user_message("Hi"),)
-        busy = await begin(MAYA, conversation.id, make_claim("you"), make_draft("Me too"), tail_limit=5, now=utc_now())
+        busy = await begin_turn(store, conversation.id, make_claim("you"), make_draft("Me too"))
         assert busy == TurnBusy(claim.turn_id, "me")
         assert len(await store.conversations.messages(MAYA, conversation.id)) == 1
         await store.conversations.end_turn(MAYA, conversation.id, "somebody else")
-        assert await begin(MAYA, conversation.id, make_claim("you"), None, tail_limit=5, now=utc_now()) == busy
+        assert await begin_turn(store, conversation.id, make_claim("you")) == busy
         await store.conversations.end_turn(MAYA, conversation.id, "me")
-        again = await begin(MAYA, conversation.id, make_claim("you"), make_draft("Now me"), tail_limit=1, now=utc_now())
-        assert isinstance(again, TurnStarted)
+        again = await start_turn(store, conversation.id, make_claim("you"), make_draft("Now me"), tail_limit=1)
         assert again.history == (user_message("Now me"),)
 
     async def test_a_claim_can_be_evicted_runs_out_and_is_extended(self, store: Store) -> None:
         conversation = await make_conversation(store)
-        begin = store.conversations.begin_turn
         first = make_claim("gone")
-        await begin(MAYA, conversation.id, first, None, tail_limit=5, now=utc_now())
-        evicting = await begin(
-            MAYA, conversation.id, make_claim("me", 0, evict="gone"), None, tail_limit=5, now=utc_now()
-        )
-        assert isinstance(evicting, TurnStarted)
+        await begin_turn(store, conversation.id, first)
+        await start_turn(store, conversation.id, make_claim("me", 0, evict="gone"))
         over = make_claim("you")
-        taken = await begin(MAYA, conversation.id, over, None, tail_limit=5, now=utc_now())
-        assert isinstance(taken, TurnStarted)
+        await start_turn(store, conversation.id, over)
         later = replace(make_claim("third"), now=time.time() + 60)
         await store.conversations.extend_turn(MAYA, conversation.id, "you", time.time() + 120)
-        assert isinstance(await begin(MAYA, conversation.id, later, None, tail_limit=5, now=utc_now()), TurnBusy)
+        assert isinstance(await begin_turn(store, conversation.id, later), TurnBusy)
 
     async def test_the_last_message_of_a_turn_ends_it_in_the_same_step(self, store: Store) -> None:
         conversation = await make_conversation(store)
         claim = make_claim("me")
-        await store.conversations.begin_turn(MAYA, conversation.id, claim, make_draft(), tail_limit=5, now=utc_now())
+        await begin_turn(store, conversation.id, claim, make_draft())
         answer = [TurnDraft(claim.turn_id, [make_draft("Hello!", "assistant")])]
         appended = await store.conversations.append(MAYA, conversation.id, answer, now=utc_now(), release_claim_id="me")
         assert (appended.messages[0].turn_id, appended.turns) == (claim.turn_id, 1)
-        next_turn = await store.conversations.begin_turn(
-            MAYA, conversation.id, make_claim("you"), make_draft(), tail_limit=9, now=utc_now()
-        )
-        assert isinstance(next_turn, TurnStarted)
+        next_turn = await start_turn(store, conversation.id, make_claim("you"), make_draft())
         assert [message.role for message in next_turn.history] == ["user", "assistant", "user"]
 
     async def test_a_turn_begun_again_with_its_key_finds_what_it_had_stored(self, store: Store) -> None:
         conversation = await make_conversation(store)
-        begin = store.conversations.begin_turn
         keyed = {"idempotency_key": "k"}
-        first = await begin(
-            MAYA, conversation.id, make_claim("a", 0), make_draft("Book it", **keyed), tail_limit=9, now=utc_now()
-        )
-        assert isinstance(first, TurnStarted)
+        first = await start_turn(store, conversation.id, make_claim("a", 0), make_draft("Book it", **keyed))
         calling = make_draft(role="assistant", content=(ToolUseBlock("tu_1", "book", {}),))
         await store.conversations.append(MAYA, conversation.id, [TurnDraft(first.turn_id, [calling])], now=utc_now())
-        again = await begin(
-            MAYA, conversation.id, make_claim("b"), make_draft("Book it", **keyed), tail_limit=9, now=utc_now()
-        )
-        assert isinstance(again, TurnStarted)
+        again = await start_turn(store, conversation.id, make_claim("b"), make_draft("Book it", **keyed))
         assert again.turn_id == first.turn_id
         assert again.user_message == first.user_message
         assert [message.role for message in again.later_messages] == ["assistant"]
@@ -510,18 +480,13 @@ class TurnContract:
         conversation = await make_conversation(store)
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         with pytest.raises(ConversationClosedError):
-            await store.conversations.begin_turn(
-                MAYA, conversation.id, make_claim("me"), make_draft(), tail_limit=5, now=utc_now()
-            )
+            await begin_turn(store, conversation.id, make_claim("me"), make_draft())
 
     async def test_a_turn_that_waited_may_go_on_after_closing(self, store: Store) -> None:
         conversation = await make_conversation(store)
         await append_message(store, conversation.id, "Pay!")
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
-        started = await store.conversations.begin_turn(
-            MAYA, conversation.id, make_claim("me"), None, tail_limit=5, now=utc_now()
-        )
-        assert isinstance(started, TurnStarted)
+        started = await start_turn(store, conversation.id, make_claim("me"))
         late = [TurnDraft(started.turn_id, [make_draft("Paid.", "assistant")])]
         appended = await store.conversations.append(MAYA, conversation.id, late, now=utc_now(), release_claim_id="me")
         assert [message.seq for message in appended.messages] == [2]
@@ -531,7 +496,7 @@ class TurnContract:
     async def test_a_turn_that_was_running_may_finish_after_closing(self, store: Store) -> None:
         conversation = await make_conversation(store)
         claim = make_claim("me")
-        await store.conversations.begin_turn(MAYA, conversation.id, claim, make_draft(), tail_limit=5, now=utc_now())
+        await begin_turn(store, conversation.id, claim, make_draft())
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         late = [TurnDraft(claim.turn_id, [make_draft("Hello!", "assistant")])]
         for outsider in (
@@ -548,8 +513,6 @@ class TurnContract:
     async def test_an_owner_is_known_to_be_alive(self, store: Store, second: Store) -> None:
         assert store.instance_id != second.instance_id
         conversation = await make_conversation(store)
-        await store.conversations.begin_turn(
-            MAYA, conversation.id, make_claim(store.instance_id), None, tail_limit=5, now=utc_now()
-        )
+        await begin_turn(store, conversation.id, make_claim(store.instance_id))
         assert await second.is_instance_alive(store.instance_id) is not False
         assert await second.is_instance_alive("nobody we know") is None

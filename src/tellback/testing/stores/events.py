@@ -12,10 +12,10 @@ from tellback.stores import Store
 from tellback.testing.stores.factories import (
     MAYA,
     OTHER_SCOPES,
+    append_drafts,
     append_message,
     make_conversation,
     make_draft,
-    make_turn,
     read_all_events,
 )
 from tellback.types.conversations import Event
@@ -28,7 +28,7 @@ class EventContract:
     async def test_every_change_tells_one_event_in_order(self, store: Store) -> None:
         conversation = await make_conversation(store)
         drafts = [make_draft(), make_draft("Hi!", "assistant", visibility="internal")]
-        appended = await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now())
+        appended = await append_drafts(store, conversation.id, *drafts)
         await store.conversations.save_summary(
             MAYA, conversation.id, "They met.", until_seq=2, turns=1, expected_seq=0, now=utc_now()
         )

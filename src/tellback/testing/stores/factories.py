@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from tellback.stores import AtomDraft, AtomFilter, EntityDraft, Store, TurnClaim, TurnDraft
+import pytest
+
+from tellback.errors import NotFoundError
+from tellback.stores import (
+    AppendResult,
+    AtomDraft,
+    AtomFilter,
+    EntityDraft,
+    Store,
+    TurnBusy,
+    TurnClaim,
+    TurnDraft,
+    TurnStarted,
+)
 from tellback.types.access import Scope
 from tellback.types.blocks import TextBlock
 from tellback.types.conversations import Conversation, Event, MessageDraft
@@ -53,10 +66,22 @@ async def make_conversation(store: Store, scope: Scope = MAYA, **fields: Any) ->
     return await store.conversations.create(scope, Conversation(**{"updated_at": now, **values}))
 
 
+async def list_conversations(store: Store, scope: Scope = MAYA, **filters: Any) -> list[Conversation]:
+    """The conversations of a user, the newest first."""
+    values = {"namespace": None, "status": None, "limit": None, "before": None, **filters}
+    return await store.conversations.list_conversations(scope, **values)
+
+
+async def append_drafts(
+    store: Store, id: str, *drafts: MessageDraft, scope: Scope = MAYA, **options: Any
+) -> AppendResult:
+    """Append messages as a turn of their own."""
+    return await store.conversations.append(scope, id, make_turn(*drafts), now=utc_now(), **options)
+
+
 async def append_message(store: Store, id: str, text: str, scope: Scope = MAYA) -> int:
     """Append one message; gives its seq."""
-    appended = await store.conversations.append(scope, id, make_turn(make_draft(text)), now=utc_now())
-    return appended.messages[0].seq
+    return (await append_drafts(store, id, make_draft(text), scope=scope)).messages[0].seq
 
 
 def make_claim(claim_id: str, seconds: float = 30, evict: str | None = None) -> TurnClaim:
@@ -64,14 +89,51 @@ def make_claim(claim_id: str, seconds: float = 30, evict: str | None = None) -> 
     return TurnClaim(new_id("turn"), claim_id, time.time(), time.time() + seconds, evict)
 
 
+async def begin_turn(
+    store: Store,
+    id: str,
+    claim: TurnClaim,
+    draft: MessageDraft | None = None,
+    *,
+    scope: Scope = MAYA,
+    tail_limit: int = 9,
+) -> TurnStarted | TurnBusy:
+    """Try to claim a conversation for a turn."""
+    return await store.conversations.begin_turn(scope, id, claim, draft, tail_limit=tail_limit, now=utc_now())
+
+
+async def start_turn(store: Store, id: str, claim: TurnClaim, *draft: MessageDraft, tail_limit: int = 9) -> TurnStarted:
+    """Claim a conversation for a turn, which surely can be."""
+    started = await begin_turn(store, id, claim, *draft, tail_limit=tail_limit)
+    assert isinstance(started, TurnStarted)
+    return started
+
+
 def make_exchange() -> list[MessageDraft]:
     """A turn's two messages, with new ids."""
     return [make_draft(), make_draft(role="assistant")]
 
 
-async def read_all_events(store: Store) -> list[Event]:
-    """Every event there is."""
-    return (await store.events.read(after=0, limit=1_000))[0]
+async def read_all_events(store: Store, *types: str, subject_id: str | None = None) -> list[Event]:
+    """Every event there is, or those of some types, or about something."""
+    events, _ = await store.events.read(after=0, limit=1_000)
+    return [
+        event
+        for event in events
+        if (not types or event.type in types) and (subject_id is None or event.subject_id == subject_id)
+    ]
+
+
+async def read_event_types(store: Store, subject_id: str | None = None) -> list[str]:
+    """The types of all events, or of those about something."""
+    return [event.type for event in await read_all_events(store, subject_id=subject_id)]
+
+
+async def assert_not_found(*attempts: Awaitable[Any]) -> None:
+    """Each of them raises `NotFoundError`."""
+    for attempt in attempts:
+        with pytest.raises(NotFoundError):
+            await attempt
 
 
 def make_atom(text: str = "Lives in Rome", **fields: Any) -> AtomDraft:
@@ -129,8 +191,7 @@ async def make_binding(
 async def append_turns(store: Store, id: str, turns: int = 1, scope: Scope = MAYA, text: str = "Hello") -> None:
     """Append whole turns of two messages each."""
     for _ in range(turns):
-        drafts = make_turn(make_draft(text), make_draft(text, "assistant"))
-        await store.conversations.append(scope, id, drafts, now=utc_now())
+        await append_drafts(store, id, make_draft(text), make_draft(text, "assistant"), scope=scope)
 
 
 async def make_closed_conversation(store: Store, scope: Scope = MAYA, *, turns: int = 1, **fields: Any) -> Conversation:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tellback.errors import NotFoundError
 from tellback.stores import JobEnd, Store
 from tellback.testing.stores.factories import (
     DAY,
     MAYA,
     NOON,
     OTHER_SCOPES,
+    assert_not_found,
     claim_available_job,
     claim_job,
     dispatch_all,
@@ -24,6 +24,7 @@ from tellback.testing.stores.factories import (
     make_space,
     present,
     read_all_events,
+    read_event_types,
 )
 from tellback.types.access import Scope
 from tellback.types.ids import new_id, utc_now
@@ -59,7 +60,7 @@ class JobLogContract:
         assert (done.status, done.result, done.finished_at) == (JobStatus.DONE, {"added": 2}, NOON)
         assert await claim_job(store, after=3600) is None
         assert await store.jobs.running_instances() == []
-        [completion] = [event for event in await read_all_events(store) if event.type == "extraction.completed"]
+        [completion] = await read_all_events(store, "extraction.completed")
         assert (completion.subject_id, completion.data["added"], completion.scope) == (job.id, 2, MAYA)
         assert completion.data["conversation_id"] == job.conversation_id
 
@@ -150,7 +151,7 @@ class JobLogContract:
             NOON,
         )
         assert await claim_job(store, after=3600) is None
-        [failure] = [event for event in await read_all_events(store) if event.type == "extraction.failed"]
+        [failure] = await read_all_events(store, "extraction.failed")
         assert (failure.subject_id, failure.data["error"]) == (job.id, "worse")
 
     async def test_a_run_that_was_cancelled_cannot_end_the_one_after_it(self, store: Store) -> None:
@@ -203,7 +204,7 @@ class JobLogContract:
         assert (again.status, again.attempts, again.error, again.raw_output) == (JobStatus.QUEUED, 0, None, None)
         assert again.finished_at is None
         assert (await claim_available_job(store)).attempts == 1
-        types = [event.type for event in await read_all_events(store) if event.subject_id == job.id]
+        types = await read_event_types(store, job.id)
         assert types == ["extraction.queued", "extraction.failed", "extraction.queued"]
 
     @pytest.mark.parametrize("scope", [MAYA, None])
@@ -222,9 +223,7 @@ class JobLogContract:
         [job] = await make_jobs(store)
         for scope in (*OTHER_SCOPES, MAYA):
             id = "job_unknown" if scope == MAYA else job.id
-            for attempt in (store.jobs.retry(scope, id, now=NOON), store.jobs.cancel(scope, id, now=NOON)):
-                with pytest.raises(NotFoundError):
-                    await attempt
+            await assert_not_found(store.jobs.retry(scope, id, now=NOON), store.jobs.cancel(scope, id, now=NOON))
             assert await store.jobs.list_jobs(scope) == ([job] if scope == MAYA else [])
 
     async def test_jobs_are_listed_the_newest_first_in_pages(self, store: Store) -> None:

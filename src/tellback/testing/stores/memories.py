@@ -18,11 +18,13 @@ from tellback.testing.stores.factories import (
     NOON,
     OTHER_SCOPES,
     add_atoms,
+    assert_not_found,
     make_atom,
     make_entity,
     make_space,
     present,
     read_all_events,
+    read_event_types,
     valid_texts,
 )
 from tellback.types.ids import new_id, utc_now
@@ -73,7 +75,7 @@ class MemoryContract:
         assert await memories.spaces(MAYA) == []
         assert await memories.atom(MAYA, atom.id) is None
         assert await memories.entity(MAYA, ann.id) is None
-        for attempt in (
+        await assert_not_found(
             memories.delete_space(MAYA, space.id, now=utc_now()),
             add_atoms(store, space, make_atom()),
             valid_texts(store, space, NOON),
@@ -84,9 +86,7 @@ class MemoryContract:
             memories.merge(MAYA, ann.id, ann.id, now=utc_now()),
             memories.changes(MAYA, space.id, after=-1, embedder="e"),
             memories.save_vectors(MAYA, space.id, "e", [(1, HALF_VECTOR)], now=utc_now()),
-        ):
-            with pytest.raises(NotFoundError):
-                await attempt
+        )
 
     async def test_an_atom_reads_back_as_it_was_added(self, store: Store) -> None:
         space = await make_space(store)
@@ -212,10 +212,10 @@ class MemoryContract:
         elsewhere = await make_entity(store, await make_space(store), "Acme")
         with pytest.raises(InvalidArgumentError):
             await merge(MAYA, acme.id, elsewhere.id, now=utc_now())
-        with pytest.raises(NotFoundError):
-            await merge(MAYA, acme.id, "ent_unknown", now=utc_now())
-        with pytest.raises(NotFoundError):
-            await add_atoms(store, space, make_atom(entity_ids=(elsewhere.id,)))
+        await assert_not_found(
+            merge(MAYA, acme.id, "ent_unknown", now=utc_now()),
+            add_atoms(store, space, make_atom(entity_ids=(elsewhere.id,))),
+        )
 
     async def test_changes_go_on_from_a_version_and_miss_nothing(self, store: Store) -> None:
         space = await make_space(store)
@@ -321,7 +321,7 @@ class MemoryContract:
             assert await memories.entity(other, ann.id) is None
             assert await memories.atoms_without_vector(other, space.id, embedder="x", before=None, limit=9) == []
             theirs = await make_space(store, other)
-            for attempt in (
+            await assert_not_found(
                 memories.delete_space(other, space.id, now=utc_now()),
                 memories.add(other, space.id, [make_atom()], now=utc_now()),
                 memories.atoms(other, space.id, AtomFilter(AtomStatus.ACTIVE, utc_now())),
@@ -337,9 +337,7 @@ class MemoryContract:
                 memories.save_vectors(other, space.id, "e", [(1, HALF_VECTOR)], now=utc_now()),
                 memories.delete_other_vectors(other, space.id, embedder="none"),
                 memories.add(other, theirs.id, [make_atom(entity_ids=(ann.id,))], now=utc_now()),
-            ):
-                with pytest.raises(NotFoundError):
-                    await attempt
+            )
         assert await memories.atom(MAYA, atom.id) == atom
         assert await memories.entity(MAYA, ann.id) == ann
         assert await memories.atoms_without_vector(MAYA, space.id, embedder="e", before=None, limit=9) == []
@@ -482,12 +480,11 @@ class AtomHistoryContract:
         assert (await self._counts(store, space, ann)) == (1, 1)
         await set_status(MAYA, atom.id, AtomStatus.DELETED, now=utc_now())
         assert (await self._counts(store, space, ann)) == (0, 0)
-        for status in AtomStatus:
-            with pytest.raises(NotFoundError):
-                await set_status(MAYA, atom.id, status, now=utc_now())
-        with pytest.raises(NotFoundError):
-            await store.memories.supersede(MAYA, atom.id, make_atom(), now=utc_now())
-        types = [event.type for event in await read_all_events(store) if event.subject_id == atom.id]
+        await assert_not_found(
+            *(set_status(MAYA, atom.id, status, now=utc_now()) for status in AtomStatus),
+            store.memories.supersede(MAYA, atom.id, make_atom(), now=utc_now()),
+        )
+        types = await read_event_types(store, atom.id)
         assert types == ["atom.added", "atom.archived", "atom.restored", "atom.deleted"]
 
     async def _counts(self, store: Store, space: MemorySpace, entity: Entity) -> tuple[int, int]:

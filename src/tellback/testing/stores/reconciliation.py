@@ -29,6 +29,7 @@ from tellback.testing.stores.factories import (
     NOON,
     OTHER_SCOPES,
     add_atoms,
+    assert_not_found,
     claim_available_job,
     claim_job,
     dispatch_all,
@@ -186,7 +187,7 @@ class ReconcileContract:
         found = present(await store.memories.atom(MAYA, atom.id))
         assert (found.source_conversation_id, found.source_message_ids) == ("conv_1", ("msg_1", "msg_2"))
         assert found.other_sources == (Citation("conv_2", ("msg_5", "msg_6", "msg_7")),)
-        events = [event for event in await read_all_events(store) if event.type == "atom.cited"]
+        events = await read_all_events(store, "atom.cited")
         assert [event.data["conversation_id"] for event in events] == ["conv_2", "conv_1", "conv_2"]
 
     async def test_an_atom_of_no_known_conversation_keeps_the_messages_it_cites(self, store: Store) -> None:
@@ -236,17 +237,17 @@ class ReconcileContract:
             [atom] = await add_atoms(store, foreign, make_atom("Rome"))
             ann = await make_entity(store, foreign, "Ann")
             version = await store.memories.version(foreign.scope, foreign.id)
-            for change in (Replacement(atom.id, make_atom()), AddedCitation(atom.id, AGAIN)):
-                with pytest.raises(NotFoundError):
-                    await reconcile(store, space, change)
-            with pytest.raises(NotFoundError):
-                await reconcile(store, space, aliases={ann.id: ("Annie",)})
-            with pytest.raises(NotFoundError):
-                await reconcile(store, space, make_atom(entity_ids=(ann.id,)))
+            await assert_not_found(
+                reconcile(store, space, Replacement(atom.id, make_atom())),
+                reconcile(store, space, AddedCitation(atom.id, AGAIN)),
+                reconcile(store, space, aliases={ann.id: ("Annie",)}),
+                reconcile(store, space, make_atom(entity_ids=(ann.id,))),
+            )
             assert await store.memories.version(foreign.scope, foreign.id) == version
         wanted = Reconciliation(changes=(make_atom(),))
-        with pytest.raises(NotFoundError):
-            await store.memories.reconcile(MAYA, theirs.id, wanted, expected_version=0, end=None, now=NOON)
+        await assert_not_found(
+            store.memories.reconcile(MAYA, theirs.id, wanted, expected_version=0, end=None, now=NOON)
+        )
 
     async def test_known_gives_what_is_about_slots_and_what_cites_a_conversation(self, store: Store) -> None:
         space, other = await make_space(store), await make_space(store, name="other")
@@ -272,8 +273,7 @@ class ReconcileContract:
         assert gone.atom.status is AtomStatus.DELETED
         assert await known(MAYA, space.id, slots=[], conversation_id=None) == []
         for scope, id in ((MAYA, "ms_unknown"), (OTHER_SCOPES[0], space.id)):
-            with pytest.raises(NotFoundError):
-                await known(scope, id, slots=[], conversation_id="conv_1")
+            await assert_not_found(known(scope, id, slots=[], conversation_id="conv_1"))
 
     async def _read_all(self, store: Store, space: MemorySpace) -> object:
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")

@@ -14,13 +14,17 @@ from tellback.testing.stores.factories import (
     MAYA,
     NOON,
     OTHER_SCOPES,
+    append_drafts,
     append_message,
+    begin_turn,
+    list_conversations,
     make_claim,
     make_conversation,
     make_draft,
     make_turn,
     present,
     read_all_events,
+    read_event_types,
 )
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, SessionData
@@ -65,14 +69,14 @@ class AgentSessionContract:
             ("user", "To Rome", messages[0].id),
             ("assistant", "When?", messages[1].id),
         ]
-        event_types = [event.type for event in await read_all_events(store)]
+        event_types = await read_event_types(store)
         assert event_types == ["conversation.created", "message.appended", "message.appended"]
 
     async def test_what_was_logged_elsewhere_is_said_in_the_session(self, store: Store) -> None:
         conversation = await make_conversation(store, session_id="web-42")
         drafts = [make_draft("Hi"), make_draft("Psst", "system", visibility="hidden"), make_draft("Hello", "assistant")]
         turn = SessionTurn(make_session(version=1), (make_message("Hi"), make_message("Hello", "agent")))
-        await store.conversations.append(MAYA, conversation.id, make_turn(*drafts), now=utc_now(), session=turn)
+        await append_drafts(store, conversation.id, *drafts, session=turn)
         stored = present(await store.sessions.get(MAYA, "web-42"))
         assert (stored.version, stored.message_count) == (1, 2)
         assert await session_texts(store) == ["Hi", "Hello"]
@@ -85,16 +89,12 @@ class AgentSessionContract:
         conversation = await make_conversation(store, session_id="web-42")
         turn = SessionTurn(make_session(version=2))
         with pytest.raises(SessionConflictError):
-            await store.conversations.append(
-                MAYA, conversation.id, make_turn(make_draft("lost")), now=utc_now(), session=turn
-            )
+            await append_drafts(store, conversation.id, make_draft("lost"), session=turn)
         assert await store.conversations.messages(MAYA, conversation.id) == []
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         turn = SessionTurn(make_session(version=1))
         with pytest.raises(ConversationClosedError):
-            await store.conversations.append(
-                MAYA, conversation.id, make_turn(make_draft("lost")), now=utc_now(), session=turn
-            )
+            await append_drafts(store, conversation.id, make_draft("lost"), session=turn)
         assert await store.sessions.get(MAYA, "web-42") is None
 
     async def test_turns_of_log_and_sessions_at_once_lose_nothing(self, store: Store) -> None:
@@ -135,7 +135,7 @@ class AgentSessionContract:
         assert (await read_all_events(store))[-1].type == "conversation.closed"
         await store.sessions.add_messages(MAYA, [make_message("two")], make_conversation_to_open(), at=NOON)
         assert await session_texts(store) == ["one", "two"]
-        found = await store.conversations.list_conversations(MAYA, namespace=None, status=None, limit=None, before=None)
+        found = await list_conversations(store)
         assert [each.status for each in found] == ["open", "closed"]
         messages = await store.sessions.messages(MAYA, "web-42", limit=9, before=None, after=None)
         assert messages[0].position < messages[1].position
@@ -148,9 +148,7 @@ class AgentSessionContract:
         assert await store.sessions.delete(MAYA, "web-42", now=NOON)
         assert await store.sessions.get(MAYA, "web-42") is None
         assert not await store.sessions.delete(MAYA, "web-42", now=NOON)
-        [conversation] = await store.conversations.list_conversations(
-            MAYA, namespace=None, status=None, limit=None, before=None
-        )
+        [conversation] = await list_conversations(store)
         assert conversation.status == "closed"
         assert [each.text for each in await store.conversations.messages(MAYA, conversation.id)] == ["one"]
         await store.sessions.save(MAYA, make_session(version=1), [make_message("anew")], make_conversation_to_open())
@@ -160,17 +158,14 @@ class AgentSessionContract:
         conversation = await make_conversation(store, session_id="web-42")
         await store.sessions.create(MAYA, make_session())
         claim = make_claim(store.instance_id + "/1")
-        await store.conversations.begin_turn(
-            MAYA, conversation.id, claim, make_draft("Hi"), tail_limit=9, now=utc_now()
-        )
+        await begin_turn(store, conversation.id, claim, make_draft("Hi"))
         await store.sessions.add_messages(
             MAYA, [make_message("a note", "system")], make_conversation_to_open(), at=NOON
         )
-        await store.conversations.append(
-            MAYA,
+        await append_drafts(
+            store,
             conversation.id,
-            make_turn(make_draft("Hello", "assistant")),
-            now=utc_now(),
+            make_draft("Hello", "assistant"),
             release_claim_id=claim.claim_id,
             required_claim_id=claim.claim_id,
             session=SessionTurn(make_session(version=1), (make_message("Hello", "agent"),)),
