@@ -19,7 +19,7 @@ from tellback.stores.engine import (
     writes,
 )
 from tellback.stores.events import EventLog
-from tellback.stores.operations.entities import create_space, get_space, list_spaces
+from tellback.stores.operations.atoms import create_space, get_space, list_spaces
 from tellback.stores.values import DispatchResult
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation
@@ -49,7 +49,7 @@ def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Opera
     latest = {(rows.scope_from_row(row), row["subject_id"]): int(row["position"]) for row in events}
     jobs: list[Job] = []
     for (scope, id), position in latest.items():
-        jobs += yield from run_in_scope(scope, _plan_triggered_jobs(scope, id, position, window_length, now))
+        jobs += yield from run_in_scope(scope, _plan_triggered_jobs(id, position, window_length, now))
     reached = int(events[-1]["position"]) if len(events) == limit else until
     # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
     if events or reached - after > MAX_SKIPPED_EVENTS:
@@ -75,9 +75,7 @@ def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]
     return after, (yield statement, {"after": after, "until": until, "limit": limit})
 
 
-def plan_jobs(
-    scope: Scope, id: str, version: str | None, space_id: str | None, window_length: int, now: int
-) -> Operation[list[Job]]:
+def plan_jobs(id: str, version: str | None, space_id: str | None, window_length: int, now: int) -> Operation[list[Job]]:
     """Make, or put back in the queue, the jobs of a conversation, whatever triggers them."""
     yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     found = yield "conversation_get", {"id": id}
@@ -85,10 +83,12 @@ def plan_jobs(
         raise NotFoundError("conversation", id)
     conversation = rows.CONVERSATION.read(found[0])
     jobs: list[Job] = []
-    for target in (yield from _requested_targets(scope, conversation, version, space_id, now)):
+    for target in (yield from _requested_targets(conversation, version, space_id, now)):
         covered = 0
         for row in (yield "jobs_of_target", target.values(id)):
-            job = yield from _requeue_finished(rows.JOB.read(row), now)
+            job = rows.JOB.read(row)
+            if job.status.is_finished:
+                job = yield from change_job(job, "job_requeue", "extraction.queued", now)
             jobs.append(job)
             covered = job.to_seq
         turns = yield from _load_turns(id, covered)
@@ -96,14 +96,12 @@ def plan_jobs(
     return jobs
 
 
-def _requeue_finished(job: Job, now: int) -> Operation[Job]:
-    """A job that waits or runs: one that is over is put back in the queue."""
-    if not job.status.is_finished:
-        return job
-    found = yield "job_requeue", {"id": job.id, "due_at": now_micros(), "now": now}
+def change_job(job: Job, statement: str, event_type: str, now: int) -> Operation[Job]:
+    """Queue a job again, or cancel it; one that it does not apply to is left as it is."""
+    found = yield statement, {**scope_values(job.scope), "id": job.id, "due_at": now_micros(), "now": now}
     if not found:
         return job
-    yield event_statement("extraction.queued", job.id, {"conversation_id": job.conversation_id}, now)
+    yield event_statement(event_type, job.id, {"conversation_id": job.conversation_id}, now, job.scope)
     return rows.JOB.read(found[0])
 
 
@@ -136,7 +134,7 @@ class _TurnExtent:
 
 
 def _requested_targets(
-    scope: Scope, conversation: Conversation, version: str | None, space_id: str | None, now: int
+    conversation: Conversation, version: str | None, space_id: str | None, now: int
 ) -> Operation[list[_ExtractionTarget]]:
     """What a run that someone asks for is to do."""
     if space_id is not None:
@@ -145,12 +143,10 @@ def _requested_targets(
         policy = ExtractionPolicy()
         return [_ExtractionTarget(DIRECT_BINDING_ID, space_id, version or policy.extraction_version, policy)]
     bindings = [binding for binding, _ in (yield from _matching_bindings(conversation))]
-    targets = yield from _targets_of_bindings(scope, bindings, now, version)
+    targets = yield from _targets_of_bindings(conversation, bindings, now, version)
     if not targets:
-        raise NotFoundError(
-            "binding",
-            f"for namespace {conversation.namespace!r} that is enabled: create_binding first, or pass space_id",
-        )
+        missing = f"for namespace {conversation.namespace!r} that is enabled: create_binding first, or pass space_id"
+        raise NotFoundError("binding", missing)
     return targets
 
 
@@ -163,20 +159,20 @@ def _matching_bindings(conversation: Conversation) -> Operation[list[tuple[Bindi
 
 
 def _targets_of_bindings(
-    scope: Scope, bindings: Sequence[Binding], now: int, version: str | None = None
+    conversation: Conversation, bindings: Sequence[Binding], now: int, version: str | None = None
 ) -> Operation[list[_ExtractionTarget]]:
     found: dict[tuple[str, str], _ExtractionTarget] = {}
     for binding in bindings:
         policy = binding.extraction_policy
-        for space_id in (yield from _spaces_of_binding(scope, binding, now)):
+        for space_id in (yield from _spaces_of_binding(conversation.user_id, binding, now)):
             target = _ExtractionTarget(binding.id, space_id, version or policy.extraction_version, policy)
             found[binding.id, space_id] = target
     return list(found.values())
 
 
-def _spaces_of_binding(scope: Scope, binding: Binding, now: int) -> Operation[list[str]]:
+def _spaces_of_binding(user_id: str, binding: Binding, now: int) -> Operation[list[str]]:
     """The user's own spaces that a binding means: by id for whoever made it, by name for anyone, made when missing."""
-    ids = binding.memory_space_ids if binding.created_by == scope.user_id else ()
+    ids = binding.memory_space_ids if binding.created_by == user_id else ()
     found: list[str] = []
     for index, name in enumerate(binding.memory_space_names):
         space = (yield from get_space(ids[index])) if index < len(ids) else None
@@ -190,7 +186,7 @@ def _spaces_of_binding(scope: Scope, binding: Binding, now: int) -> Operation[li
     return found
 
 
-def _plan_triggered_jobs(scope: Scope, id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
+def _plan_triggered_jobs(id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
     """The jobs of a conversation in which something happened, at that position of the events."""
     found = yield "conversation_get", {"id": id}
     if not found:
@@ -199,7 +195,7 @@ def _plan_triggered_jobs(scope: Scope, id: str, position: int, window_length: in
     active = [binding for binding, since in (yield from _matching_bindings(conversation)) if since < position]
     triggered = [binding for binding in active if _is_triggered(binding.extraction_policy, conversation)]
     jobs: list[Job] = []
-    for target in (yield from _targets_of_bindings(scope, triggered, now)):
+    for target in (yield from _targets_of_bindings(conversation, triggered, now)):
         last = yield "job_last_of_target", target.values(id)
         turns = yield from _load_turns(id, int(last[0]["to_seq"]) if last else 0)
         windows = _windows_to_extract(turns, target.policy, conversation.is_open, window_length)

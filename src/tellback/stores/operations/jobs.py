@@ -16,14 +16,13 @@ from tellback.stores.engine import (
     event_statement,
     reads,
     run_in_scope,
-    scope_values,
     writes,
 )
 from tellback.stores.events import EventLog
 from tellback.stores.operations import dispatch
 from tellback.stores.values import DispatchResult, JobEnd
 from tellback.types.access import Scope
-from tellback.types.ids import now_micros, to_micros
+from tellback.types.ids import to_micros
 from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
 from tellback.types.jsontext import dump_stored_json
 
@@ -79,7 +78,7 @@ class JobLog(StorePart):
         window_length: int,
         now: datetime,
     ) -> Operation[list[Job]]:
-        return dispatch.plan_jobs(scope, conversation_id, version, space_id, window_length, to_micros(now))
+        return dispatch.plan_jobs(conversation_id, version, space_id, window_length, to_micros(now))
 
     @reads
     def get(self, scope: Scope | None, id: str) -> Operation[Job | None]:
@@ -147,13 +146,11 @@ class JobLog(StorePart):
 
     @writes
     def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[Job]:
-        values = {"id": id, "due_at": now_micros(), "now": to_micros(now)}
-        return _change_job(scope, "job_requeue", "extraction.queued", values)
+        return _change_job(scope, id, "job_requeue", "extraction.queued", to_micros(now))
 
     @writes
     def cancel(self, scope: Scope | None, id: str, *, now: datetime) -> Operation[Job]:
-        values = {"id": id, "now": to_micros(now)}
-        return _change_job(scope, "job_cancel", "extraction.cancelled", values)
+        return _change_job(scope, id, "job_cancel", "extraction.cancelled", to_micros(now))
 
     @reads
     def backlog(self, *, at: float) -> Operation[tuple[int, float | None]]:
@@ -274,16 +271,11 @@ def _claim_job(values: dict[str, Any], max_attempts: int) -> Operation[Job | Non
     return None
 
 
-def _change_job(scope: Scope | None, statement: str, event_type: str, values: dict[str, Any]) -> Operation[Job]:
-    """Queue a job again, or cancel it; one that it does not apply to is left as it is."""
-    job = yield from _get_job(scope, values["id"])
+def _change_job(scope: Scope | None, id: str, statement: str, event_type: str, now: int) -> Operation[Job]:
+    job = yield from _get_job(scope, id)
     if job is None:
-        raise NotFoundError("job", values["id"])
-    found = yield statement, {**scope_values(job.scope), **values}
-    if not found:
-        return job
-    yield event_statement(event_type, job.id, {"conversation_id": job.conversation_id}, values["now"], job.scope)
-    return rows.JOB.read(found[0])
+        raise NotFoundError("job", id)
+    return (yield from dispatch.change_job(job, statement, event_type, now))
 
 
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:

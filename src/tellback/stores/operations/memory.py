@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -11,18 +11,21 @@ from typing import Any
 from tellback.errors import NotFoundError
 from tellback.stores import rows
 from tellback.stores.engine import UNBOUNDED, Operation, StorePart, event_statement, reads, reads_briefly, writes
-from tellback.stores.operations.atoms import AtomWriter, get_atom, set_atom_status, vector_statement
-from tellback.stores.operations.entities import (
+from tellback.stores.operations.atoms import (
+    AtomWriter,
     SpaceVersion,
     add_aliases,
     create_entity,
     create_space,
+    get_atom,
     get_entity,
     get_space,
     list_spaces,
     merge_entities,
     resolve_entities,
+    set_atom_status,
     touch_space,
+    vector_statement,
 )
 from tellback.stores.operations.jobs import finish_job, hold_job
 from tellback.stores.values import (
@@ -44,10 +47,6 @@ from tellback.types.memory import Atom, AtomStatus, Citation, Entity, EntityType
 
 NEIGHBOUR_COUNT = 4
 """What stands around a candidate in its conversation is ranked with it."""
-
-
-class SpaceChangedError(Exception):
-    """Someone was faster; what was begun is undone. It never leaves the store."""
 
 
 class MemoryStore(StorePart):
@@ -184,7 +183,8 @@ class MemoryStore(StorePart):
                 successors.append(row["superseded_by"])
         return (yield from _add_message_dates([by_seq[seq] for seq in sorted(by_seq)]))
 
-    async def reconcile(
+    @writes
+    def reconcile(
         self,
         scope: Scope,
         space_id: str,
@@ -193,36 +193,19 @@ class MemoryStore(StorePart):
         expected_version: int,
         end: JobEnd | None,
         now: datetime,
-    ) -> list[Atom] | None:
-        try:
-            return await self._reconcile(scope, space_id, changes, expected_version, end, now)
-        except SpaceChangedError:
-            return None
-
-    @writes
-    def _reconcile(
-        self,
-        scope: Scope,
-        space_id: str,
-        changes: Reconciliation,
-        expected_version: int,
-        end: JobEnd | None,
-        moment: datetime,
     ) -> Operation[list[Atom] | None]:
-        """Make every change, or none if the space is not as it was when they were thought of."""
-        writer, now = self._atom_writer(scope, moment), to_micros(moment)
+        writer, moment = self._atom_writer(scope, now), to_micros(now)
         if end is not None:
             yield from hold_job(end)  # before the space: an erasure takes jobs first, too
-        if (yield from _space_version(space_id)).version != expected_version:
+        # Locked: nobody else changes the space from here on.
+        if (yield from _space_version(space_id, "space_lock")).version != expected_version:
             return None
-        # Touching it locks it: nobody else changes the space from here on, but someone may have since we looked.
-        if (yield from touch_space(space_id, now)).version != expected_version + 1:
-            raise SpaceChangedError(space_id)
+        yield from touch_space(space_id, moment)
         for entity in changes.entities:
-            yield from create_entity(space_id, entity, now)
+            yield from create_entity(space_id, entity, moment)
         for entity_id, names in changes.aliases.items():
             yield from resolve_entities(space_id, [entity_id])
-            yield from add_aliases(entity_id, names, now)
+            yield from add_aliases(entity_id, names, moment)
         changed: list[Atom] = []
         for change in changes.changes:
             if isinstance(change, AtomDraft):
@@ -231,9 +214,9 @@ class MemoryStore(StorePart):
                 yield from _load_atom_row(space_id, change.old_id)
                 changed.append((yield from writer.supersede(change.old_id, change.draft)))
             else:
-                changed.append((yield from _add_citation(space_id, change, now)))
+                changed.append((yield from _add_citation(space_id, change, moment)))
         if end is not None:
-            yield from finish_job(end, now)
+            yield from finish_job(end, moment)
         return changed
 
     @writes
@@ -306,26 +289,12 @@ class MemoryStore(StorePart):
         With ids of entities, only what is about them. Where nothing is found, the newest in the time asked for. Where
         also what is over is asked for, all that stood in the place of what was found.
         """
-        values: dict[str, Any] = {
-            "space_id": space_id,
-            "statuses": list(search.statuses),
-            "known_at": search.known_at,
-            "begun_at": search.started_by,
-            "over_at": search.ends_after,
-            "since": search.since,
-            "until": search.until,
-            "importance": search.min_importance,
-            "categories": None if search.categories is None else list(search.categories),
-            "entity_ids": [*search.entity_ids] or None,
-            "limit": search.limit,
-            "embedder": search.embedder,
-        }
+        values = {**asdict(search), "space_id": space_id, "entity_ids": search.entity_ids or None}
         yield "platform_snapshot", {}
         seqs: set[int] = set()
         entities: list[Entity] = []
         if search.names:
-            found = yield "search_entities_named", {"space_id": space_id, "names": list(search.names)}
-            entities = rows.ENTITY.read_all(found)
+            entities = rows.ENTITY.read_all((yield "search_entities_named", values))
         entity_ids = [*search.entity_ids, *(entity.id for entity in entities)]
         if entity_ids:
             seqs |= yield from _select_seqs("search_by_entity", {**values, "entity_ids": entity_ids})
@@ -379,8 +348,8 @@ class MemoryStore(StorePart):
         return rows.scoped_ids((yield "platform_spaces", {"after": after, "limit": limit, "since": since}))
 
 
-def _space_version(id: str) -> Operation[SpaceVersion]:
-    found = yield "space_version", {"id": id}
+def _space_version(id: str, statement: str = "space_version") -> Operation[SpaceVersion]:
+    found = yield statement, {"id": id}
     if not found:
         raise NotFoundError("space", id)
     return SpaceVersion(**found[0])

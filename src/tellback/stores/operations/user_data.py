@@ -228,10 +228,13 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
     seq_range = {"space_id": space_id, "first": found[0]["seq"], "last": found[-1]["seq"]}
     validity_ends: defaultdict[int, list[Record]] = defaultdict(list)
     for row in (yield "export_validity_ends", seq_range):
-        validity_ends[row["seq"]].append(_export_validity_end(row))
+        # From `known_at` on it was known to hold up to `valid_to`, or with None, never to have held.
+        end = None if row["valid_to"] == NEVER_VALID else from_micros(row["valid_to"])
+        record = {"by_seq": row["by_seq"], "known_at": from_micros(row["known_at"]), "valid_to": end}
+        validity_ends[row["seq"]].append(to_plain(record))
     vectors: defaultdict[int, Record] = defaultdict(dict)
     for row in (yield ("export_vectors" if include_vectors else "export_embedders"), seq_range):
-        vectors[row["seq"]][row["embedder"]] = _encode_vector(row["vector"]) if include_vectors else None
+        vectors[row["seq"]][row["embedder"]] = base64.b64encode(row["vector"]).decode() if include_vectors else None
     return [_export_atom(row, validity_ends[row["seq"]], vectors[row["seq"]], include_vectors) for row in found]
 
 
@@ -248,23 +251,11 @@ def export_bindings(scope: Scope) -> Operation[list[Record]]:
     return records
 
 
-def _export_validity_end(row: rows.Row) -> Record:
-    """From `known_at` on it was known to hold up to `valid_to`, or with None, never to have held."""
-    end = None if row["valid_to"] == NEVER_VALID else from_micros(row["valid_to"])
-    record: Record = to_plain({"by_seq": row["by_seq"], "known_at": from_micros(row["known_at"]), "valid_to": end})
-    return record
-
-
 def _export_atom(row: rows.Row, validity_ends: list[Record], vectors: Record, include_vectors: bool) -> Record:
     record: Record = to_plain(rows.ATOM.read(row))
     record |= {name: row[name] for name in ("seq", "origin", "slot", "value")}
     record |= {"validity_ends": validity_ends, "embedders": list(vectors)}
     return record | {"vectors": vectors} if include_vectors else record
-
-
-def _encode_vector(vector: bytes) -> str:
-    """Little-endian half-precision numbers in base64."""
-    return base64.b64encode(vector).decode("ascii")
 
 
 def _export_stored_response(row: rows.Row) -> Record:

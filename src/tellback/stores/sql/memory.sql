@@ -27,6 +27,12 @@ SELECT version, last_seq
 FROM spaces
 WHERE {scope} AND id = :id AND status = 'ACTIVE';
 
+-- name: space_lock^
+SELECT version, last_seq
+FROM spaces
+WHERE {scope} AND id = :id AND status = 'ACTIVE'
+{for_no_key_update};
+
 -- name: space_touch^
 UPDATE spaces
 SET version = version + 1, last_seq = last_seq + :added, atom_count = atom_count + :counted, updated_at = :now

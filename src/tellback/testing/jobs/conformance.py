@@ -32,12 +32,11 @@ class OutcomeContract(WorkerFixtures):
     """Each outcome is recorded in the job."""
 
     async def test_a_job_that_was_ended_by_its_handler_is_done(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
-        job = await queue_job(env.store, space)
+        job = await env.queue_job()
         env.make_worker(env.work)
         [ended] = await wait_until_finished(env.jobs, job)
         assert (ended.status, ended.attempts, ended.result, ended.error) == (JobStatus.DONE, 1, {"atoms": 1}, None)
-        assert await finished_job_ids(env.store, space) == env.work.started == [job.id]
+        assert await finished_job_ids(env.store, env.space) == env.work.started == [job.id]
 
     async def test_what_a_handler_gives_back_becomes_the_result(self, env: WorkerEnvironment) -> None:
         async def handler(job: Job) -> JobEnd:
@@ -103,8 +102,7 @@ class OutcomeContract(WorkerFixtures):
                 raise InvalidArgumentError("no model")
             return JobEnd(job.id, job.runs)
 
-        [space] = await make_spaces(env.store, 1)
-        job = await queue_job(env.store, space)
+        job = await env.queue_job()
         env.make_worker(handler)
         await wait_until_finished(env.jobs, job)
         mended = True
@@ -114,15 +112,13 @@ class OutcomeContract(WorkerFixtures):
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
 
     async def test_a_cancelled_job_is_not_run(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
-        unwanted, wanted = await queue_job(env.store, space), await queue_job(env.store, space)
+        unwanted, wanted = await env.queue_job(), await env.queue_job()
         assert (await env.jobs.cancel(unwanted.id)).status is JobStatus.CANCELLED
         env.make_worker(env.work)
         await env.jobs.drain(20)
-        assert await finished_job_ids(env.store, space) == env.work.started == [wanted.id]
+        assert await finished_job_ids(env.store, env.space) == env.work.started == [wanted.id]
 
     async def test_a_job_cancelled_while_it_runs_is_stopped_and_changes_nothing(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
         work, stopped = ScriptedJobHandler(env.store, holds=True), asyncio.Event()
 
         async def handler(job: Job) -> None:
@@ -132,32 +128,28 @@ class OutcomeContract(WorkerFixtures):
                 stopped.set()
                 raise
 
-        job = await queue_job(env.store, space, "held")
+        job = await env.queue_job("held")
         env.make_worker(handler)
-        async with asyncio.timeout(20):
-            await work.holding.wait()
+        await asyncio.wait_for(work.holding.wait(), 20)
         await env.jobs.cancel(job.id)
-        async with asyncio.timeout(20):
-            await stopped.wait()
+        await asyncio.wait_for(stopped.wait(), 20)
         await env.jobs.drain(20)
         assert (await reload_job(env.jobs, job)).status is JobStatus.CANCELLED
-        assert await finished_job_ids(env.store, space) == []
+        assert await finished_job_ids(env.store, env.space) == []
 
     async def test_what_is_cancelled_before_its_next_attempt_holds_nothing_up(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
-        poison = await queue_job(env.store, space, "poison")
+        poison = await env.queue_job("poison")
         env.make_worker(env.work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
         await env.jobs.drain(20)
         await env.jobs.cancel(poison.id)
-        [ended] = await wait_until_finished(env.jobs, await queue_job(env.store, space))
+        [ended] = await wait_until_finished(env.jobs, await env.queue_job())
         assert ended.status is JobStatus.DONE
         await env.jobs.retry(poison.id)
         await env.jobs.drain(20)
         assert env.work.started.count(poison.id) == 2
 
     async def test_a_job_that_waits_for_its_next_attempt_is_not_waited_for(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
-        job = await queue_job(env.store, space, "poison")
+        job = await env.queue_job("poison")
         env.make_worker(env.work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
         await env.jobs.drain(20)
         waiting = await reload_job(env.jobs, job)
@@ -175,25 +167,22 @@ class RunningContract(WorkerFixtures):
         await append_message(env.store, conversation.id, "Nobody asked to remember this.")
         await asyncio.sleep(QUICK_OPTIONS.poll * 2)
         assert not worker.is_awake
-        [space] = await make_spaces(env.store, 1)
-        await make_binding(env.store, space)
+        await make_binding(env.store, env.space)
         id = await close_new_conversation(env.store)
         await env.jobs.drain(20)
         assert worker.is_awake
         assert [job.conversation_id for job in await env.jobs.list(JobStatus.DONE)] == [id]
-        assert len(await finished_job_ids(env.store, space)) == 1
+        assert len(await finished_job_ids(env.store, env.space)) == 1
 
     async def test_work_that_was_there_before_is_done(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
-        await make_binding(env.store, space)
+        await make_binding(env.store, env.space)
         await close_new_conversation(env.store)
         env.make_worker(env.work)
         await env.jobs.drain(20)
-        assert len(await finished_job_ids(env.store, space)) == 1
+        assert len(await finished_job_ids(env.store, env.space)) == 1
 
     async def test_asking_twice_from_several_places_makes_one_job(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
-        await make_binding(env.store, space)
+        await make_binding(env.store, env.space)
         openings = [open_store(env.store_url) for _ in range(3)] if self.shared else []
         for opening in openings:
             await opening.open()
@@ -208,12 +197,11 @@ class RunningContract(WorkerFixtures):
         for opening in openings:
             await opening.close()
         assert sorted(job.conversation_id for job in await env.jobs.list(JobStatus.DONE)) == sorted(ids)
-        assert len(await finished_job_ids(env.store, space)) == 5
+        assert len(await finished_job_ids(env.store, env.space)) == 5
 
     async def test_a_job_longer_than_its_lease_is_run_once(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
         works = [ScriptedJobHandler(env.store), ScriptedJobHandler(env.store)]
-        job = await queue_job(env.store, space, "slow", seconds=3)
+        job = await env.queue_job("slow", seconds=3)
         for work in works:
             env.make_worker(work, replace(QUICK_OPTIONS, lease=1.5, heartbeat=0.3))
         [ended] = await wait_until_finished(env.jobs, job)
@@ -271,8 +259,7 @@ class RunningContract(WorkerFixtures):
         worker = env.make_worker(env.work)
         await worker.close()
         await worker.close()
-        [space] = await make_spaces(env.store, 1)
-        job = await queue_job(env.store, space)
+        job = await env.queue_job()
         worker.start()
         await wait_until_finished(env.jobs, job)
         await worker.close()
@@ -297,22 +284,19 @@ class RunningContract(WorkerFixtures):
 
         schedules = [Schedule("often", 1.0, often), Schedule("rarely", 1_000.0, rarely)]
         workers = [env.make_worker(env.work, schedules=schedules) for _ in range(3)]
-        async with asyncio.timeout(20):
-            await came.wait()
+        await asyncio.wait_for(came.wait(), 20)
         assert ran.count("rarely") == 1
         for worker in workers:
             worker.wake()  # what begins to env.work takes over the schedules, too
         came.clear()
-        async with asyncio.timeout(20):
-            await came.wait()
+        await asyncio.wait_for(came.wait(), 20)
         assert ran.count("rarely") == 1
 
     async def test_waiting_for_jobs_that_nobody_runs_tells_what_is_left(self, env: WorkerEnvironment) -> None:
-        [space] = await make_spaces(env.store, 1)
-        job = await queue_job(env.store, space)
+        job = await env.queue_job()
         with pytest.raises(TimeoutError, match=f"1 jobs due or running: {job.id} .queued.*is a worker running"):
             await env.jobs.drain(0.1)
-        await make_binding(env.store, space)
+        await make_binding(env.store, env.space)
         await close_new_conversation(env.store)
         with pytest.raises(TimeoutError, match="events from which jobs may follow"):
             await env.jobs.drain(0.1)
@@ -337,8 +321,7 @@ class CrashContract(WorkerFixtures):
         self, env: WorkerEnvironment
     ) -> None:
         self.skip_unless_shared()
-        [space] = await make_spaces(env.store, 1)
-        held, behind = await queue_job(env.store, space, "held"), await queue_job(env.store, space)
+        held, behind = await env.queue_job("held"), await env.queue_job()
         # A lease that nobody would wait for: whoever is certainly dead is not waited for either.
         options = replace(QUICK_OPTIONS, lease=600.0)
         async with worker_processes(env.store_url, 1, options, holds=True) as [process]:
@@ -347,13 +330,12 @@ class CrashContract(WorkerFixtures):
         env.make_worker(env.work, options)
         found = await wait_until_finished(env.jobs, held, behind)
         assert [(job.status, job.attempts) for job in found] == [(JobStatus.DONE, 2), (JobStatus.DONE, 1)]
-        assert await finished_job_ids(env.store, space) == [held.id, behind.id]
+        assert await finished_job_ids(env.store, env.space) == [held.id, behind.id]
 
     async def test_a_job_that_kills_every_worker_fails_in_the_end(self, env: WorkerEnvironment) -> None:
         self.skip_unless_shared()
         options = replace(QUICK_OPTIONS, attempts=2)
-        [space] = await make_spaces(env.store, 1)
-        deadly, behind = await queue_job(env.store, space, "deadly"), await queue_job(env.store, space)
+        deadly, behind = await env.queue_job("deadly"), await env.queue_job()
         for _ in range(options.attempts):
             async with worker_processes(env.store_url, 1, options) as [process]:
                 await process.wait_for_exit()

@@ -111,10 +111,11 @@ async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
 
 
 class WorkerEnvironment:
-    """A store with workers: `jobs` is the handle, without a worker of its own, and `work` a handler."""
+    """A store with workers: `jobs` is the handle, without a worker of its own, `work` a handler of jobs of `space`."""
 
-    def __init__(self, store: Store, store_url: str) -> None:
+    def __init__(self, store: Store, store_url: str, space: MemorySpace) -> None:
         self.store = store
+        self.space = space
         self.store_url = store_url
         self.jobs = Jobs(store)
         self.work = ScriptedJobHandler(store)
@@ -127,12 +128,15 @@ class WorkerEnvironment:
         worker.start()
         return worker
 
+    async def queue_job(self, behaviour: str = "quick", **metadata: Any) -> Job:
+        """A job of the space that behaves in a way, queued."""
+        return await queue_job(self.store, self.space, behaviour, **metadata)
+
     async def run_job(
         self, work: Any, options: WorkerOptions = QUICK_OPTIONS, *, behaviour: str = "quick", **metadata: Any
     ) -> Job:
         """A job that a worker has run, as it stands then."""
-        [space] = await make_spaces(self.store, 1)
-        job = await queue_job(self.store, space, behaviour, **metadata)
+        job = await self.queue_job(behaviour, **metadata)
         self.make_worker(work, options)
         [ended] = await wait_until_finished(self.jobs, job)
         return ended
@@ -159,7 +163,7 @@ class WorkerFixtures:
     @pytest.fixture
     async def env(self, store: Store, store_url: str) -> AsyncIterator[WorkerEnvironment]:
         """What tests use of it; workers are closed after the test."""
-        environment = WorkerEnvironment(store, store_url)
+        environment = WorkerEnvironment(store, store_url, await make_space(store))
         yield environment
         for worker in environment.workers:
             await worker.close()
@@ -186,12 +190,11 @@ async def wait_until_finished(jobs: Jobs, *pending: Job, seconds: float = 30) ->
 
 
 class WorkerProcess:
-    """One such process; `said` is what it has printed so far."""
+    """A process with a worker; `events` are the lines that it has printed so far."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
         self._process = process
         self._errors = errors
-        self._changed = asyncio.Condition()
         self.events: list[dict[str, Any]] = []
         self._reader = asyncio.create_task(self._read_events())
 
@@ -214,14 +217,11 @@ class WorkerProcess:
 
     async def wait_for(self, key: str, seconds: float = 30) -> Any:
         """The first value it printed under a key."""
-        async with asyncio.timeout(seconds), self._changed:
-            while True:
-                for event in self.events:
-                    if key in event:
-                        return event[key]
-                if self._reader.done():
-                    raise AssertionError(f"the worker ended without saying {key!r}:\n{self._read_stderr()}")
-                await self._changed.wait()
+        async with asyncio.timeout(seconds):
+            while not self.values(key):
+                assert not self._reader.done(), f"the worker ended without saying {key!r}:\n{self._read_stderr()}"
+                await asyncio.sleep(0.01)
+        return self.values(key)[0]
 
     def values(self, key: str) -> list[Any]:
         """Every value it printed under a key."""
@@ -260,11 +260,7 @@ class WorkerProcess:
     async def _read_events(self) -> None:
         assert self._process.stdout is not None
         while (line := await self._process.stdout.readline()).endswith(b"\n"):
-            async with self._changed:
-                self.events.append(json.loads(line))
-                self._changed.notify_all()
-        async with self._changed:
-            self._changed.notify_all()
+            self.events.append(json.loads(line))
 
 
 @asynccontextmanager

@@ -22,11 +22,13 @@ from tellback.testing.stores.admin import AccessContract, IdempotencyContract, U
 from tellback.testing.stores.bindings import BindingContract, DispatchContract
 from tellback.testing.stores.conversations import ConversationContract, MessageContract, TurnContract
 from tellback.testing.stores.events import EventContract
-from tellback.testing.stores.factories import MAYA, MakeStore, append_message, make_conversation, present
+from tellback.testing.stores.factories import MAYA, MakeStore, append_message, make_conversation, make_space, present
 from tellback.testing.stores.jobs import JobLogContract
 from tellback.testing.stores.memories import AtomHistoryContract, MemoryContract
 from tellback.testing.stores.reconciliation import ReconcileContract
 from tellback.testing.stores.sessions import AgentSessionContract
+from tellback.types.conversations import Conversation
+from tellback.types.memory import MemorySpace
 
 __all__ = ["MakeStore", "StoreConformance"]
 
@@ -74,6 +76,16 @@ class StoreConformance(
         await second.open()
         yield second
         await second.close()
+
+    @pytest.fixture
+    async def conversation(self, store: Store) -> Conversation:
+        """A conversation of Maya's that is open."""
+        return await make_conversation(store)
+
+    @pytest.fixture
+    async def space(self, store: Store) -> MemorySpace:
+        """A space of Maya's."""
+        return await make_space(store)
 
     async def test_opening_and_closing_twice_is_harmless(self, make_store: MakeStore) -> None:
         store = make_store()

@@ -22,6 +22,7 @@ from tellback.testing.stores.factories import (
     append_drafts,
     append_message,
     make_atom,
+    make_binding,
     make_conversation,
     make_draft,
     make_entity,
@@ -30,9 +31,9 @@ from tellback.testing.stores.factories import (
     read_all_events,
 )
 from tellback.types.access import ApiKey, Scope
-from tellback.types.conversations import SessionData
+from tellback.types.conversations import Conversation, SessionData
 from tellback.types.ids import new_id, utc_now
-from tellback.types.jobs import ANY, Binding, ConversationScope, ExtractionPolicy, UsageRecord
+from tellback.types.jobs import ANY, Binding, ConversationScope, UsageRecord
 from tellback.types.memory import AtomStatus
 
 DIGEST = "0123456789abcdef" * 4
@@ -307,21 +308,9 @@ async def export_all(store: Store, scope: Scope) -> dict[str, Records]:
 
 async def make_user_binding(store: Store, scope: Scope, *user_ids: str, space_ids: tuple[str, ...] = ()) -> Binding:
     """A binding about some users."""
-    scopes = tuple(ConversationScope("chat", user_id) for user_id in user_ids)
-    now = utc_now()
-    binding = Binding(
-        id=new_id("bind"),
-        tenant_id=scope.tenant_id,
-        app_id=scope.app_id,
-        conversation_scope=scopes,
-        memory_space_ids=space_ids,
-        memory_space_names=("notes",),
-        extraction_policy=ExtractionPolicy(),
-        created_at=now,
-        updated_at=now,
-        created_by=scope.user_id,
-    )
-    return await store.bindings.create(scope, binding)
+    scopes = [ConversationScope("chat", user_id) for user_id in user_ids]
+    names = {"memory_space_ids": space_ids, "memory_space_names": ("notes",)}
+    return await make_binding(store, scope=scope, scopes=scopes, **names)
 
 
 async def make_user_data(store: Store, scope: Scope) -> None:
@@ -396,8 +385,7 @@ class UserDataContract:
         first = (await read_records(store, MAYA, "atoms", parent_id=space["id"], include_vectors=True))[0]
         assert first["vectors"] == {"e": "ADwAPAA8ADw="}
 
-    async def test_many_records_come_once_each_and_in_order(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_many_records_come_once_each_and_in_order(self, store: Store, conversation: Conversation) -> None:
         drafts = [make_draft("x" * (20_000 if n % 50 == 0 else 10)) for n in range(450)]
         await append_drafts(store, conversation.id, *drafts)
         space = await make_space(store)

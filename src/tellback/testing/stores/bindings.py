@@ -33,6 +33,7 @@ from tellback.testing.stores.factories import (
 )
 from tellback.types.ids import new_id, utc_now
 from tellback.types.jobs import ConversationScope, ExtractionPolicy, JobStatus
+from tellback.types.memory import MemorySpace
 
 OMAR = OTHER_SCOPES[0]
 
@@ -52,8 +53,7 @@ class BindingContract:
         assert await store.bindings.list_bindings(MAYA) == [made]
         assert await store.bindings.get(MAYA, "bind_unknown") is None
 
-    async def test_a_user_sees_what_it_made_and_what_is_about_it(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_a_user_sees_what_it_made_and_what_is_about_it(self, store: Store, space: MemorySpace) -> None:
         own = await make_binding(store, space, scopes=[ConversationScope("chat", "maya")])
         of_omar = await make_binding(
             store, space, scopes=[ConversationScope("a", "zoe"), ConversationScope("b", "omar")]
@@ -106,8 +106,7 @@ class BindingContract:
             store.bindings.delete(MAYA, made.id, now=NOON),
         )
 
-    async def test_scopes_say_which_conversations_are_meant(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_scopes_say_which_conversations_are_meant(self, store: Store, space: MemorySpace) -> None:
         one = await make_binding(store, space, scopes=[ConversationScope("chat", "maya")])
         two = await make_binding(store, space, scopes=[ConversationScope("work", "*"), ConversationScope("*", "omar")])
         matched: dict[tuple[str, str], set[str]] = {}
@@ -133,8 +132,7 @@ class BindingContract:
         assert await dispatch_all(store) == []
         assert await store.memories.spaces(MAYA) == []
 
-    async def test_a_paused_or_deleted_binding_asks_for_nothing(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_a_paused_or_deleted_binding_asks_for_nothing(self, store: Store, space: MemorySpace) -> None:
         paused, deleted = await make_binding(store, space), await make_binding(store, space)
         await store.bindings.update(MAYA, paused.id, policy=None, enabled=False, now=NOON)
         await make_closed_conversation(store)
@@ -147,8 +145,7 @@ class BindingContract:
             (conversation.id, paused.id)
         ]
 
-    async def test_a_binding_holds_for_what_happens_after_it_was_made(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_a_binding_holds_for_what_happens_after_it_was_made(self, store: Store, space: MemorySpace) -> None:
         await make_closed_conversation(store)
         half = await make_conversation(store)
         await append_turns(store, half.id)
@@ -248,8 +245,7 @@ class DispatchContract:
         assert not await store.jobs.has_pending_events()
         assert await dispatch_all(store) == []
 
-    async def test_messages_are_pending_only_for_what_is_windowed(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_messages_are_pending_only_for_what_is_windowed(self, store: Store, space: MemorySpace) -> None:
         binding = await make_binding(store, space)
         conversation = await make_conversation(store)
         await append_turns(store, conversation.id, 3)
@@ -399,8 +395,7 @@ class DispatchContract:
             ("v2", 1, 4)
         ]
 
-    async def test_a_plan_covers_what_was_said_whatever_triggers_it(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_a_plan_covers_what_was_said_whatever_triggers_it(self, store: Store, space: MemorySpace) -> None:
         binding = await make_binding(store, space, extraction_policy=ONLY_EVERY_TWO)
         conversation = await make_conversation(store)
         assert await plan_jobs(store, conversation.id) == []

@@ -125,8 +125,7 @@ class ConversationContract:
         assert await list_ids(status="closed") == [ids[3]]
         assert await list_ids(limit=0) == []
 
-    async def test_closing_twice_changes_nothing_and_tells_once(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_closing_twice_changes_nothing_and_tells_once(self, store: Store, conversation: Conversation) -> None:
         moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         closed = await store.conversations.close(MAYA, conversation.id, now=moment)
         again = await store.conversations.close(MAYA, conversation.id, now=utc_now())
@@ -153,8 +152,7 @@ class ConversationContract:
         still = present(await store.conversations.get(MAYA, fresh.id))
         assert still.is_open
 
-    async def test_ids_of_another_scope_do_not_exist(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_ids_of_another_scope_do_not_exist(self, store: Store, conversation: Conversation) -> None:
         await append_message(store, conversation.id, "private")
         [message] = await store.conversations.messages(MAYA, conversation.id)
         log = store.conversations
@@ -198,8 +196,7 @@ class ConversationContract:
             assert [found.id for found in listed] == [conversation.id]
             assert listed[0].scope == scope
 
-    async def test_a_summary_is_replaced_only_where_it_was_read(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_a_summary_is_replaced_only_where_it_was_read(self, store: Store, conversation: Conversation) -> None:
         for n in range(4):
             await append_message(store, conversation.id, str(n))
         save = store.conversations.save_summary
@@ -247,16 +244,14 @@ class MessageContract:
         assert sorted(texts) == sorted(f"{name}{n}" for name in "abc" for n in range(40))
 
     @pytest.mark.parametrize("text", AWKWARD_TEXTS, ids=range(len(AWKWARD_TEXTS)))
-    async def test_text_comes_back_exactly(self, store: Store, text: str) -> None:
-        conversation = await make_conversation(store)
+    async def test_text_comes_back_exactly(self, store: Store, text: str, conversation: Conversation) -> None:
         draft = make_draft(text, meta={"state": text[:100], "signed": [1, {"deep": None}]})
         await append_drafts(store, conversation.id, draft)
         [read] = await store.conversations.messages(MAYA, conversation.id)
         assert read.text == text
         assert (read.meta, read.metadata) == (draft.meta, draft.metadata)
 
-    async def test_every_field_and_block_comes_back(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_every_field_and_block_comes_back(self, store: Store, conversation: Conversation) -> None:
         moment = datetime(1999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
         draft = MessageDraft(
             id=new_id("msg"),
@@ -290,8 +285,7 @@ class MessageContract:
         assert await store.conversations.message(MAYA, draft.id) == read
         assert await store.conversations.message(MAYA, "msg_unknown") is None
 
-    async def test_a_block_of_an_unknown_kind_is_kept_and_read(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_a_block_of_an_unknown_kind_is_kept_and_read(self, store: Store, conversation: Conversation) -> None:
         odd = MediaBlock("hologram", url="https://example.com/h", name="Leia")
         result = ToolResultBlock("tu_1", "[hologram]", parts=(odd,))
         drafts = [make_draft(content=(odd,)), make_draft(role="tool", content=(result,))]
@@ -301,8 +295,7 @@ class MessageContract:
         started = await start_turn(store, conversation.id, make_claim("me"))
         assert [message.role for message in started.history] == ["user", "tool"]
 
-    async def test_messages_are_read_by_visibility_and_place(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_messages_are_read_by_visibility_and_place(self, store: Store, conversation: Conversation) -> None:
         kinds = ["user", "internal", "hidden", "user", "internal", "user"]
         for kind in kinds:
             await append_drafts(store, conversation.id, make_draft(visibility=kind))
@@ -321,8 +314,7 @@ class MessageContract:
         with pytest.raises(NotFoundError):
             await store.conversations.messages(MAYA, "conv_unknown")
 
-    async def test_turns_are_shared_joined_and_counted(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_turns_are_shared_joined_and_counted(self, store: Store, conversation: Conversation) -> None:
         append = store.conversations.append
         first = await append(
             MAYA, conversation.id, [TurnDraft("turn_0", [make_draft(role="system")], joins=True)], now=utc_now()
@@ -427,8 +419,7 @@ class MessageContract:
 class TurnContract:
     """`ConversationLog`, as far as turns go."""
 
-    async def test_a_turn_is_begun_once_until_it_ends(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_a_turn_is_begun_once_until_it_ends(self, store: Store, conversation: Conversation) -> None:
         claim = make_claim("me")
         started = await start_turn(store, conversation.id, claim, make_draft("Hi"))
         assert started.user_message is not None
@@ -476,14 +467,12 @@ class TurnContract:
         assert [message.role for message in again.later_messages] == ["assistant"]
         assert len(await store.conversations.messages(MAYA, conversation.id)) == 2
 
-    async def test_a_closed_conversation_begins_no_turn(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_a_closed_conversation_begins_no_turn(self, store: Store, conversation: Conversation) -> None:
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         with pytest.raises(ConversationClosedError):
             await begin_turn(store, conversation.id, make_claim("me"), make_draft())
 
-    async def test_a_turn_that_waited_may_go_on_after_closing(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_a_turn_that_waited_may_go_on_after_closing(self, store: Store, conversation: Conversation) -> None:
         await append_message(store, conversation.id, "Pay!")
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         started = await start_turn(store, conversation.id, make_claim("me"))

@@ -18,15 +18,14 @@ from tellback.testing.stores.factories import (
     make_draft,
     read_all_events,
 )
-from tellback.types.conversations import Event
+from tellback.types.conversations import Conversation, Event
 from tellback.types.ids import utc_now
 
 
 class EventContract:
     """`EventLog`."""
 
-    async def test_every_change_tells_one_event_in_order(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_every_change_tells_one_event_in_order(self, store: Store, conversation: Conversation) -> None:
         drafts = [make_draft(), make_draft("Hi!", "assistant", visibility="internal")]
         appended = await append_drafts(store, conversation.id, *drafts)
         await store.conversations.save_summary(

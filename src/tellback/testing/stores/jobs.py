@@ -20,13 +20,13 @@ from tellback.testing.stores.factories import (
     dispatch_all,
     make_binding,
     make_closed_conversation,
-    make_conversation,
     make_space,
     present,
     read_all_events,
     read_event_types,
 )
 from tellback.types.access import Scope
+from tellback.types.conversations import Conversation
 from tellback.types.ids import new_id, utc_now
 from tellback.types.jobs import ConversationScope, Job, JobStatus, UsageRecord, UsageTotal
 
@@ -48,8 +48,13 @@ def make_usage(scope: Scope = MAYA, purpose: str = "extraction", **fields: Any) 
 class JobLogContract:
     """`JobLog`, as far as running jobs goes."""
 
-    async def test_a_claimed_job_runs_until_it_is_finished(self, store: Store) -> None:
+    @pytest.fixture
+    async def job(self, store: Store) -> Job:
+        """A job that waits."""
         [job] = await make_jobs(store)
+        return job
+
+    async def test_a_claimed_job_runs_until_it_is_finished(self, store: Store, job: Job) -> None:
         running = await claim_available_job(store)
         assert (running.id, running.status, running.attempts) == (job.id, JobStatus.RUNNING, 1)
         assert await claim_job(store) is None
@@ -116,16 +121,14 @@ class JobLogContract:
         assert used == late.usage[0], "what it cost was spent all the same"
         assert await store.jobs.finish(JobEnd(job.id, 2), now=NOON) is not None
 
-    async def test_a_lease_is_prolonged_while_it_is_held(self, store: Store) -> None:
-        [job] = await make_jobs(store)
+    async def test_a_lease_is_prolonged_while_it_is_held(self, store: Store, job: Job) -> None:
         await claim_available_job(store, lease=10)
         assert await store.jobs.extend(job.id, 1, until=time.time() + 100)
         assert await claim_job(store, after=50) is None
         assert (await claim_available_job(store, after=101)).attempts == 2
         assert not await store.jobs.extend("job_unknown", 1, until=time.time() + 100)
 
-    async def test_ending_twice_ends_once_and_counts_what_was_used_once(self, store: Store) -> None:
-        [job] = await make_jobs(store)
+    async def test_ending_twice_ends_once_and_counts_what_was_used_once(self, store: Store, job: Job) -> None:
         await claim_available_job(store)
         end = JobEnd(job.id, 1, {"added": 1}, [make_usage(job_id=job.id, conversation_id=job.conversation_id)])
         assert await store.jobs.finish(end, now=NOON) is not None
@@ -134,8 +137,7 @@ class JobLogContract:
         assert len(await self._usage(store, job_id=job.id)) == 1
         assert await store.jobs.finish(JobEnd("job_unknown", 1), now=NOON) is None
 
-    async def test_a_job_that_fails_waits_for_its_next_attempt_or_is_over(self, store: Store) -> None:
-        [job] = await make_jobs(store)
+    async def test_a_job_that_fails_waits_for_its_next_attempt_or_is_over(self, store: Store, job: Job) -> None:
         await claim_available_job(store)
         again = present(
             await store.jobs.fail(JobEnd(job.id, 1), "bad", raw_output="{", retry_at=time.time() + 30, now=NOON)
@@ -154,8 +156,7 @@ class JobLogContract:
         [failure] = await read_all_events(store, "extraction.failed")
         assert (failure.subject_id, failure.data["error"]) == (job.id, "worse")
 
-    async def test_a_run_that_was_cancelled_cannot_end_the_one_after_it(self, store: Store) -> None:
-        [job] = await make_jobs(store)
+    async def test_a_run_that_was_cancelled_cannot_end_the_one_after_it(self, store: Store, job: Job) -> None:
         cancelled = await claim_available_job(store)
         await store.jobs.cancel(MAYA, job.id, now=NOON)
         await store.jobs.retry(MAYA, job.id, now=NOON)
@@ -165,8 +166,7 @@ class JobLogContract:
         assert not await store.jobs.extend(job.id, cancelled.runs, until=time.time() + 9)
         assert await store.jobs.finish(JobEnd(job.id, running.runs), now=NOON) is not None
 
-    async def test_what_is_postponed_is_not_counted_as_an_attempt(self, store: Store) -> None:
-        [job] = await make_jobs(store)
+    async def test_what_is_postponed_is_not_counted_as_an_attempt(self, store: Store, job: Job) -> None:
         for run in range(1, 4):
             assert (await claim_available_job(store, most=1)).runs == run
             postponed = present(await store.jobs.postpone(JobEnd(job.id, run), until=time.time(), now=NOON))
@@ -195,8 +195,7 @@ class JobLogContract:
         assert (await claim_available_job(store)).attempts == 2
 
     @pytest.mark.parametrize("scope", [MAYA, None])
-    async def test_a_job_that_is_over_is_retried_as_new(self, store: Store, scope: Scope | None) -> None:
-        [job] = await make_jobs(store)
+    async def test_a_job_that_is_over_is_retried_as_new(self, store: Store, scope: Scope | None, job: Job) -> None:
         assert await store.jobs.retry(scope, job.id, now=NOON) == job
         await claim_available_job(store)
         await store.jobs.fail(JobEnd(job.id, 1), "no", raw_output="{", retry_at=None, now=NOON)
@@ -219,8 +218,7 @@ class JobLogContract:
         assert not await store.jobs.extend(first.id, 1, until=time.time() + 100)
         assert await claim_job(store, after=3600) is None
 
-    async def test_jobs_of_others_cannot_be_touched(self, store: Store) -> None:
-        [job] = await make_jobs(store)
+    async def test_jobs_of_others_cannot_be_touched(self, store: Store, job: Job) -> None:
         for scope in (*OTHER_SCOPES, MAYA):
             id = "job_unknown" if scope == MAYA else job.id
             await assert_not_found(store.jobs.retry(scope, id, now=NOON), store.jobs.cancel(scope, id, now=NOON))
@@ -258,8 +256,7 @@ class JobLogContract:
         await store.jobs.postpone(JobEnd(first.id, 1), until=later, now=NOON)
         assert await store.jobs.backlog(at=time.time()) == (0, later)
 
-    async def test_what_calls_cost_is_listed_and_added_up(self, store: Store) -> None:
-        conversation = await make_conversation(store)
+    async def test_what_calls_cost_is_listed_and_added_up(self, store: Store, conversation: Conversation) -> None:
         records = [
             make_usage(model="m", provider="p", input_tokens=10, output_tokens=2, cost_usd=0.5, job_id="job_1"),
             make_usage(

@@ -65,8 +65,7 @@ class MemoryContract:
         assert len({space.id for space in made}) == 1
         assert await store.memories.spaces(MAYA, name="notes") == made[:1]
 
-    async def test_a_deleted_space_is_gone_with_all_that_is_in_it(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_a_deleted_space_is_gone_with_all_that_is_in_it(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom())
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
@@ -88,8 +87,7 @@ class MemoryContract:
             memories.save_vectors(MAYA, space.id, "e", [(1, HALF_VECTOR)], now=utc_now()),
         )
 
-    async def test_an_atom_reads_back_as_it_was_added(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_an_atom_reads_back_as_it_was_added(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         draft = make_atom(
             "Née à Zürich 🦜\n2nd line",
@@ -113,15 +111,13 @@ class MemoryContract:
         assert found.atom_count == 1
         assert await store.memories.atom(MAYA, "atom_unknown") is None
 
-    async def test_adding_is_all_or_nothing(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_adding_is_all_or_nothing(self, store: Store, space: MemorySpace) -> None:
         with pytest.raises(NotFoundError):
             await add_atoms(store, space, make_atom(), make_atom(entity_ids=("ent_unknown",)))
         assert await valid_texts(store, space, NOON) == []
         assert (await store.memories.changes(MAYA, space.id, after=-1, embedder="")).last_seq == 0
 
-    async def test_an_origin_is_added_once_also_by_many_at_once(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_an_origin_is_added_once_also_by_many_at_once(self, store: Store, space: MemorySpace) -> None:
         tasks = [add_atoms(store, space, make_atom("first", origin="m1"), make_atom(f"{n}")) for n in range(10)]
         added = await asyncio.gather(*tasks)
         assert len({atoms[0].id for atoms in added}) == 1
@@ -173,8 +169,7 @@ class MemoryContract:
         assert await store.memories.entity(MAYA, bar.id) == bar
         assert (bar.description, bar.attributes) == ("a bar", {"stars": 4})
 
-    async def test_an_entity_counts_its_atoms_and_when_it_was_seen(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_an_entity_counts_its_atoms_and_when_it_was_seen(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         for day in (3, 1, 2):
             await add_atoms(store, space, make_atom(valid_from=NOON + day * DAY, entity_ids=(ann.id,)))
@@ -217,8 +212,7 @@ class MemoryContract:
             add_atoms(store, space, make_atom(entity_ids=(elsewhere.id,))),
         )
 
-    async def test_changes_go_on_from_a_version_and_miss_nothing(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_changes_go_on_from_a_version_and_miss_nothing(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
         first, second = await add_atoms(
@@ -309,8 +303,7 @@ class MemoryContract:
         await memories.delete_other_vectors(MAYA, space.id, embedder="new")
         assert (await kept("old"), len(await kept("new"))) == ({}, 2)
 
-    async def test_memory_of_another_scope_does_not_exist(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_memory_of_another_scope_does_not_exist(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom("private", embedder="e", vector=HALF_VECTOR))
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
@@ -342,8 +335,7 @@ class MemoryContract:
         assert await memories.entity(MAYA, ann.id) == ann
         assert await memories.atoms_without_vector(MAYA, space.id, embedder="e", before=None, limit=9) == []
 
-    async def test_every_change_tells_of_itself_in_order(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_every_change_tells_of_itself_in_order(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom())
         new = await store.memories.supersede(MAYA, atom.id, make_atom(), now=utc_now())
         ann = await make_entity(store, space, "Ann")
@@ -456,8 +448,7 @@ class AtomHistoryContract:
                 at = NOON + day * DAY
                 assert await valid_texts(store, space, at, known_at=NOON + known * DAY) == [str(wanted)], (day, known)
 
-    async def test_of_many_who_supersede_one_atom_at_once_one_succeeds(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_of_many_who_supersede_one_atom_at_once_one_succeeds(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom())
         work = [store.memories.supersede(MAYA, atom.id, make_atom(str(n)), now=utc_now()) for n in range(8)]
         done = await asyncio.gather(*work, return_exceptions=True)
@@ -465,8 +456,7 @@ class AtomHistoryContract:
         assert all(isinstance(result, Atom | AtomSupersededError) for result in done)
         assert len(await valid_texts(store, space, utc_now())) == 1
 
-    async def test_status_changes_once_and_what_is_deleted_stays_so(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_status_changes_once_and_what_is_deleted_stays_so(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         [atom] = await add_atoms(store, space, make_atom(entity_ids=(ann.id,)))
         set_status = store.memories.set_status

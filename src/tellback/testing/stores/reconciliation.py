@@ -177,8 +177,7 @@ class ReconcileContract:
             await reconcile(store, space, make_atom("Twice"), end=JobEnd(job.id, taken.runs))
         assert await valid_texts(store, space, NOON) == ["Now"]
 
-    async def test_citations_are_merged_by_conversation_and_given_once(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_citations_are_merged_by_conversation_and_given_once(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_cited_atom())
         for _ in range(2):
             await reconcile(store, space, AddedCitation(atom.id, AGAIN))
@@ -198,8 +197,7 @@ class ReconcileContract:
             found = present(await store.memories.atom(MAYA, atom.id))
             assert (found.citations, found.source_message_ids, found.other_sources) == ((FIRST,), messages, others)
 
-    async def test_other_sources_are_seen_by_every_way_of_reading(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_other_sources_are_seen_by_every_way_of_reading(self, store: Store, space: MemorySpace) -> None:
         [rome] = await add_atoms(store, space, make_cited_atom("Rome"))
         await reconcile(store, space, AddedCitation(rome.id, AGAIN))
         memories = store.memories
@@ -213,8 +211,7 @@ class ReconcileContract:
         assert (await memories.atoms_by_origin(MAYA, space.id, ["o"]))["o"].other_sources == (AGAIN,)
         await self._check_all_reads(store, space, drafted.id)
 
-    async def test_changes_that_are_followed_tell_of_citations(self, store: Store) -> None:
-        space = await make_space(store)
+    async def test_changes_that_are_followed_tell_of_citations(self, store: Store, space: MemorySpace) -> None:
         [rome, _] = await add_atoms(store, space, make_cited_atom("Rome"), make_cited_atom("Tea"))
         read = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
         await reconcile(store, space, AddedCitation(rome.id, AGAIN))

@@ -14,12 +14,13 @@ from tellback.server.auth import Principal
 from tellback.server.middleware import rate_limit as module
 from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLoginLimiter, RateLimiter
 from tellback.server.problems import error_response
+from tellback.stores import RateWindows
 
 NOW = 1_800_000_000.0
 ADDRESS = ("192.0.2.7", 4711)
 
 
-class Windows:
+class Windows(RateWindows):
     """What all processes have taken, and how often they asked."""
 
     def __init__(self) -> None:
