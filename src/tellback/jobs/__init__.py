@@ -1,12 +1,11 @@
 """Jobs: work that is stored until it is done, and the workers that do it.
 
-The `rc.jobs` handle, the runner, the scheduler, and a worker for each kind of store.
+The `rc.jobs` handle, the runner, and a worker for each kind of store.
 Imported by `runtime`, `turns`, `app`, `cli` and `testing`.
 """
 
 from tellback.jobs.handle import Jobs
 from tellback.jobs.runner import Handler, PostponeJob, WorkerOptions
-from tellback.jobs.scheduler import Schedule
-from tellback.jobs.worker import Worker, open_worker
+from tellback.jobs.worker import Schedule, Worker, open_worker
 
 __all__ = ["Handler", "Jobs", "PostponeJob", "Schedule", "Worker", "WorkerOptions", "open_worker"]

@@ -24,7 +24,7 @@ from psycopg import sql
 
 from tellback.errors import SchemaVersionError, StoreError
 from tellback.jobs.runner import RETRY_SECONDS, JobRunner, WorkerOptions
-from tellback.jobs.scheduler import requeue_orphaned_jobs
+from tellback.jobs.worker import requeue_orphaned_jobs
 from tellback.stores import Store
 from tellback.stores.postgres import QueueSettings
 from tellback.types.jobs import Job, JobStatus
@@ -157,78 +157,6 @@ def create_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
     return procrastinate.App(connector=connector)
 
 
-class DeliveryQueue:
-    """Deliveries of jobs."""
-
-    def __init__(self, app: procrastinate.App) -> None:
-        self._app = app
-
-    async def deliver(self) -> int:
-        """Make a delivery for every job that waits and has none, in the jobs' order; gives how many."""
-        delivered = 0
-        while True:
-            async with self._exclusive_transaction() as connection:
-                at = datetime.now(UTC).timestamp() * 1_000_000
-                values = {"at": int(at), "limit": DELIVERY_BATCH, "task": RUN_JOB_TASK}
-                await connection.execute(_DELETE_STALE_DELIVERIES, values)
-                await connection.execute(_EXPEDITE_DELIVERIES, values)
-                cursor = await connection.execute(_SELECT_UNDELIVERED, values)
-                rows = await cursor.fetchall()
-                if rows:
-                    await self._defer(
-                        connection, [_build_delivery(id, space, due / 1_000_000) for id, space, due in rows]
-                    )
-            delivered += len(rows)
-            if len(rows) < DELIVERY_BATCH:
-                return delivered
-
-    async def redeliver_last(self, job: Job, at: float) -> None:
-        """Deliver a job anew behind all others of its space: the one at hand came before an earlier job's."""
-        await self.deliver()
-        async with self._exclusive_transaction() as connection:
-            select_waiting = "SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = %s AND status = 'todo'"
-            cursor = await connection.execute(select_waiting, [job.id])
-            if await cursor.fetchone() is None:
-                await self._defer(connection, [_build_delivery(job.id, job.memory_space_id, at)])
-
-    async def reclaim(self, released: Sequence[Job], silent_seconds: float) -> int:
-        """Put back what was delivered to workers that are gone: those whose jobs were released, and those that gave no
-        sign for so many seconds; gives how many."""
-        manager = self._app.job_manager
-        stalled = list(await manager.get_stalled_jobs(queue=QUEUE_NAME, seconds_since_heartbeat=silent_seconds))
-        for job in released:
-            stalled += await manager.list_jobs_async(queueing_lock=job.id, status="doing")
-        for delivery in {delivery.id: delivery for delivery in stalled}.values():
-            await self._reclaim_delivery(delivery)
-        return len(stalled)
-
-    async def _reclaim_delivery(self, delivery: jobs.Job) -> None:
-        manager = self._app.job_manager
-        try:
-            if delivery.task_name == RUN_JOB_TASK:
-                with contextlib.suppress(exceptions.UniqueViolation):  # there is another one for the same job
-                    await manager.retry_job(delivery)
-                    return
-            await manager.finish_job(delivery, jobs.Status.FAILED, delete_job=True)
-        except exceptions.ConnectorException as error:
-            if not is_delivery_gone(error):
-                raise
-
-    @asynccontextmanager
-    async def _exclusive_transaction(self) -> AsyncIterator[Any]:
-        """A transaction that sees every user's jobs, while no other process makes deliveries."""
-        connector: Any = self._app.connector
-        async with connector.pool.connection() as connection, connection.transaction():
-            await connection.execute("SELECT set_config('tellback.platform', 'on', true)")
-            await connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtext('tellback.queue'), hashtext(current_schema()))"
-            )
-            yield connection
-
-    async def _defer(self, connection: Any, deliveries: list[jobs.Job]) -> None:
-        await self._app.job_manager.batch_defer_jobs_async(deliveries, connection=connection)
-
-
 def _build_delivery(id: str, space_id: str, at: float) -> jobs.Job:
     # The lock lets one job of a space run at a time; the queueing lock lets one delivery of a job wait.
     scheduled_at = datetime.fromtimestamp(at, UTC)
@@ -242,7 +170,7 @@ def _build_delivery(id: str, space_id: str, at: float) -> jobs.Job:
     )
 
 
-def is_delivery_gone(error: BaseException) -> bool:
+def _is_delivery_gone(error: BaseException) -> bool:
     """Whether the delivery has ended by itself meanwhile."""
     return isinstance(error, exceptions.ConnectorException) and isinstance(
         error.__cause__, psycopg.errors.RaiseException
@@ -296,7 +224,6 @@ class QueueService:
         self._options = options
         self._clock = clock
         self._app = create_app(settings, pool_size=options.concurrency + 2)
-        self._queue = DeliveryQueue(self._app)
         self._delivery_lock = asyncio.Lock()
         self._stopped = False
         self._delivery_seconds = 0.0
@@ -338,7 +265,7 @@ class QueueService:
         async with self._delivery_lock:
             await asyncio.sleep(min(MAX_DELIVERY_PAUSE, self._delivery_seconds * 4))
             started = time.monotonic()
-            await self._queue.deliver()
+            await self._deliver_all()
             self._delivery_seconds = time.monotonic() - started
 
     def _register_tasks(self) -> None:
@@ -369,12 +296,12 @@ class QueueService:
         if due > now:
             await asyncio.sleep(min(RETRY_SECONDS, due - now))  # the server's clock is ahead: it would come at once
             return due
-        await self._queue.redeliver_last(job, now + RETRY_SECONDS)
+        await self._redeliver_last(job, now + RETRY_SECONDS)
         return None
 
     def _on_delivery_done(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None and not is_delivery_gone(error):  # one that is over was erased with its user
+        if error is not None and not _is_delivery_gone(error):  # one that is over was erased with its user
             log.warning("a delivery could not be ended; the worker starts again", exc_info=error)
             self._worker.stop()
             return
@@ -388,5 +315,64 @@ class QueueService:
 
     async def _reap(self, timestamp: int) -> None:
         released = await requeue_orphaned_jobs(self._store, self._clock)
-        await self._queue.reclaim(released, self._options.lease / 2)
+        await self._reclaim(released)
         self._worker.fetch_now()
+
+    async def _deliver_all(self) -> None:
+        """Make a delivery for every job that waits and has none, in the jobs' order."""
+        count = DELIVERY_BATCH
+        while count == DELIVERY_BATCH:
+            async with self._exclusive_transaction() as connection:
+                at = int(datetime.now(UTC).timestamp() * 1_000_000)
+                values = {"at": at, "limit": DELIVERY_BATCH, "task": RUN_JOB_TASK}
+                await connection.execute(_DELETE_STALE_DELIVERIES, values)
+                await connection.execute(_EXPEDITE_DELIVERIES, values)
+                rows = await (await connection.execute(_SELECT_UNDELIVERED, values)).fetchall()
+                await self._defer(connection, [_build_delivery(id, space, due / 1_000_000) for id, space, due in rows])
+            count = len(rows)
+
+    async def _redeliver_last(self, job: Job, at: float) -> None:
+        """Deliver a job anew behind all others of its space: the one at hand came before an earlier job's."""
+        await self._deliver_all()
+        async with self._exclusive_transaction() as connection:
+            select_waiting = "SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = %s AND status = 'todo'"
+            cursor = await connection.execute(select_waiting, [job.id])
+            if await cursor.fetchone() is None:
+                await self._defer(connection, [_build_delivery(job.id, job.memory_space_id, at)])
+
+    async def _defer(self, connection: Any, deliveries: list[jobs.Job]) -> None:
+        if deliveries:
+            await self._app.job_manager.batch_defer_jobs_async(deliveries, connection=connection)
+
+    @asynccontextmanager
+    async def _exclusive_transaction(self) -> AsyncIterator[Any]:
+        """A transaction that sees every user's jobs, while no other process makes deliveries."""
+        connector: Any = self._app.connector
+        async with connector.pool.connection() as connection, connection.transaction():
+            await connection.execute("SELECT set_config('tellback.platform', 'on', true)")
+            await connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtext('tellback.queue'), hashtext(current_schema()))"
+            )
+            yield connection
+
+    async def _reclaim(self, released: Sequence[Job]) -> None:
+        """Put back what was delivered to workers that are gone: those whose jobs were released, and silent ones."""
+        manager = self._app.job_manager
+        silent_seconds = self._options.lease / 2
+        stalled = list(await manager.get_stalled_jobs(queue=QUEUE_NAME, seconds_since_heartbeat=silent_seconds))
+        for job in released:
+            stalled += await manager.list_jobs_async(queueing_lock=job.id, status="doing")
+        for delivery in {delivery.id: delivery for delivery in stalled}.values():
+            await self._reclaim_delivery(delivery)
+
+    async def _reclaim_delivery(self, delivery: jobs.Job) -> None:
+        manager = self._app.job_manager
+        try:
+            if delivery.task_name == RUN_JOB_TASK:
+                with contextlib.suppress(exceptions.UniqueViolation):  # there is another one for the same job
+                    await manager.retry_job(delivery)
+                    return
+            await manager.finish_job(delivery, jobs.Status.FAILED, delete_job=True)
+        except exceptions.ConnectorException as error:
+            if not _is_delivery_gone(error):
+                raise

@@ -135,16 +135,13 @@ class JobRunner:
         """
         log.info("job %s begins, attempt %d", job.id, job.attempts)
         with telemetry.job_span(job) as span:
-            return await self._run_with_lease(job, span)
-
-    async def _run_with_lease(self, job: Job, span: telemetry.JobSpan) -> float | None:
-        handler_task = asyncio.create_task(self._call_handler(job), name=f"job {job.id}")
-        lease_task = asyncio.create_task(self._keep_lease(job, handler_task), name=f"lease of {job.id}")
-        try:
-            return await self._await_outcome(job, handler_task, lease_task, span)
-        finally:
-            lease_task.cancel()
-            await asyncio.gather(lease_task, return_exceptions=True)
+            handler_task = asyncio.create_task(self._call_handler(job), name=f"job {job.id}")
+            lease_task = asyncio.create_task(self._keep_lease(job, handler_task), name=f"lease of {job.id}")
+            try:
+                return await self._await_outcome(job, handler_task, lease_task, span)
+            finally:
+                lease_task.cancel()
+                await asyncio.gather(lease_task, return_exceptions=True)
 
     async def _call_handler(self, job: Job) -> JobEnd | None:
         handler = self._handlers.get(job.kind)

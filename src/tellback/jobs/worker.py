@@ -1,15 +1,17 @@
-"""Workers bring jobs to their handlers: the common base, the polling `EmbeddedWorker`, the `QueueWorker` of PostgreSQL,
-and `open_worker`."""
+"""Workers bring jobs to their handlers, make jobs of events, and run schedules: the common base, the polling
+`EmbeddedWorker`, the `QueueWorker` of PostgreSQL, and `open_worker`."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from tellback.concurrency import cancel_and_wait
 from tellback.errors import StoreClosedError, StoreError, StoreReadOnlyError
 from tellback.jobs.runner import DEFAULT_OPTIONS, RETRY_SECONDS, Handler, JobRunner, WorkerOptions
-from tellback.jobs.scheduler import Dispatcher, Schedule, Scheduler, requeue_orphaned_jobs
 from tellback.stores import Store
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Job
@@ -32,6 +33,59 @@ STOP_TIMEOUT = 5.0
 
 MAX_RETRY_PAUSE = 30.0
 """Before the queue is opened again that could not be, time after time."""
+
+LIVENESS_CHECKS = 4
+LIVENESS_PAUSE_SECONDS = 0.8
+"""Between looks at an instance of which nothing certain is known: some stores must miss it for a while to be sure."""
+
+EVENT_BATCH = 100
+"""How many events are looked at in one transaction, for which others who write have to wait."""
+
+DISPATCH_PAUSE_SECONDS = 0.5
+"""What happens within this time is looked at together, unless there is a hurry: turns should not pay for each look."""
+
+DISPATCH_INTERVAL_SECONDS = 30.0
+"""How often to dispatch even if nothing asks for jobs: it moves on in the events, which keeps later looks short."""
+
+MAX_TICK_SECONDS = 30.0
+"""How often to see whether something has come round, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Something to do every so many seconds, in one process at a time; `name` is what processes know it by.
+
+    >>> async def tidy(): ...
+    >>> Schedule("tidy", every=3600, run=tidy).name
+    'tidy'
+    """
+
+    name: str
+    every: float
+    run: Callable[[], Awaitable[Any]]
+
+
+async def requeue_orphaned_jobs(store: Store, clock: Callable[[], datetime], *, patient: bool = True) -> list[Job]:
+    """Put back in the queue what instances were running that are certainly dead; gives those jobs.
+
+    Without `patient` it looks once, and takes no time.
+    """
+    released: list[Job] = []
+    suspects = [instance_id for instance_id in await store.jobs.running_instances() if instance_id != store.instance_id]
+    for check in range(LIVENESS_CHECKS if patient else 1):
+        if check and suspects:
+            await asyncio.sleep(LIVENESS_PAUSE_SECONDS)
+        unknown = []
+        for instance_id in suspects:
+            alive = await store.is_instance_alive(instance_id)
+            if alive is False:
+                released += await store.jobs.release(instance_id, now=clock())
+            elif alive is None:
+                unknown.append(instance_id)
+        suspects = unknown
+    if released:
+        log.warning("%d jobs of workers that are gone were put back in the queue", len(released))
+    return released
 
 
 class Worker(ABC):
@@ -54,7 +108,9 @@ class Worker(ABC):
         self._options = options
         self._clock = clock
         self._runner = JobRunner(store, handlers, options, clock)
-        self._scheduler = Scheduler(store, schedules)
+        self._schedules = tuple(schedules)
+        self._next_run: dict[str, float] = {}
+        self._next_dispatch = 0.0
         self._wake_event = asyncio.Event()
         self._urgent = asyncio.Event()
         self._stop_event = asyncio.Event()
@@ -114,14 +170,55 @@ class Worker(ABC):
             await wait_for_first(self._wake_event, self._stop_event, timeout_seconds=self._options.poll)
 
     async def _run_schedules(self) -> None:
+        interval = min([MAX_TICK_SECONDS, *(schedule.every for schedule in self._schedules)])
         # Not at once: a process that is gone in a moment should not take what it cannot finish.
-        pause = min(self._options.poll, self._scheduler.pause)
-        while self._scheduler:
+        pause = min(self._options.poll, interval)
+        while self._schedules:
             await wait_for_first(self._stop_event, timeout_seconds=pause)
             if self._stop_event.is_set():
                 return
-            await self._scheduler.tick()
-            pause = self._scheduler.pause
+            for schedule in self._schedules:
+                await self._run_if_due(schedule)
+            pause = interval
+
+    async def _run_if_due(self, schedule: Schedule) -> None:
+        """Run what has come round and nobody else has taken. If it fails, that is logged, and its turn comes again."""
+        at = time.time()
+        if at < self._next_run.get(schedule.name, 0.0):
+            return  # we had the last turn ourselves, so nobody has the next one yet
+        if not await self._store.jobs.claim_schedule(schedule.name, at=at, every=schedule.every):
+            return
+        self._next_run[schedule.name] = at + schedule.every
+        try:
+            await schedule.run()
+        except Exception:
+            log.exception("the schedule %r failed; it is tried again in %g s", schedule.name, schedule.every)
+
+    async def _follow_events(self, on_dispatched: Callable[[], Awaitable[None]]) -> None:
+        """Make the jobs that events ask for, until the store is closed.
+
+        `on_dispatched` is called after each change, whether it made any or not. Once `_urgent` is set, the next change
+        is looked at without waiting for others.
+        """
+        changes = self._store.events.changes()
+        try:
+            async for _ in changes:
+                with contextlib.suppress(TimeoutError):
+                    # Not `wait_for`, which forgets a cancellation that comes together with `_urgent`.
+                    async with asyncio.timeout(DISPATCH_PAUSE_SECONDS):
+                        await self._urgent.wait()
+                self._urgent.clear()
+                await self._dispatch_pending()
+                await on_dispatched()
+        finally:
+            await changes.aclose()
+
+    async def _dispatch_pending(self) -> None:
+        jobs, window_length = self._store.jobs, self._options.window_length
+        more = True
+        while more and (time.monotonic() >= self._next_dispatch or await jobs.has_pending_events()):
+            more = (await jobs.dispatch(window_length=window_length, limit=EVENT_BATCH, now=self._clock())).has_more
+            self._next_dispatch = time.monotonic() + DISPATCH_INTERVAL_SECONDS
 
     async def _has_work(self) -> bool:
         count, due = await self._store.jobs.backlog(at=time.time())
@@ -164,8 +261,8 @@ class EmbeddedWorker(Worker):
 
     async def _work(self) -> None:
         self._running, self._changed = set(), asyncio.Event()
-        dispatcher = Dispatcher(self._store, self._options, self._clock, self._notify, self._urgent)
-        loops = {"dispatching events": dispatcher.run, "looking for dead workers": self._requeue_orphans}
+        follow_events = partial(self._follow_events, self._notify)
+        loops = {"dispatching events": follow_events, "looking for dead workers": self._requeue_orphans}
         tasks = [asyncio.create_task(self._supervise(activity, run), name=activity) for activity, run in loops.items()]
         try:
             await self._supervise("claiming jobs", self._claim_jobs)
@@ -246,9 +343,9 @@ class QueueWorker(Worker):
         store: Any = self._store
         service = QueueService(store.queue_settings(), store, self._runner, self._options, self._clock)
         async with service.open():
-            dispatcher = Dispatcher(self._store, self._options, self._clock, service.deliver, self._urgent)
+            follow_events = partial(self._follow_events, service.deliver)
             side_tasks = [
-                asyncio.create_task(self._supervise("dispatching events", dispatcher.run)),
+                asyncio.create_task(self._supervise("dispatching events", follow_events)),
                 asyncio.create_task(self._supervise("delivering jobs", partial(self._deliver_missing, service))),
             ]
             service_task = asyncio.create_task(service.run(), name="tellback queue")

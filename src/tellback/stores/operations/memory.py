@@ -169,7 +169,9 @@ class MemoryStore(StorePart):
             values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
             # The database looks for the id as it looks for any words: it may find a little too much.
             mentions = yield "atoms_of_conversation", values
-            found += [row for row in mentions if _cites(rows.ATOM.read(row), conversation_id)]
+            for row in mentions:
+                if any(source.conversation_id == conversation_id for source in rows.ATOM.read(row).citations):
+                    found.append(row)
         by_seq = {row["seq"]: KnownAtom(rows.ATOM.read(row), row["slot"], row["value"]) for row in found}
         # What took the place of one of them by hand has no slot of its own.
         ids = {each.atom.id for each in by_seq.values()}
@@ -369,10 +371,6 @@ def _add_message_dates(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]
         replace(each, message_dates=tuple(sorted({dates[id] for id in ids_of_atom if id in dates})))
         for each, ids_of_atom in zip(found, cited_ids, strict=True)
     ]
-
-
-def _cites(atom: Atom, conversation_id: str) -> bool:
-    return any(source.conversation_id == conversation_id for source in atom.citations)
 
 
 def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[Atom]:

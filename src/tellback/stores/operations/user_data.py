@@ -14,7 +14,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 from tellback.stores import rows
-from tellback.stores.engine import Operation, StorePart, event_statement, run_in_scope, scope_values
+from tellback.stores.engine import Operation, StorePart, event_statement, reads, run_in_scope, scope_values
 from tellback.stores.events import EventLog
 from tellback.stores.operations.atoms import NEVER_VALID
 from tellback.stores.operations.dispatch import DISPATCH_CURSOR
@@ -323,7 +323,11 @@ class UserData(StorePart):
 
     async def erasures_after(self, *, after: int) -> tuple[list[str], int]:
         await EventLog(self._engine).latest()  # which gives positions to what has none yet
-        found = await self._engine.read(None, partial(_list_erasures, after))
+        return await self._list_erasures(after)
+
+    @reads
+    def _list_erasures(self, after: int) -> Operation[tuple[list[str], int]]:
+        found = yield "platform_events_of_erasure", {"after": after}
         return [row["subject_id"] for row in found], max([after, *(int(row["position"]) for row in found)])
 
     async def _export_children(
@@ -366,10 +370,6 @@ class UserData(StorePart):
             events, after = await log.read(after=after, limit=MAX_PAGE_SIZE, **scope_values(scope))
             for event in events:
                 yield to_plain(event)
-
-
-def _list_erasures(after: int) -> Operation[list[Any]]:
-    return (yield "platform_events_of_erasure", {"after": after})
 
 
 def _approximate_length(record: Any) -> int:

@@ -23,7 +23,6 @@ from tellback.testing.stores.factories import (
     make_claim,
     make_conversation,
     make_draft,
-    make_exchange,
     make_turn,
     present,
     read_all_events,
@@ -323,7 +322,8 @@ class MessageContract:
         second = await append(MAYA, conversation.id, [TurnDraft("turn_1", both, starts=True)], now=utc_now())
         joined = [TurnDraft("turn_2", [make_draft(role="tool")], joins=True)]
         third = await append(MAYA, conversation.id, joined, now=utc_now())
-        several = [TurnDraft("turn_3", [make_draft()], starts=True), TurnDraft("turn_4", make_exchange(), starts=True)]
+        exchange = [make_draft(), make_draft(role="assistant")]
+        several = [TurnDraft("turn_3", [make_draft()], starts=True), TurnDraft("turn_4", exchange, starts=True)]
         fourth = await append(MAYA, conversation.id, several, now=utc_now())
         turns = [m.turn_id for m in (*first.messages, *second.messages, *third.messages, *fourth.messages)]
         assert turns == ["turn_0", "turn_1", "turn_1", "turn_1", "turn_3", "turn_4", "turn_4"]

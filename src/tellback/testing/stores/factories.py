@@ -109,11 +109,6 @@ async def start_turn(store: Store, id: str, claim: TurnClaim, *draft: MessageDra
     return started
 
 
-def make_exchange() -> list[MessageDraft]:
-    """A turn's two messages, with new ids."""
-    return [make_draft(), make_draft(role="assistant")]
-
-
 async def read_all_events(store: Store, *types: str, subject_id: str | None = None) -> list[Event]:
     """Every event there is, or those of some types, or about something."""
     events, _ = await store.events.read(after=0, limit=1_000)
