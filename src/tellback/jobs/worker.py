@@ -148,7 +148,7 @@ class Worker(ABC):
 
     async def _run(self) -> None:
         # Schedules come round whether there are jobs or not.
-        schedule_task = asyncio.create_task(self._supervise("running schedules", self._run_schedules))
+        schedule_task = self._start_supervised("running schedules", self._run_schedules)
         try:
             await self._wait_for_work()
             if not self._stop_event.is_set():
@@ -228,6 +228,9 @@ class Worker(ABC):
     async def _work(self) -> None:
         """Bring jobs to their handlers until `_stop_event` is set, then stop in good order."""
 
+    def _start_supervised(self, activity: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        return asyncio.create_task(self._supervise(activity, run), name=activity)
+
     async def _supervise(self, activity: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run it again whenever it breaks, until it ends by itself, or the store is closed or takes no changes."""
         while True:
@@ -261,9 +264,10 @@ class EmbeddedWorker(Worker):
 
     async def _work(self) -> None:
         self._running, self._changed = set(), asyncio.Event()
-        follow_events = partial(self._follow_events, self._notify)
-        loops = {"dispatching events": follow_events, "looking for dead workers": self._requeue_orphans}
-        tasks = [asyncio.create_task(self._supervise(activity, run), name=activity) for activity, run in loops.items()]
+        tasks = [
+            self._start_supervised("dispatching events", partial(self._follow_events, self._notify)),
+            self._start_supervised("looking for dead workers", self._requeue_orphans),
+        ]
         try:
             await self._supervise("claiming jobs", self._claim_jobs)
         finally:
@@ -343,10 +347,9 @@ class QueueWorker(Worker):
         store: Any = self._store
         service = QueueService(store.queue_settings(), store, self._runner, self._options, self._clock)
         async with service.open():
-            follow_events = partial(self._follow_events, service.deliver)
             side_tasks = [
-                asyncio.create_task(self._supervise("dispatching events", follow_events)),
-                asyncio.create_task(self._supervise("delivering jobs", partial(self._deliver_missing, service))),
+                self._start_supervised("dispatching events", partial(self._follow_events, service.deliver)),
+                self._start_supervised("delivering jobs", partial(self._deliver_missing, service)),
             ]
             service_task = asyncio.create_task(service.run(), name="tellback queue")
             stop_task = asyncio.create_task(self._stop_event.wait(), name="until the worker stops")

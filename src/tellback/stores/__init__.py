@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellback.stores.events import EventFeed, EventLog
 from tellback.stores.operations.access import ApiKeys, IdempotencyStore, RateWindows
-from tellback.stores.operations.agent_sessions import AgentSessions
-from tellback.stores.operations.conversations import ConversationLog
+from tellback.stores.operations.conversations import AgentSessions, ConversationLog
 from tellback.stores.operations.dispatch import EXTRACTION_JOB, Bindings
 from tellback.stores.operations.jobs import JobLog
 from tellback.stores.operations.memory import MemoryStore

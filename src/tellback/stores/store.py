@@ -5,8 +5,7 @@ from __future__ import annotations
 from tellback.stores.engine import SqlEngine
 from tellback.stores.events import EventLog
 from tellback.stores.operations.access import ApiKeys, IdempotencyStore, RateWindows
-from tellback.stores.operations.agent_sessions import AgentSessions
-from tellback.stores.operations.conversations import ConversationLog
+from tellback.stores.operations.conversations import AgentSessions, ConversationLog
 from tellback.stores.operations.dispatch import Bindings
 from tellback.stores.operations.jobs import JobLog
 from tellback.stores.operations.memory import MemoryStore

@@ -4,7 +4,7 @@
 (`sqlalchemy.statements`), which it writes for any database. There are both because ours need no package, and SQLAlchemy
 takes 15 times the CPU time for a turn on SQLite (4.4 ms, not 0.3) and 4 times on PostgreSQL (2.5 ms, not 0.6).
 
-Sessions in the store of a `Tellback` are another matter (`stores.operations.agent_sessions`): their messages are those
+Sessions in the store of a `Tellback` are another matter (`stores.operations.conversations`): their messages are those
 of conversations."""
 
 from __future__ import annotations

@@ -9,15 +9,7 @@ from typing import Any
 
 from tellback.errors import NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import (
-    Operation,
-    StorePart,
-    event_statement,
-    reads,
-    run_in_scope,
-    scope_values,
-    writes,
-)
+from tellback.stores.engine import Operation, StorePart, event_statement, reads, run_in_scope, scope_values, writes
 from tellback.stores.events import EventLog
 from tellback.stores.operations.atoms import create_space, get_space, list_spaces
 from tellback.stores.values import DispatchResult

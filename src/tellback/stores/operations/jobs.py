@@ -9,15 +9,7 @@ from typing import Any
 
 from tellback.errors import JobLostError, NotFoundError
 from tellback.stores import rows
-from tellback.stores.engine import (
-    UNBOUNDED,
-    Operation,
-    StorePart,
-    event_statement,
-    reads,
-    run_in_scope,
-    writes,
-)
+from tellback.stores.engine import UNBOUNDED, Operation, StorePart, event_statement, reads, run_in_scope, writes
 from tellback.stores.events import EventLog
 from tellback.stores.operations import dispatch
 from tellback.stores.values import DispatchResult, JobEnd

@@ -31,15 +31,7 @@ EVENT_RANGE = 500_000
 """So many events are read at a time, within what a server gives a statement."""
 
 CONVERSATION_TABLES = ("messages", "conversations")
-SPACE_TABLES = (
-    "atom_vectors",
-    "atom_entities",
-    "atom_validity_ends",
-    "atoms",
-    "entity_names",
-    "entities",
-    "spaces",
-)
+SPACE_TABLES = ("atom_vectors", "atom_entities", "atom_validity_ends", "atoms", "entity_names", "entities", "spaces")
 """What is deleted with each conversation and space, children before parents, each by the statement `erase_` and its
 name."""
 

@@ -16,13 +16,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from tellback.concurrency import cancel_and_wait
-from tellback.errors import (
-    ConfigurationError,
-    StoreBusyError,
-    StoreClosedError,
-    StoreUnavailableError,
-    TellbackError,
-)
+from tellback.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError, TellbackError
 from tellback.stores.catalogue import Statement, statements
 from tellback.stores.engine import EVENT_STATEMENT, ChangeNotifier, Operation, OperationFactory, T, scope_values
 from tellback.stores.postgres.connection import (
@@ -36,14 +30,7 @@ from tellback.stores.postgres.connection import (
     skip_reset,
     to_store_error,
 )
-from tellback.stores.postgres.schema import (
-    APP_ROLE,
-    migrate,
-    quote_identifier,
-    quote_literal,
-    set_role,
-    vector_schema,
-)
+from tellback.stores.postgres.schema import APP_ROLE, migrate, quote_identifier, quote_literal, set_role, vector_schema
 from tellback.stores.store import Store
 from tellback.types.access import Scope
 
