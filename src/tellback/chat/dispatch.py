@@ -130,7 +130,11 @@ class CallRequest(NamedTuple):
 
 
 class ChatCaller(Protocol):
-    """Whoever answers: a model object or a chat function, called in one way."""
+    """Whoever answers: a model object or a chat function, called in one way.
+
+    `complete` gives the whole reply; `stream` the deltas, then the whole reply; `stream_to` the whole reply, its deltas
+    given to `sink` as they come.
+    """
 
     async def complete(self, call: CallRequest) -> ChatReply: ...
 
@@ -150,40 +154,26 @@ class TracedCaller:
         self._provider = provider
 
     async def complete(self, call: CallRequest) -> ChatReply:
-        """The whole reply."""
-        span = self._start_span(call, streaming=False)
-        try:
+        with self._start_span(call, streaming=False) as span:
             reply = await self._caller.complete(call)
-        except BaseException as error:
-            span.fail(error)
-            raise
-        span.finish(reply)
+            span.finish(reply)
         return reply
 
     async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
-        """The deltas, then the whole reply."""
-        span = self._start_span(call, streaming=True)
         items = self._caller.stream(call)
-        try:
-            async for item in items:
-                if isinstance(item, ChatReply):
-                    span.finish(item)
-                yield item
-        except BaseException as error:
-            span.fail(error)
-            raise
-        finally:
-            await items.aclose()
+        with self._start_span(call, streaming=True) as span:
+            try:
+                async for item in items:
+                    if isinstance(item, ChatReply):
+                        span.finish(item)
+                    yield item
+            finally:
+                await items.aclose()
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
-        """The whole reply, its deltas given to `sink` as they come."""
-        span = self._start_span(call, streaming=True)
-        try:
+        with self._start_span(call, streaming=True) as span:
             reply = await self._caller.stream_to(call, sink)
-        except BaseException as error:
-            span.fail(error)
-            raise
-        span.finish(reply)
+            span.finish(reply)
         return reply
 
     def _start_span(self, call: CallRequest, *, streaming: bool) -> ModelSpan:
@@ -206,7 +196,6 @@ class FunctionCaller:
         self._chat_stream_fn = chat_stream_fn
 
     async def complete(self, call: CallRequest) -> ChatReply:
-        """The whole reply."""
         if self._chat_fn is None:
             return await self._call_stream(call, _ignore_delta)
         signature = _get_signature(self._chat_fn, 4)
@@ -218,7 +207,6 @@ class FunctionCaller:
         )
 
     async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
-        """The deltas, then the whole reply."""
         if self._chat_stream_fn is None:
             reply = await self.complete(call)
             for delta in reply_deltas(reply):
@@ -233,7 +221,6 @@ class FunctionCaller:
             await items.aclose()
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
-        """The whole reply, its deltas given to `sink` as they come."""
         async with sink:
             if self._chat_stream_fn is not None:
                 return await self._call_stream(call, sink)
@@ -479,11 +466,9 @@ class ModelCaller:
         self._model = model
 
     async def complete(self, call: CallRequest) -> ChatReply:
-        """The whole reply."""
         return as_reply(await self._model.complete(call.messages, call.system, call.tools, **call.settings))
 
     async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
-        """The deltas, then the whole reply."""
         builder = ReplyBuilder()
         deltas = self._model.stream(call.messages, call.system, call.tools, **call.settings)
         try:
@@ -495,7 +480,6 @@ class ModelCaller:
         yield as_reply(builder.reply())
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
-        """The whole reply, its deltas given to `sink` as they come."""
         builder = ReplyBuilder()
         deltas = self._model.stream(call.messages, call.system, call.tools, **call.settings)
         try:

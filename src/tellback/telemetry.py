@@ -1,4 +1,9 @@
-"""The configured tracer, and spans for turns, model calls, tools, recall, embeddings and jobs: start, record, end."""
+"""Spans for OpenTelemetry: turns, model calls, tools, recall, embeddings and jobs, for whoever wants to see them.
+
+There are none, and nothing is loaded, until the application sets up a tracer provider. Messages stay out of them
+unless `configure(capture_content=True)` lets it in; users' ids are never in them. Names are those of OpenTelemetry's
+semantic conventions for generative AI, and `tellback.…` for what these do not know. Every package may import this.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +17,44 @@ from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from tellback.telemetry import semconv
-from tellback.types import ChatReply, ChatUsage, Message, ToolCall, ToolResult
+from tellback.types import ChatReply, ChatUsage, Message, MessagePart, ToolCall, ToolResult, message_text
 from tellback.types.jobs import Job
+from tellback.types.jsontext import dump_json
 from tellback.types.memory import RecallResult
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
+__all__ = [
+    "CurrentSpan",
+    "JobSpan",
+    "ModelSpan",
+    "RecallSpan",
+    "ToolSpan",
+    "TurnSpan",
+    "configure",
+    "embedding_span",
+    "job_span",
+    "model_span",
+    "recall_span",
+    "tool_span",
+    "tracer",
+    "turn_span",
+]
 
 log = logging.getLogger("tellback.telemetry")
 
 CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+CONVERSATION_KEY = "tellback-conversation-id"
+"""Under what OpenTelemetry's context holds the conversation, so that spans within a turn can name it too."""
 
 _TRACE_MODULE = "opentelemetry.trace"
 _CAPTURE_VALUES = ("true", "1", "span_only", "span_and_event")
+_PROVIDERS = {"gemini": "gcp.gemini", "google": "gcp.gemini", "xai": "x_ai"}
+_NO_SETTINGS: Mapping[str, Any] = {}
+_SETTINGS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
+"""The settings of a model call that the conventions have a name for."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,16 +62,6 @@ R = TypeVar("R")
 
 class _TracerSource:
     """What was configured, and the tracer made of it."""
-
-    __slots__ = (
-        "_capture_content",
-        "_configured_provider",
-        "_provider",
-        "_tracer",
-        "captures_content",
-        "has_warned",
-        "is_idle",
-    )
 
     def __init__(self, tracer_provider: TracerProvider | None = None, capture_content: bool | None = None) -> None:
         self._configured_provider = tracer_provider
@@ -61,7 +78,11 @@ class _TracerSource:
             return self._tracer
         self.is_idle = isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
         self._tracer = None if self.is_idle else provider.get_tracer("tellback", sys.modules["tellback"].__version__)
-        self.captures_content = _captures_by_environment() if self._capture_content is None else self._capture_content
+        self.captures_content = (
+            os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURE_VALUES
+            if self._capture_content is None
+            else self._capture_content
+        )
         self._provider = provider
         return self._tracer
 
@@ -102,11 +123,6 @@ def tracer() -> Tracer | None:
     return _resolve_tracer(trace)
 
 
-def captures_content() -> bool:
-    """Whether spans may carry what was said."""
-    return _source.captures_content
-
-
 def suppress_errors(function: Callable[P, R]) -> Callable[P, R | None]:
     """Let a failure to observe be no failure of what is observed: it is logged, once, and gives None."""
 
@@ -114,8 +130,10 @@ def suppress_errors(function: Callable[P, R]) -> Callable[P, R | None]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | None:
         try:
             return function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - tracers, processors and exporters may be anybody's code
-            _warn_once(error)
+        except Exception as error:
+            if not _source.has_warned:
+                _source.has_warned = True
+                log.warning("spans are incomplete: OpenTelemetry failed; this is said only once", exc_info=error)
             return None
 
     return wrapper
@@ -126,58 +144,58 @@ def _resolve_tracer(trace: Any) -> Tracer | None:
     return _source.tracer(trace)
 
 
-def _warn_once(error: Exception) -> None:
-    if not _source.has_warned:
-        _source.has_warned = True
-        log.warning("spans are incomplete: OpenTelemetry failed; this is said only once", exc_info=error)
+@suppress_errors
+def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Span:
+    from opentelemetry import context
+    from opentelemetry.trace import SpanKind
 
-
-def _captures_by_environment() -> bool:
-    return os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURE_VALUES
-
-
-CONVERSATION_KEY = "tellback-conversation-id"
-"""Under what OpenTelemetry's context holds the conversation, so that spans within a turn can name it too."""
-
-CANCELLATION_ERRORS = (asyncio.CancelledError, GeneratorExit)
-"""What is raised where work is called off: nobody's error."""
-
-_NOTHING: Mapping[str, Any] = {}
-_SETTING_ATTRIBUTES = {
-    "max_tokens": semconv.REQUEST_MAX_TOKENS,
-    "temperature": semconv.REQUEST_TEMPERATURE,
-    "top_p": semconv.REQUEST_TOP_P,
-    "top_k": semconv.REQUEST_TOP_K,
-    "seed": semconv.REQUEST_SEED,
-    "frequency_penalty": semconv.REQUEST_FREQUENCY_PENALTY,
-    "presence_penalty": semconv.REQUEST_PRESENCE_PENALTY,
-}
+    known_attributes = _drop_missing(
+        {"gen_ai.conversation.id": context.get_value(CONVERSATION_KEY), **_drop_missing(attributes)}
+    )
+    parent = context.Context() if is_root else None
+    return tracer.start_span(name, context=parent, kind=SpanKind[kind], attributes=known_attributes)
 
 
 class BaseSpan:
-    """A span that ends once. What it is told after that, or when it is off, is ignored."""
+    """A span that ends once. What it is told after that, or when it is off, is ignored.
+
+    As a `with` block it ends with the block, and records what the block raises.
+    """
 
     __slots__ = ("_span",)
 
     def __init__(self, span: Span | None) -> None:
         self._span = span
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._span is not None:
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):  # called off, which is nobody's error
+                self._set_attributes({"tellback.cancelled": True})
+            elif error is not None:
+                self._set_error(type(error).__name__, error)
+            self._end()
+
     @property
     @suppress_errors
     def captures_content(self) -> bool:
         """Whether it may carry what was said, and anyone is going to see it."""
-        return self._span is not None and captures_content() and self._span.is_recording()
-
-    def _record_failure(self, error: BaseException) -> None:
-        if isinstance(error, CANCELLATION_ERRORS):
-            self._set_attributes({semconv.CANCELLED: True})
-        else:
-            self._set_error(type(error).__name__, error)
+        return self._span is not None and _source.captures_content and self._span.is_recording()
 
     @suppress_errors
     def _set_attributes(self, attributes: Mapping[str, Any]) -> None:
         if self._span is not None:
-            self._span.set_attributes(drop_missing(attributes))
+            self._span.set_attributes(_drop_missing(attributes))
+
+    @suppress_errors
+    def _set_content(self, name: str, render: Callable[[], str]) -> None:
+        """Set an attribute that tells what was said, where that is wanted."""
+        if self.captures_content:
+            self._set_attributes({name: render()})
 
     @suppress_errors
     def _set_error(self, error_type: str, error: BaseException | None = None) -> None:
@@ -185,7 +203,7 @@ class BaseSpan:
             return
         from opentelemetry.trace import StatusCode
 
-        self._span.set_attribute(semconv.ERROR_TYPE, error_type)
+        self._span.set_attribute("error.type", error_type)
         if error is not None and self.captures_content:  # errors quote what was said
             self._span.set_status(StatusCode.ERROR, str(error))
             self._span.record_exception(error)
@@ -206,28 +224,23 @@ class ModelSpan(BaseSpan):
 
     def finish(self, reply: ChatReply) -> None:
         """The model has answered."""
-        if self._span is not None:
-            self._record_reply(reply)
-            self._end()
-
-    def fail(self, error: BaseException) -> None:
-        """It ends with an error or, if it was called off, without one."""
-        self._record_failure(error)
-        self._end()
-
-    @suppress_errors
-    def _record_reply(self, reply: ChatReply) -> None:
+        if self._span is None:
+            return
         usage = reply.usage or ChatUsage()
         self._set_attributes(
             {
-                semconv.RESPONSE_MODEL: usage.model,
-                semconv.PROVIDER_NAME: semconv.otel_provider_name(usage.provider),
-                semconv.RESPONSE_FINISH_REASONS: (reply.stop_reason,),
-                **usage_attributes(usage),
+                "gen_ai.response.model": usage.model,
+                "gen_ai.provider.name": otel_provider_name(usage.provider),
+                "gen_ai.response.finish_reasons": (reply.stop_reason,),
+                **_usage_attributes(usage),
             }
         )
-        if self.captures_content:
-            self._set_attributes({semconv.OUTPUT_MESSAGES: semconv.reply_json(reply)})
+        self._set_content("gen_ai.output.messages", lambda: _reply_json(reply))
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """It ends with an error or, if it was called off, without one."""
+        self.__exit__(type(error), error, None)
 
 
 class CurrentSpan(BaseSpan):
@@ -243,7 +256,7 @@ class CurrentSpan(BaseSpan):
 
     def __enter__(self) -> Self:
         if self._span is not None:
-            self._token = self._attach()
+            self._token = self._attach(self._span)
         return self
 
     def __exit__(
@@ -251,18 +264,13 @@ class CurrentSpan(BaseSpan):
     ) -> None:
         if self._token is not None:
             self._detach(is_closed=kind is GeneratorExit)
-        if self._span is not None:
-            if error is not None:
-                self._record_failure(error)
-            self._end()
+        super().__exit__(kind, error, trace)
 
     @suppress_errors
-    def _attach(self) -> Token[Context] | None:
-        if self._span is None:
-            return None
+    def _attach(self, span: Span) -> Token[Context]:
         from opentelemetry import context, trace
 
-        span_context = trace.set_span_in_context(self._span)
+        span_context = trace.set_span_in_context(span)
         if self._conversation_id is not None:
             span_context = context.set_value(CONVERSATION_KEY, self._conversation_id, span_context)
         self._context = span_context
@@ -297,19 +305,15 @@ class TurnSpan(CurrentSpan):
             return
         self._set_attributes(
             {
-                semconv.TURN_STATUS: status,
-                semconv.TURN_ID: turn_id,
-                semconv.RESPONSE_FINISH_REASONS: None if stop_reason is None else (stop_reason,),
-                **usage_attributes(usage),
+                "tellback.turn.status": status,
+                "tellback.turn.id": turn_id,
+                "gen_ai.response.finish_reasons": None if stop_reason is None else (stop_reason,),
+                **_usage_attributes(usage or ChatUsage()),
             }
         )
-        if text is not None and self.captures_content:
-            self._record_answer(text, stop_reason)
-
-    @suppress_errors
-    def _record_answer(self, text: str, stop_reason: str | None) -> None:
-        reply = ChatReply(text, stop_reason=stop_reason or "end_turn")
-        self._set_attributes({semconv.OUTPUT_MESSAGES: semconv.reply_json(reply)})
+        if text is not None:
+            reply = ChatReply(text, stop_reason=stop_reason or "end_turn")
+            self._set_content("gen_ai.output.messages", lambda: _reply_json(reply))
 
 
 class ToolSpan(CurrentSpan):
@@ -329,12 +333,10 @@ class ToolSpan(CurrentSpan):
 
     def record_result(self, result: ToolResult) -> ToolResult:
         """Note the result, and hand it on."""
-        if self._span is None:
-            return result
-        if result.is_error and not self._has_error:
-            self._set_error("tool_error")
-        if self.captures_content:
-            self._set_attributes({semconv.TOOL_CALL_RESULT: result.content})
+        if self._span is not None:
+            if result.is_error and not self._has_error:
+                self._set_error("tool_error")
+            self._set_content("gen_ai.tool.call.result", lambda: result.content)
         return result
 
 
@@ -346,9 +348,8 @@ class RecallSpan(CurrentSpan):
     def record_result(self, result: RecallResult) -> RecallResult:
         """Note how much was found, and hand it on."""
         if self._span is not None:
-            self._set_attributes(
-                {semconv.RECALL_HITS: len(result.hits), semconv.RECALL_CANDIDATES: result.total_candidates}
-            )
+            counts = {"tellback.recall.hits": len(result.hits), "tellback.recall.candidates": result.total_candidates}
+            self._set_attributes(counts)
         return result
 
 
@@ -359,30 +360,9 @@ class JobSpan(CurrentSpan):
 
     def record_outcome(self, outcome: str, error: BaseException | None = None) -> None:
         """Note what came of it."""
-        if self._span is None:
-            return
-        self._set_attributes({semconv.JOB_OUTCOME: outcome})
+        self._set_attributes({"tellback.job.outcome": outcome})
         if error is not None:
             self._set_error(type(error).__name__, error)
-
-
-def usage_attributes(usage: ChatUsage | None) -> dict[str, Any]:
-    """What was used, as attributes."""
-    if usage is None:
-        return {}
-    return {
-        semconv.USAGE_INPUT_TOKENS: usage.input_tokens,
-        semconv.USAGE_OUTPUT_TOKENS: usage.output_tokens,
-        semconv.USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
-        semconv.USAGE_CACHE_CREATION_INPUT_TOKENS: usage.cache_write_tokens,
-        semconv.USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
-        semconv.COST: usage.cost_usd,
-    }
-
-
-def drop_missing(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what has a value."""
-    return {name: value for name, value in attributes.items() if value is not None}
 
 
 _NO_SPAN = CurrentSpan(None)
@@ -411,24 +391,22 @@ def turn_span(
     if active_tracer is None:
         return _NO_TURN_SPAN
     attributes = {
-        semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
-        semconv.AGENT_NAME: agent,
-        semconv.CONVERSATION_ID: conversation_id,
-        semconv.REQUEST_MODEL: model or None,
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent,
+        "gen_ai.conversation.id": conversation_id,
+        "gen_ai.request.model": model or None,
     }
-    span = _start_span(active_tracer, _format_span_name(semconv.INVOKE_AGENT, agent), "INTERNAL", attributes)
-    if span is None:
-        return _NO_TURN_SPAN
-    turn = TurnSpan(span, conversation_id)
-    if get_messages is not None and turn.captures_content:
-        _record_input(span, get_messages)
-    return turn
+    name = f"invoke_agent {agent}" if agent else "invoke_agent"
+    span = TurnSpan(_start_span(active_tracer, name, "INTERNAL", attributes), conversation_id)
+    if get_messages is not None:
+        span._set_content("gen_ai.input.messages", lambda: _messages_json(get_messages()))
+    return span
 
 
 def model_span(
     model: str,
     provider: str | None = None,
-    settings: Mapping[str, Any] = _NOTHING,
+    settings: Mapping[str, Any] = _NO_SETTINGS,
     *,
     messages: Sequence[Message] = (),
     system: str | None = None,
@@ -445,19 +423,18 @@ def model_span(
     if active_tracer is None:
         return _NO_MODEL_SPAN
     attributes = {
-        semconv.OPERATION_NAME: semconv.CHAT,
-        semconv.REQUEST_MODEL: model or None,
-        semconv.PROVIDER_NAME: semconv.otel_provider_name(provider),
-        semconv.REQUEST_STREAM: streaming or None,
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": model or None,
+        "gen_ai.provider.name": otel_provider_name(provider),
+        "gen_ai.request.stream": streaming or None,
+        "gen_ai.output.type": None if settings.get("output_schema") is None else "json",
         **_settings_attributes(settings),
     }
-    span = _start_span(active_tracer, _format_span_name(semconv.CHAT, model), "CLIENT", attributes)
-    if span is None:
-        return _NO_MODEL_SPAN
-    model_call = ModelSpan(span)
-    if model_call.captures_content:
-        _record_input(span, lambda: messages, system)
-    return model_call
+    span = ModelSpan(_start_span(active_tracer, f"chat {model}".strip(), "CLIENT", attributes))
+    span._set_content("gen_ai.input.messages", lambda: _messages_json(messages))
+    if system:
+        span._set_content("gen_ai.system_instructions", lambda: dump_json([_text_part(system)]))
+    return span
 
 
 def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
@@ -472,22 +449,15 @@ def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
     if active_tracer is None:
         return _NO_TOOL_SPAN
     attributes = {
-        semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
-        semconv.TOOL_NAME: call.name if is_known or captures_content() else None,
-        semconv.TOOL_CALL_ID: call.id,
-        semconv.TOOL_TYPE: "function",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name if is_known or _source.captures_content else None,
+        "gen_ai.tool.call.id": call.id,
+        "gen_ai.tool.type": "function",
     }
-    span = _start_span(
-        active_tracer,
-        _format_span_name(semconv.EXECUTE_TOOL, call.name if is_known else "unknown"),
-        "INTERNAL",
-        attributes,
-    )
-    if span is None:
-        return _NO_TOOL_SPAN
-    if captures_content():
-        _record_arguments(span, call)
-    return ToolSpan(span)
+    name = f"execute_tool {call.name if is_known else 'unknown'}"
+    span = ToolSpan(_start_span(active_tracer, name, "INTERNAL", attributes))
+    span._set_content("gen_ai.tool.call.arguments", lambda: dump_json(_call_arguments(call)))
+    return span
 
 
 def recall_span(mode: str, space_id: str) -> RecallSpan:
@@ -495,9 +465,8 @@ def recall_span(mode: str, space_id: str) -> RecallSpan:
     active_tracer = tracer()
     if active_tracer is None:
         return _NO_RECALL_SPAN
-    attributes = {semconv.RECALL_MODE: str(mode), semconv.SPACE_ID: space_id}
-    span = _start_span(active_tracer, f"recall {mode}", "INTERNAL", attributes)
-    return _NO_RECALL_SPAN if span is None else RecallSpan(span)
+    attributes = {"tellback.recall.mode": str(mode), "tellback.space.id": space_id}
+    return RecallSpan(_start_span(active_tracer, f"recall {mode}", "INTERNAL", attributes))
 
 
 def job_span(job: Job) -> JobSpan:
@@ -506,14 +475,14 @@ def job_span(job: Job) -> JobSpan:
     if active_tracer is None:
         return _NO_JOB_SPAN
     attributes = {
-        semconv.JOB_ID: job.id,
-        semconv.JOB_KIND: job.kind,
-        semconv.JOB_ATTEMPT: job.attempts,
-        semconv.CONVERSATION_ID: job.conversation_id,
-        semconv.SPACE_ID: job.memory_space_id,
+        "tellback.job.id": job.id,
+        "tellback.job.kind": job.kind,
+        "tellback.job.attempt": job.attempts,
+        "gen_ai.conversation.id": job.conversation_id,
+        "tellback.space.id": job.memory_space_id,
     }
     span = _start_span(active_tracer, f"process job {job.kind}", "CONSUMER", attributes, is_root=True)
-    return _NO_JOB_SPAN if span is None else JobSpan(span, job.conversation_id)
+    return JobSpan(span, job.conversation_id)
 
 
 def embedding_span(model: str, provider: str | None, dimensions: int, texts: int) -> CurrentSpan:
@@ -522,52 +491,83 @@ def embedding_span(model: str, provider: str | None, dimensions: int, texts: int
     if active_tracer is None:
         return _NO_SPAN
     attributes = {
-        semconv.OPERATION_NAME: semconv.EMBEDDINGS,
-        semconv.REQUEST_MODEL: model,
-        semconv.PROVIDER_NAME: semconv.otel_provider_name(provider),
-        semconv.EMBEDDINGS_DIMENSION_COUNT: dimensions,
-        semconv.EMBEDDINGS_TEXTS: texts,
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.request.model": model,
+        "gen_ai.provider.name": otel_provider_name(provider),
+        "gen_ai.embeddings.dimension.count": dimensions,
+        "tellback.embeddings.texts": texts,
     }
-    span = _start_span(active_tracer, _format_span_name(semconv.EMBEDDINGS, model), "CLIENT", attributes)
-    return _NO_SPAN if span is None else CurrentSpan(span)
+    return CurrentSpan(_start_span(active_tracer, f"embeddings {model}", "CLIENT", attributes))
 
 
-@suppress_errors
-def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Span:
-    from opentelemetry import context
-    from opentelemetry.trace import SpanKind
+def otel_provider_name(provider: object) -> str | None:
+    """What the conventions call a provider, or its own name in their manner.
 
-    known_attributes = drop_missing(
-        {semconv.CONVERSATION_ID: context.get_value(CONVERSATION_KEY), **drop_missing(attributes)}
-    )
-    parent = context.Context() if is_root else None
-    return tracer.start_span(name, context=parent, kind=SpanKind[kind], attributes=known_attributes)
-
-
-@suppress_errors
-def _record_input(span: Span, get_messages: Callable[[], Iterable[Message]], system: str | None = None) -> None:
-    span.set_attribute(semconv.INPUT_MESSAGES, semconv.messages_json(get_messages()))
-    if system:
-        span.set_attribute(semconv.SYSTEM_INSTRUCTIONS, semconv.text_json(system))
-
-
-@suppress_errors
-def _record_arguments(span: Span, call: ToolCall) -> None:
-    if span.is_recording():
-        span.set_attribute(semconv.TOOL_CALL_ARGUMENTS, semconv.arguments_json(call))
+    >>> otel_provider_name("Gemini"), otel_provider_name("Anthropic"), otel_provider_name("compatible server")
+    ('gcp.gemini', 'anthropic', 'compatible_server')
+    """
+    if not provider:
+        return None
+    normalized = str(provider).lower().replace(" ", "_")
+    return _PROVIDERS.get(normalized, normalized)
 
 
 def _settings_attributes(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the conventions have a name for, if it is a number as they say."""
-    config = settings.get("config") or _NOTHING
-    candidates = {name: config.get(key) for key, name in _SETTING_ATTRIBUTES.items()}
+    """The settings that are numbers, as the conventions want them."""
+    config = dict(settings.get("config") or _NO_SETTINGS)
     if settings.get("max_output_tokens") is not None:
-        candidates[semconv.REQUEST_MAX_TOKENS] = settings["max_output_tokens"]
-    numbers: dict[str, Any] = {name: value for name, value in candidates.items() if isinstance(value, int | float)}
-    if settings.get("output_schema") is not None:
-        numbers[semconv.OUTPUT_TYPE] = "json"
-    return numbers
+        config["max_tokens"] = settings["max_output_tokens"]
+    return {f"gen_ai.request.{key}": config[key] for key in _SETTINGS if isinstance(config.get(key), int | float)}
 
 
-def _format_span_name(operation: str, target: str | None) -> str:
-    return f"{operation} {target}" if target else operation
+def _usage_attributes(usage: ChatUsage) -> dict[str, Any]:
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        "tellback.usage.cost_usd": usage.cost_usd,
+    }
+
+
+def _drop_missing(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _messages_json(messages: Iterable[Message]) -> str:
+    return dump_json([{"role": message.role, "parts": _message_parts(message)} for message in messages])
+
+
+def _reply_json(reply: ChatReply) -> str:
+    parts = [{"type": "reasoning", "content": reply.thinking}] if reply.thinking else []
+    parts += _message_parts(reply.message)
+    return dump_json([{"role": "assistant", "parts": parts, "finish_reason": reply.stop_reason}])
+
+
+def _message_parts(message: Message) -> list[dict[str, Any]]:
+    text = message_text(message)
+    if message.role == "tool":
+        return [{"type": "tool_call_response", "id": message.tool_call_id, "response": text}]
+    parts = [_content_part(part) for part in message.parts or ()]
+    if text and message.parts is None:
+        parts.append(_text_part(text))
+    calls = message.tool_calls
+    return parts + [
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": _call_arguments(call)} for call in calls
+    ]
+
+
+def _content_part(part: MessagePart) -> dict[str, Any]:
+    """A part; of pictures, sounds and files only what they are, since spans are no place for megabytes."""
+    if part.kind == "text":
+        return _text_part(part.text or "")
+    return {"type": part.kind, "mime_type": part.mime}
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "content": text}
+
+
+def _call_arguments(call: ToolCall) -> Any:
+    return call.input if call.invalid_input is None else call.invalid_input
