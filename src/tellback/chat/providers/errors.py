@@ -133,6 +133,14 @@ def parse_error_body(body: Any) -> tuple[str | None, str | None, Any]:
     )
 
 
+def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> ProviderError:
+    """The error that a host reports inside an answer that began well."""
+    message, error_type, code = parse_error_body(body)
+    return error_from_status(
+        provider, model, status_from_error(error_type, code), message or "it reported an error", body=dict(body)
+    )
+
+
 def status_from_error(error_type: str | None, code: Any) -> int | None:
     """The status that an error's type or code stands for."""
     if isinstance(code, str) and code.isdigit():

@@ -7,21 +7,20 @@ template accepts."""
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tellback.chat.model import ChatRequest
 from tellback.chat.output import append_schema_instructions
+from tellback.chat.providers.base import StreamReader
 from tellback.chat.providers.errors import error_from_status
 from tellback.chat.providers.media import (
     HISTORY_OMITTED,
-    decode_base64_text,
-    get_inline_data,
-    is_text_type,
+    generate_call_id,
+    merge_turns,
+    render_text_file,
     split_system_messages,
 )
-from tellback.chat.usage import make_usage
 from tellback.errors import ProviderError, ProviderRequestError
 from tellback.tools import Tool
 from tellback.tools.json_schema import (
@@ -203,24 +202,18 @@ def _tool_instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
 def _encode_messages(messages: Sequence[Message], *, as_answers: bool) -> list[dict[str, str]]:
     """User and assistant in turns: messages that follow each other from one side are one."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
-    encoded: list[dict[str, str]] = []
-    for message in messages:
+
+    def encode_message(message: Message) -> tuple[str, list[str]]:
         if message.role == "assistant":
             role, text = "assistant", _encode_assistant(message, as_answers)
         elif message.role == "tool":
             role, text = "user", _encode_result(message, names)
         else:
             role, text = "user", _encode_content(message)
-        if not text.strip():
-            continue
-        text = _escape_control_tokens(text)
-        if encoded and encoded[-1]["role"] == role:
-            encoded[-1]["content"] = _join_paragraphs(encoded[-1]["content"], text)
-        else:
-            encoded.append({"role": role, "content": text})
-    if not encoded or encoded[0]["role"] != "user":
-        encoded.insert(0, {"role": "user", "content": HISTORY_OMITTED})
-    return encoded
+        return role, [_escape_control_tokens(text)] if text.strip() else []
+
+    turns = merge_turns(map(encode_message, messages), HISTORY_OMITTED)
+    return [{"role": role, "content": "\n\n".join(texts)} for role, texts in turns]
 
 
 def _encode_assistant(message: Message, as_answers: bool) -> str:
@@ -246,10 +239,8 @@ def _encode_content(message: Message) -> str:
 
 
 def _encode_part(part: MessagePart) -> str:
-    mime, data = get_inline_data(part)
-    if part.kind == "file" and data and is_text_type(mime):
-        return (f"{part.name}:\n" if part.name else "") + decode_base64_text(data)
-    return render_part(part)
+    text = render_text_file(part)
+    return render_part(part) if text is None else text
 
 
 def _escape_control_tokens(text: str) -> str:
@@ -369,7 +360,7 @@ class AnswerReader:
             if text:
                 (input_pieces if self._key == INPUT else text_pieces).append(text)
             if self._id == "" and self._name and self._state != "name":
-                self._id = f"call_{uuid.uuid4().hex[:24]}"
+                self._id = generate_call_id("call")
                 yield ToolUseStart(self._id, self._name)
         if text_pieces:
             yield TextDelta("".join(text_pieces))
@@ -449,31 +440,20 @@ class AnswerReader:
         return char if is_part and self._key in (SAY, INPUT) else ""
 
 
-class LocalStreamReader:
+class LocalStreamReader(StreamReader):
     """The state of one streamed call so far. `reader` is for answers that a schema restricts to text or tool calls."""
 
     def __init__(self, provider: str, model: str, reader: AnswerReader | None) -> None:
-        self._provider = provider
-        self._model = model
+        super().__init__(provider, model)
         self._reader = reader
         self._finish_reason: str | None = None
-        self._usage: Mapping[str, Any] = {}
         self._timings: Mapping[str, Any] = {}
-        self._text: list[str] = []
-        self._thinking: list[str] = []
 
     @property
     def is_complete(self) -> bool:
-        """Whether it said why it stopped."""
         return self._finish_reason is not None
 
-    @property
-    def is_finished(self) -> bool:
-        """Usage follows the reason, so only the end is the end."""
-        return False
-
     def add(self, chunk: Mapping[str, Any]) -> Iterator[ReplyDelta]:
-        """Take one chunk, and give its deltas."""
         if "error" in chunk:
             raise error_from_chunk(chunk, self._provider, self._model)
         self._usage = chunk.get("usage") or self._usage
@@ -482,33 +462,21 @@ class LocalStreamReader:
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
             delta = choice.get("delta") or {}
             if thought := delta.get("reasoning_content"):
-                self._thinking.append(thought)
-                yield ThinkingDelta(thought)
+                yield self._record(ThinkingDelta(thought))
             if piece := delta.get("content"):
                 yield from map(self._record, [TextDelta(piece)] if self._reader is None else self._reader.feed(piece))
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield the remaining deltas after the last chunk."""
-        if self._reader is not None:
-            yield from self._reader.close()
+        return iter(()) if self._reader is None else self._reader.close()
 
     def reply(self) -> ChatReply:
-        """The whole reply."""
         call = self._reader.call if self._reader is not None else None
         reason = STOP_REASONS.get(self._finish_reason or "", self._finish_reason or "")
-        return ChatReply(
-            text="".join(self._text),
-            tool_calls=() if call is None else (call,),
-            stop_reason="tool_use" if call is not None and reason == "end_turn" else reason,
-            usage=make_usage({**self._usage, "cost_usd": 0.0}, self._provider, self._model),
-            raw={"finish_reason": self._finish_reason, "usage": self._usage, "timings": self._timings},
-            thinking="".join(self._thinking),
-        )
-
-    def _record(self, delta: ReplyDelta) -> ReplyDelta:
-        if isinstance(delta, TextDelta):
-            self._text.append(delta.text)
-        return delta
+        if call is not None and reason == "end_turn":
+            reason = "tool_use"
+        raw = {"finish_reason": self._finish_reason, "usage": self._usage or {}, "timings": self._timings}
+        self._usage = {**(self._usage or {}), "cost_usd": 0.0}
+        return self._build_reply(() if call is None else (call,), reason, raw)
 
 
 def error_from_chunk(chunk: Mapping[str, Any], provider: str, model: str) -> ProviderError:

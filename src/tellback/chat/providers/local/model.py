@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from tellback.chat.model import ChatRequest, Model, close_stream
+from tellback.chat.model import ChatRequest, Model
 from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream
 from tellback.chat.providers.errors import error_from_status
 from tellback.chat.providers.local.codec import (
@@ -27,11 +27,10 @@ from tellback.chat.providers.local.codec import (
 from tellback.errors import (
     ConfigurationError,
     MissingExtraError,
-    ProviderConnectionError,
     ProviderError,
     ProviderRequestError,
 )
-from tellback.types import ChatReply, ReplyDelta, StreamStop
+from tellback.types import ReplyDelta
 
 PROMPT_BATCH_TOKENS: Final = 128
 """How many tokens of a prompt are read in one go: giving up has to wait for the end of one."""
@@ -312,18 +311,6 @@ class LocalModel(ProviderModel):
             generation.close()
         if all(loop.is_closed() for loop in self._clients):
             self._engines.clear()
-
-    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
-        deltas = self._stream_once(model, request, idle_timeout)
-        try:
-            async for delta in deltas:
-                if isinstance(delta, StreamStop) and delta.reply is not None:
-                    return delta.reply
-        finally:
-            await close_stream(deltas)
-        raise ProviderConnectionError(
-            f"{model} was closed before its answer was complete.", provider=self.provider, model=model
-        )
 
     async def _stream_once(
         self, model: str, request: ChatRequest, idle_timeout: IdleTimeout

@@ -3,16 +3,15 @@ read their streams."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tellback.chat.model import ChatRequest
 from tellback.chat.output import append_schema_instructions, is_exact_schema
-from tellback.chat.providers.errors import as_dict, error_from_status, parse_error_body, status_from_error
-from tellback.chat.providers.media import decode_base64_text, get_inline_data, is_text_type
-from tellback.chat.usage import make_usage
+from tellback.chat.providers.base import StreamReader
+from tellback.chat.providers.errors import as_dict, error_from_body
+from tellback.chat.providers.media import generate_call_id, get_inline_data, render_text_file
 from tellback.tools import Tool
 from tellback.types import (
     ChatReply,
@@ -117,16 +116,6 @@ class ThinkTagSplitter:
             yield ThinkingDelta(text) if self._state == "thinking" else TextDelta(text)
 
 
-def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:
-    """Text and thinking of a whole reply."""
-    splitter = ThinkTagSplitter(enabled)
-    pieces = [*splitter.feed(text), *splitter.finish()]
-    return (
-        "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)),
-        "".join(piece.text for piece in pieces if isinstance(piece, ThinkingDelta)),
-    )
-
-
 def _partial_tag_length(text: str, tag: str) -> int:
     """How many characters at the end of `text` may be the beginning of `tag`."""
     return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-size:])), 0)
@@ -208,10 +197,9 @@ def _encode_media(part: MessagePart) -> dict[str, Any] | None:
     if part.kind == "audio" and data:
         format = _AUDIO_FORMATS.get(mime or "", (mime or "audio/wav").partition("/")[2])
         return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+    if (text := render_text_file(part)) is not None:
+        return {"type": "text", "text": text}
     if part.kind == "file" and data:
-        if is_text_type(mime):
-            title = f"{part.name}:\n" if part.name else ""
-            return {"type": "text", "text": title + decode_base64_text(data)}
         address = f"data:{mime or 'application/octet-stream'};base64,{data}"
         file = {"filename": part.name or "file", "file_data": address}
         return {"type": "file", "file": file}
@@ -255,53 +243,11 @@ def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -> ChatReply:
-    """A whole completion."""
+    """A whole completion: read as a stream of one chunk."""
     body = as_dict(completion)
     if body.get("error"):
         raise error_from_body(body, provider, model)
-    choice = next(iter(body.get("choices") or ()), None) or {}
-    if choice.get("error") or choice.get("finish_reason") == "error":
-        raise error_from_body(choice, provider, model)
-    message = choice.get("message") or {}
-    text, thought = _decode_content(message.get("content"), dialect)
-    calls = [_decode_call(call) for call in message.get("tool_calls") or ()]
-    if message.get("function_call"):
-        calls.append(_decode_call({"function": message["function_call"]}))
-    calls = _with_unique_ids(calls)
-    refusal = message.get("refusal")
-    reason = "refusal" if refusal else normalize_stop_reason(choice.get("finish_reason"), bool(calls))
-    text += refusal or ""
-    return ChatReply(
-        text=text,
-        tool_calls=tuple(calls),
-        stop_reason=reason,
-        usage=_decode_usage(body, provider, body.get("model") or model),
-        raw=completion,
-        thinking=(_find_reasoning(message) or "") + thought,
-        meta=reasoning_to_meta(message.get("reasoning_details"), dialect),
-    )
-
-
-def _with_unique_ids(calls: list[ToolCall]) -> list[ToolCall]:
-    seen: set[str] = set()
-    for index, call in enumerate(calls):
-        if call.id in seen:
-            calls[index] = replace(call, id=generate_call_id())
-        seen.add(calls[index].id)
-    return calls
-
-
-def _decode_call(call: Mapping[str, Any]) -> ToolCall:
-    function = call.get("function") or {}
-    value, invalid = parse_arguments(arguments_text(function.get("arguments")))
-    extras = {name: item for name, item in call.items() if name not in ("id", "type", "function", "index")}
-    return ToolCall(
-        call.get("id") or generate_call_id(),
-        function.get("name") or "",
-        value,
-        invalid,
-        {META_KEY: extras} if extras else None,
-    )
+    return replace(OpenAIStreamReader(provider, model, dialect).read(completion), raw=completion)
 
 
 def arguments_text(arguments: Any) -> str:
@@ -309,18 +255,6 @@ def arguments_text(arguments: Any) -> str:
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return dump_json(arguments)
-
-
-def _decode_content(content: Any, dialect: OpenAIDialect) -> tuple[str, str]:
-    if content is None:
-        return "", ""
-    if isinstance(content, str):
-        return split_thinking(content, dialect.think_tags)
-    text: list[str] = []
-    thinking: list[str] = []
-    for part in content:
-        (thinking if is_thinking_part(part) else text).append(part_text(part))
-    return "".join(text), "".join(thinking)
 
 
 def is_thinking_part(part: Any) -> bool:
@@ -338,14 +272,6 @@ def part_text(part: Any) -> str:
     return inner if isinstance(inner, str) else "".join(map(part_text, inner))
 
 
-def _find_reasoning(message: Mapping[str, Any]) -> str | None:
-    for name in ("reasoning_content", "reasoning"):
-        value = message.get(name)
-        if value and isinstance(value, str):
-            return value
-    return None
-
-
 def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
     """The reason in our words; some hosts say "stop", or nothing, beside calls."""
     if has_calls and finish in (None, "", "stop", "tool_calls", "function_call"):
@@ -353,11 +279,6 @@ def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
     if not finish:
         return "end_turn"
     return STOP_REASONS.get(finish, finish)
-
-
-def _decode_usage(body: Mapping[str, Any], provider: str, model: str) -> Any:
-    usage = body.get("usage") or (body.get("x_groq") or {}).get("usage")
-    return make_usage(usage, provider, model) if usage else None
 
 
 def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any] | None:
@@ -376,68 +297,46 @@ def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any]
     return {META_KEY: {"reasoning_details": merged}}
 
 
-def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> Exception:
-    """The error that a host reports inside an answer that began well."""
-    message, error_type, code = parse_error_body(body)
-    return error_from_status(
-        provider, model, status_from_error(error_type, code), message or "it reported an error", body=dict(body)
-    )
-
-
-def generate_call_id() -> str:
-    """An id for a call that came without one."""
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
-class OpenAIStreamReader:
+class OpenAIStreamReader(StreamReader):
     """The state of one streamed call so far.
 
     Some hosts never say why they stop, so a reply counts as complete when a reason came, a last chunk of usage and
     nothing else, or the closing mark, which only `saw_end` knows of.
     """
 
-    def __init__(self, provider: str, model: str, dialect: OpenAIDialect, saw_end: Callable[[], bool]) -> None:
+    def __init__(
+        self, provider: str, model: str, dialect: OpenAIDialect, saw_end: Callable[[], bool] = lambda: True
+    ) -> None:
+        super().__init__(provider, model)
         self._finish_reason: str | None = None
         self._has_closing_usage = False
         self._saw_end = saw_end
-        self._provider = provider
-        self._model = model
         self._dialect = dialect
         self._splitter = ThinkTagSplitter(dialect.think_tags)
-        self._text: list[str] = []
-        self._thinking: list[str] = []
         self._calls = ToolCallAssembler()
         self._reasoning_details: list[Any] = []
         self._is_refusal = False
-        self._usage: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether the host said, one way or another, that this was all."""
         if self._finish_reason == "error":
             return False
         return bool(self._finish_reason) or self._has_closing_usage or self._saw_end()
 
-    @property
-    def is_finished(self) -> bool:
-        """Usage may follow the reason, so only the end is the end."""
-        return False
-
     def add(self, chunk: Any) -> Iterator[ReplyDelta]:
-        """Take one chunk, and give its deltas."""
         self._model = getattr(chunk, "model", None) or self._model
         choices = getattr(chunk, "choices", None) or ()
         usage = _chunk_usage(chunk)
         if usage is not None:
             self._usage = usage
             self._has_closing_usage = not choices
-        for choice in choices:
-            self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
-            if self._finish_reason == "error":
-                raise error_from_body(as_dict(choice), self._provider, self._model)
-            delta = getattr(choice, "delta", None)
-            if delta is not None:
-                yield from self._add_delta(delta)
+        choice = next(iter(choices), None)
+        self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
+        if self._finish_reason == "error" or getattr(choice, "error", None):
+            raise error_from_body(as_dict(choice), self._provider, self._model)
+        delta = getattr(choice, "delta", None) or getattr(choice, "message", None)
+        if delta is not None:
+            yield from self._add_delta(delta)
 
     def _add_delta(self, delta: Any) -> Iterator[ReplyDelta]:
         self._reasoning_details.extend(getattr(delta, "reasoning_details", None) or ())
@@ -462,26 +361,14 @@ class OpenAIStreamReader:
             yield from self._calls.add_function(function)
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield the remaining deltas after the last chunk."""
         yield from map(self._record, self._splitter.finish())
         yield from self._calls.close()
 
     def reply(self) -> ChatReply:
-        """The whole reply."""
         calls = self._calls.build_calls()
-        return ChatReply(
-            text="".join(self._text),
-            tool_calls=calls,
-            stop_reason="refusal" if self._is_refusal else normalize_stop_reason(self._finish_reason, bool(calls)),
-            usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
-            raw={"model": self._model, "finish_reason": self._finish_reason, "usage": self._usage},
-            thinking="".join(self._thinking),
-            meta=reasoning_to_meta(self._reasoning_details, self._dialect),
-        )
-
-    def _record(self, delta: TextDelta | ThinkingDelta) -> TextDelta | ThinkingDelta:
-        (self._text if isinstance(delta, TextDelta) else self._thinking).append(delta.text)
-        return delta
+        stop_reason = "refusal" if self._is_refusal else normalize_stop_reason(self._finish_reason, bool(calls))
+        raw = {"model": self._model, "finish_reason": self._finish_reason, "usage": self._usage}
+        return self._build_reply(calls, stop_reason, raw, reasoning_to_meta(self._reasoning_details, self._dialect))
 
 
 @dataclass(slots=True)
@@ -525,7 +412,7 @@ class ToolCallAssembler:
         call = self._open_calls.get(key)
         if call is None or (name and call.name and _starts_new_call(call, host_id, arguments)):
             used = {other.id for other in self._calls}
-            id = host_id if host_id and host_id not in used else generate_call_id()
+            id = host_id if host_id and host_id not in used else generate_call_id("call")
             call = _PartialCall(id, host_id, extras)
             self._open_calls[key] = call
             self._calls.append(call)
