@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tellback.chat.model import Model
@@ -37,13 +38,7 @@ def build_ollama_url(host: str | None) -> str:
     ('http://127.0.0.1:11434', 'http://0.0.0.0:11434', 'http://127.0.0.1:8000', 'https://ollama.example/here')
     """
     address = (host or "").strip().rstrip("/") or DEFAULT_OLLAMA_HOST
-    url = (
-        address
-        if "://" in address
-        else f"http://127.0.0.1{address}"
-        if address.startswith(":")
-        else f"http://{address}"
-    )
+    url = address if "://" in address else f"http://{'127.0.0.1' if address.startswith(':') else ''}{address}"
     try:
         parts = urlsplit(url)
         netloc = parts.netloc if "://" in address or parts.port is not None else f"{parts.netloc}:{OLLAMA_PORT}"
@@ -81,8 +76,7 @@ class ModelAtHand:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyedProvider:
+class _KeyedProvider(NamedTuple):
     provider: str
     variables: tuple[str, ...]
     model: str
@@ -109,10 +103,8 @@ def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) 
     'gpt-5'
     """
     env = os.environ if env is None else env
-    for model_name, why in (
-        (name, "it was named"),
-        (_read_variable(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it"),
-    ):
+    named = ((name, "it was named"), (_read_variable(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it"))
+    for model_name, why in named:
         if model_name and model_name.lower() != AUTO:
             return ModelChoice(model_name, why)
     for find in (_find_keyed_providers, _find_gguf_file, _find_ollama):
@@ -148,14 +140,14 @@ def _find_keyed_providers(env: Mapping[str, str]) -> list[ModelAtHand]:
     found = []
     for keyed in _KEYED_PROVIDERS:
         variable = next((name for name in keyed.variables if _read_variable(env, name)), None)
+        is_ready = variable is not None and _is_installed(keyed.package)
         if variable is None:
             note = f"{' or '.join(keyed.variables)} is not set"
-        elif not _is_installed(keyed.package):
-            note = f"{variable} is set, but the package is missing: pip install 'tellback[{keyed.extra}]'"
+        elif is_ready:
+            note = f"{variable} is set"
         else:
-            found.append(ModelAtHand(keyed.provider, keyed.model, True, f"{variable} is set"))
-            continue
-        found.append(ModelAtHand(keyed.provider, keyed.model, False, note))
+            note = f"{variable} is set, but the package is missing: pip install 'tellback[{keyed.extra}]'"
+        found.append(ModelAtHand(keyed.provider, keyed.model, is_ready, note))
     return found
 
 

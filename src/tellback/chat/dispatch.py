@@ -160,15 +160,12 @@ class TracedCaller:
         return reply
 
     async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
-        items = self._caller.stream(call)
         with self._start_span(call, streaming=True) as span:
-            try:
+            async with contextlib.aclosing(self._caller.stream(call)) as items:
                 async for item in items:
                     if isinstance(item, ChatReply):
                         span.finish(item)
                     yield item
-            finally:
-                await items.aclose()
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
         with self._start_span(call, streaming=True) as span:
@@ -197,7 +194,7 @@ class FunctionCaller:
 
     async def complete(self, call: CallRequest) -> ChatReply:
         if self._chat_fn is None:
-            return await self._call_stream(call, _ignore_delta)
+            return await self._call_stream(call, lambda _: _COMPLETED)
         signature = _get_signature(self._chat_fn, 4)
         if signature.is_legacy:
             return await self._call_legacy(call)
@@ -213,12 +210,9 @@ class FunctionCaller:
                 yield delta
             yield reply
             return
-        items = _iterate_callbacks(lambda receive: self._call_stream(call, receive))
-        try:
+        async with contextlib.aclosing(_iterate_callbacks(lambda receive: self._call_stream(call, receive))) as items:
             async for item in items:
                 yield item
-        finally:
-            await items.aclose()
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
         async with sink:
@@ -306,10 +300,6 @@ class _CompletedAwaitable:
 _COMPLETED = _CompletedAwaitable()
 
 
-def _ignore_delta(delta: ReplyDelta) -> _CompletedAwaitable:
-    return _COMPLETED
-
-
 @dataclass(frozen=True, slots=True)
 class _FunctionSignature:
     """What a chat function accepts beyond the positional contract."""
@@ -334,15 +324,12 @@ class _FunctionSignature:
 
 def _get_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
     key = getattr(fn, "__func__", fn)
-    try:
+    with contextlib.suppress(TypeError):  # some callables cannot be held weakly
         found = _signatures.get(key)
-    except TypeError:
-        return _read_signature(fn, positional_count)
-    if found is None:
-        found = _read_signature(fn, positional_count)
-        with contextlib.suppress(TypeError):  # some callables cannot be held weakly
-            _signatures[key] = found
-    return found
+        if found is None:
+            found = _signatures[key] = _read_signature(fn, positional_count)
+        return found
+    return _read_signature(fn, positional_count)
 
 
 def _read_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
@@ -350,23 +337,17 @@ def _read_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionS
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return _FunctionSignature(is_legacy=False, keywords=frozenset())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    takes_varargs = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    kinds = {p.kind for p in parameters}
     is_legacy = (
         positional_count == 4
-        and not takes_varargs
-        and (len(positional) == 3 or _parameter_names(positional)[1:2] == ["prompt"])
+        and inspect.Parameter.VAR_POSITIONAL not in kinds
+        and (len(positional) == 3 or positional[1:2] == ["prompt"])
     )
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+    if inspect.Parameter.VAR_KEYWORD in kinds:
         return _FunctionSignature(is_legacy, keywords=None)
-    keywords = _parameter_names(positional[positional_count:]) + _parameter_names(
-        [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    )
-    return _FunctionSignature(is_legacy, keywords=frozenset(keywords))
-
-
-def _parameter_names(parameters: Sequence[inspect.Parameter]) -> list[str]:
-    return [parameter.name for parameter in parameters]
+    keyword_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return _FunctionSignature(is_legacy, keywords=frozenset([*positional[positional_count:], *keyword_only]))
 
 
 async def _await_if_needed(value: Any) -> Any:
@@ -434,27 +415,27 @@ def resolve_caller(opts: ChatOptions) -> ChatCaller:
 
     When somebody wants spans, each of its calls is one.
     """
-    caller, provider = _resolve_caller_and_provider(opts)
-    return caller if tracer() is None else TracedCaller(caller, opts.model_name, provider)
-
-
-def _resolve_caller_and_provider(opts: ChatOptions) -> tuple[ChatCaller, str | None]:
-    """Who answers, and the provider's name, if it is known."""
     name = opts.model_name
+    provider: str | None = None
+    caller: ChatCaller
     if opts.chat_fn is not None or opts.chat_stream_fn is not None:
-        return FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn), None
-    if not isinstance(opts.model, str):
-        return ModelCaller(opts.model), getattr(opts.model, "provider", None)
-    registration = resolve_registration(opts)
-    adapter = get_builtin_adapter(registration)
-    if adapter is not None:
-        return ModelCaller(adapter.model(name)), registration.display_name
-    if registration.chat_fn is None and registration.chat_stream_fn is None:
-        raise ConfigurationError(
-            f"{registration.display_name} is registered for {name!r} but has no chat_fn:"
-            " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
-        )
-    return FunctionCaller(name, registration.chat_fn, registration.chat_stream_fn), registration.display_name
+        caller = FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn)
+    elif not isinstance(opts.model, str):
+        caller, provider = ModelCaller(opts.model), getattr(opts.model, "provider", None)
+    else:
+        registration = resolve_registration(opts)
+        provider = registration.display_name
+        adapter = get_builtin_adapter(registration)
+        if adapter is not None:
+            caller = ModelCaller(adapter.model(name))
+        elif registration.chat_fn is None and registration.chat_stream_fn is None:
+            raise ConfigurationError(
+                f"{provider} is registered for {name!r} but has no chat_fn:"
+                " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
+            )
+        else:
+            caller = FunctionCaller(name, registration.chat_fn, registration.chat_stream_fn)
+    return caller if tracer() is None else TracedCaller(caller, name, provider)
 
 
 class ModelCaller:

@@ -222,12 +222,14 @@ class LoopRun:
 
     async def notify_reply(self, reply: ChatReply, *, is_last: bool = False) -> None:
         """Hand the newest message, the reply's, to whoever wants to keep it."""
-        if self._on_message is not None:
-            await self._on_message(self.messages[-1], reply, is_last)
+        await self._notify(self.messages[-1], reply, is_last)
 
     async def _notify_result(self, result: ToolResult) -> None:
+        await self._notify(tool_result_message(result))
+
+    async def _notify(self, message: Message, reply: ChatReply | None = None, is_last: bool = False) -> None:
         if self._on_message is not None:
-            await self._on_message(tool_result_message(result), None, False)
+            await self._on_message(message, reply, is_last)
 
     async def run_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
         """Run the reply's calls at the same time; gives those that need approval, which are not run."""
@@ -283,8 +285,7 @@ class LoopRun:
             self.messages.append(
                 user_message(f"That is not valid: {problem}. Answer again, with the corrected JSON and nothing else.")
             )
-            if self._on_message is not None:
-                await self._on_message(self.messages[-1], None, False)
+            await self._notify(self.messages[-1])
             return False
         return True
 
