@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from tellback.chat.options import estimate_system_tokens as estimate_system_tokens
     from tellback.chat.options import estimate_tools_tokens as estimate_tools_tokens
     from tellback.chat.options import format_budget_breakdown as format_budget_breakdown
-    from tellback.chat.providers import AnthropicModel as AnthropicModel
-    from tellback.chat.providers import CompatibleModel as CompatibleModel
-    from tellback.chat.providers import GeminiModel as GeminiModel
-    from tellback.chat.providers import LocalModel as LocalModel
-    from tellback.chat.providers import OllamaModel as OllamaModel
-    from tellback.chat.providers import OpenAIModel as OpenAIModel
-    from tellback.chat.providers import OpenRouterModel as OpenRouterModel
-    from tellback.chat.providers import XaiModel as XaiModel
+    from tellback.chat.providers.anthropic import AnthropicModel as AnthropicModel
+    from tellback.chat.providers.gemini import GeminiModel as GeminiModel
+    from tellback.chat.providers.local import LocalModel as LocalModel
+    from tellback.chat.providers.openai import CompatibleModel as CompatibleModel
+    from tellback.chat.providers.openai import OllamaModel as OllamaModel
+    from tellback.chat.providers.openai import OpenAIModel as OpenAIModel
+    from tellback.chat.providers.openai import OpenRouterModel as OpenRouterModel
+    from tellback.chat.providers.openai import XaiModel as XaiModel
     from tellback.chat.registry import Provider as Provider
     from tellback.chat.registry import ProviderRegistration as ProviderRegistration
     from tellback.chat.registry import builtin_providers as builtin_providers
@@ -99,10 +99,10 @@ else:
                 ChatOptions check_budget count_tokens_heuristic estimate_system_tokens
                 estimate_tools_tokens format_budget_breakdown
             """,
-            "tellback.chat.providers": """
-                AnthropicModel CompatibleModel GeminiModel LocalModel OllamaModel OpenAIModel
-                OpenRouterModel XaiModel
-            """,
+            "tellback.chat.providers.anthropic": "AnthropicModel",
+            "tellback.chat.providers.gemini": "GeminiModel",
+            "tellback.chat.providers.local": "LocalModel",
+            "tellback.chat.providers.openai": "CompatibleModel OllamaModel OpenAIModel OpenRouterModel XaiModel",
             "tellback.chat.registry": """
                 Provider ProviderRegistration builtin_providers close_models detect_provider
                 detect_provider_from open_model prefix_detector provider_name resolve_registration

@@ -299,6 +299,23 @@ def decode(response: Any, provider: str, model: str) -> ChatReply:
     return replace(reply, raw=response)
 
 
+def build_config(config_class: Any, config: dict[str, Any], timeout: float) -> Any:
+    """The SDK's config of a request; raises `ConfigurationError` for fields it does not know."""
+    from pydantic import ValidationError
+
+    # One attempt: the SDK would retry on its own. Its timeout must not undercut ours.
+    http_options = {"retry_options": {"attempts": 1}, "timeout": round((timeout + 30) * 1000)}
+    try:
+        return config_class.model_validate(
+            {**config, "http_options": {**http_options, **config.get("http_options", {})}}
+        )
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        raise ConfigurationError(
+            f"Gemini does not take {fields}: see google-genai's {config_class.__name__}."
+        ) from error
+
+
 class GeminiModel(ProviderModel):
     """Gemini models. The key is `api_key`, GEMINI_API_KEY or GOOGLE_API_KEY; for Google Cloud, pass `client=`.
 
@@ -337,20 +354,13 @@ class GeminiModel(ProviderModel):
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         from google.genai import types
-        from pydantic import ValidationError
 
         contents, config = encode(model, request)
-        # One attempt: the SDK would retry on its own. Its timeout must not undercut ours.
-        http_options = {"retry_options": {"attempts": 1}, "timeout": round((self.timeout + 30) * 1000)}
-        config["http_options"] = {**http_options, **config.get("http_options", {})}
-        try:
-            checked = types.GenerateContentConfig.model_validate(config)
-        except ValidationError as error:
-            fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-            raise ConfigurationError(
-                f"Gemini does not take {fields}: see google-genai's GenerateContentConfig."
-            ) from error
-        return {"model": model, "contents": contents, "config": checked}
+        return {
+            "model": model,
+            "contents": contents,
+            "config": build_config(types.GenerateContentConfig, config, self.timeout),
+        }
 
     @property
     def _models(self) -> Any:

@@ -6,6 +6,7 @@ template accepts."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -45,21 +46,16 @@ from tellback.types import (
     message_text,
     render_part,
 )
-from tellback.types.jsontext import dump_json, parse_arguments
+from tellback.types.jsontext import dump_json, is_storable, parse_arguments
 
 GUIDANCE = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
 """No blanks between the tokens, which small models write without end; keywords it does not know are passed over."""
 
-_IGNORED_KEYWORDS = (
-    "title",
-    "description",
-    "default",
-    "examples",
-    "discriminator",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "$id",
+_IGNORED_KEYWORDS = frozenset(
+    (
+        *("title", "description", "default", "examples", "discriminator"),
+        *("deprecated", "readOnly", "writeOnly", "$id"),
+    )
 )
 _NON_REGULAR = re.compile(r"\(\?[=!<]|\\[1-9]")
 
@@ -70,7 +66,8 @@ DEFAULT_MAX_TOKENS = 1_024
 _CONTROL_TOKENS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
 
 _BLANKS = " \t\r\n"
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_INCOMPLETE_ESCAPE = re.compile(r"\\(u.{0,3})?|\\u[dD][89abAB]..(\\(u.{0,3})?)?", re.DOTALL)
+_SURROGATE_PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
@@ -82,49 +79,40 @@ def to_llama_schema(schema: Mapping[str, Any], *, ref_prefix: str = "") -> dict[
     >>> to_llama_schema({"type": "string", "pattern": "(?=x)", "maxLength": 3})
     {'type': 'string', 'maxLength': 3}
     """
-    converted: dict[str, Any] = _SchemaConverter(schema, ref_prefix).convert(schema)
-    return converted
 
-
-class _SchemaConverter:
-    def __init__(self, root: Mapping[str, Any], ref_prefix: str) -> None:
-        self._root = root
-        self._ref_prefix = ref_prefix
-
-    def convert(self, node: Any) -> Any:
+    def convert(node: Any) -> Any:
         if not isinstance(node, Mapping):
             return node
         converted: dict[str, Any] = {}
         for name, value in node.items():
             if name in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
-                converted[name] = {key: self.convert(inner) for key, inner in value.items()}
+                converted[name] = {key: convert(inner) for key, inner in value.items()}
             elif name in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-                converted[name] = [self.convert(inner) for inner in value]
+                converted[name] = [convert(inner) for inner in value]
             elif name in SCHEMA_KEYWORDS:
-                converted[name] = self.convert(value)
+                converted[name] = convert(value)
             elif name == "$ref":
-                if isinstance(resolve_reference(value, self._root), Mapping):
-                    converted[name] = f"#{self._ref_prefix}{value[1:]}"
+                if isinstance(resolve_reference(value, schema), Mapping):
+                    converted[name] = f"#{ref_prefix}{value[1:]}"
             elif name not in _IGNORED_KEYWORDS and _is_supported(name, value):
                 converted[name] = value
         return converted
+
+    llama_schema: dict[str, Any] = convert(schema)
+    return llama_schema
 
 
 def _is_supported(name: str, value: Any) -> bool:
     if name == "type":
         types = value if isinstance(value, list) else [value]
         return bool(types) and all(isinstance(each, str) and each in JSON_TYPES for each in types)
-    if name == "pattern":
-        return isinstance(value, str) and _is_regular(value)
-    return True
-
-
-def _is_regular(pattern: str) -> bool:
+    if name != "pattern":
+        return True
     try:
-        re.compile(pattern)
-    except re.error:
+        re.compile(value)
+    except (re.error, TypeError):
         return False
-    return _NON_REGULAR.search(pattern) is None
+    return _NON_REGULAR.search(value) is None
 
 
 def encode(request: ChatRequest) -> dict[str, Any]:
@@ -258,50 +246,27 @@ class JsonStringDecoder:
     def __init__(self) -> None:
         self.is_closed = False
         self._escape = ""
-        self._high_surrogate = ""
 
     def feed(self, char: str) -> str:
         """The text that is certain after this character: none, some or more than one."""
-        if self._escape:
-            self._escape += char
-            return self._decode_escape()
-        if char == "\\":
-            self._escape = char
+        if not self._escape and char != "\\":
+            self.is_closed = char == '"'
+            return "" if self.is_closed else char
+        self._escape += char
+        if _INCOMPLETE_ESCAPE.fullmatch(self._escape):
             return ""
-        if char == '"':
-            self.is_closed = True
-            return self._flush("")
-        return self._flush(char)
+        escape, self._escape = self._escape, ""
+        if len(escape) in (2, 6) or _SURROGATE_PAIR.fullmatch(escape):
+            return _decode_escape(escape)
+        return _REPLACEMENT + "".join(map(self.feed, escape[6:]))  # half a character, whose other half never came
 
-    def _decode_escape(self) -> str:
-        if self._escape[1] != "u":
-            char = self._escape[1]
-            self._escape = ""
-            return self._flush(_ESCAPES.get(char, char))
-        if len(self._escape) < 6:
-            return ""
-        digits, self._escape = self._escape[2:], ""
-        try:
-            code = int(digits, 16)
-        except ValueError:
-            return self._flush(_REPLACEMENT)
-        if 0xD800 <= code < 0xDC00:
-            lost = self._flush("")
-            self._high_surrogate = chr(code)
-            return lost
-        if 0xDC00 <= code < 0xE000:
-            if not self._high_surrogate:
-                return _REPLACEMENT
-            high, self._high_surrogate = ord(self._high_surrogate), ""
-            return chr(0x10000 + ((high - 0xD800) << 10) + code - 0xDC00)
-        return self._flush(chr(code))
 
-    def _flush(self, text: str) -> str:
-        """The text, and before it a mark for half a character whose other half never came."""
-        if self._high_surrogate:
-            self._high_surrogate = ""
-            return _REPLACEMENT + text
-        return text
+def _decode_escape(escape: str) -> str:
+    try:
+        text: str = json.loads(f'"{escape}"')
+    except ValueError:
+        return _REPLACEMENT if escape.startswith("\\u") else escape[1:]
+    return text if is_storable(text) else _REPLACEMENT
 
 
 class JsonValueScanner:

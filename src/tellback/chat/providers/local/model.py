@@ -91,13 +91,8 @@ class LlamaEngine:
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._server: Any = None
-        self._process = os.getpid()
+        self.process_id = os.getpid()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tellback-llama")
-
-    @property
-    def is_in_this_process(self) -> bool:
-        """Whether it runs in this process, and not in the one that this was forked from."""
-        return self._process == os.getpid()
 
     def generate(self, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Generation:
         """Queue a request. Call it on the event loop that is to get the chunks."""
@@ -331,7 +326,7 @@ class LocalModel(ProviderModel):
 
     def _get_engine(self, path: str) -> LlamaEngine:
         engine = self._engines.get(path)
-        if engine is None or not engine.is_in_this_process:
+        if engine is None or engine.process_id != os.getpid():
             settings = EngineSettings(_resolve_path(path), self.context, self.threads, self.chat_template)
             engine = self._engines[path] = get_engine(settings)
         return engine
