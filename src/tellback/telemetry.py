@@ -368,7 +368,7 @@ class JobSpan(CurrentSpan):
 _NO_SPAN = CurrentSpan(None)
 _NO_TURN_SPAN = TurnSpan(None)
 _NO_MODEL_SPAN = ModelSpan(None)
-_NO_TOOL_SPAN = ToolSpan(None)
+NO_TOOL_SPAN = ToolSpan(None)
 _NO_RECALL_SPAN = RecallSpan(None)
 _NO_JOB_SPAN = JobSpan(None)
 
@@ -447,7 +447,7 @@ def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
     """
     active_tracer = tracer()
     if active_tracer is None:
-        return _NO_TOOL_SPAN
+        return NO_TOOL_SPAN
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.name if is_known or _source.captures_content else None,

@@ -153,13 +153,6 @@ def status_from_error(error_type: str | None, code: Any) -> int | None:
     return None
 
 
-def unwrap_sdk_error(error: Exception) -> Exception:
-    """What is behind an SDK's connection error; a timeout stays one."""
-    if "Timeout" in type(error).__name__:
-        return TimeoutError(str(error))
-    return ConnectionError(str(error.__cause__ or error))
-
-
 def disable_sdk_retries(client: Any, create: Any, example: str) -> Any:
     """A client that was passed in, with its own retries off."""
     if not inspect.iscoroutinefunction(inspect.unwrap(create)):
@@ -184,8 +177,9 @@ def build_arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: fl
 
 def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderError | None:
     """The SDK's exception in our words."""
-    if isinstance(error, sdk.APIStatusError):
+    if isinstance(error, sdk.APIError):
         message, error_type, code = parse_error_body(error.body)
+    if isinstance(error, sdk.APIStatusError):
         status = error.status_code if error.status_code >= 400 else status_from_error(error_type, code)
         return error_from_status(
             *(provider, model, status, message or str(error)),
@@ -193,12 +187,13 @@ def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderE
             body=error.body,
             request_id=error.request_id,
         )
-    if isinstance(error, sdk.APIConnectionError):
-        return error_from_transport(provider, model, unwrap_sdk_error(error))
+    if isinstance(error, sdk.APIConnectionError):  # a timeout stays one; of others the cause says more
+        is_timeout = "Timeout" in type(error).__name__
+        cause = TimeoutError(str(error)) if is_timeout else ConnectionError(str(error.__cause__ or error))
+        return error_from_transport(provider, model, cause)
     if isinstance(error, sdk.APIResponseValidationError):
         return unreadable_response_error(provider, model, error)
     if isinstance(error, sdk.APIError):  # an error inside a stream that began well
-        message, error_type, code = parse_error_body(error.body)
         return error_from_status(
             provider, model, status_from_error(error_type, code), message or str(error), body=error.body
         )

@@ -131,7 +131,7 @@ class RetryAttempts:
         failure = self._failures[-1]
         if failure.status == 401:
             # The same key will not open another model of the same provider either.
-            while isinstance(self._following_target(), str):
+            while self._index + 1 < len(self._targets) and isinstance(self._targets[self._index + 1], str):
                 self._index += 1
             return False
         return (
@@ -140,9 +140,6 @@ class RetryAttempts:
             and self._attempt_count <= self._retries
             and is_acceptable_wait(failure.retry_after)
         )
-
-    def _following_target(self) -> RetryTarget | None:
-        return self._targets[self._index + 1] if self._index + 1 < len(self._targets) else None
 
 
 class StreamContinuation:

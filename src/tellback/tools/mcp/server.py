@@ -37,7 +37,6 @@ ApprovalRule = bool | Collection[str] | Callable[[McpToolInfo], bool]
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
-
 T = TypeVar("T")
 
 INITIAL_RETRY_DELAY = 0.1
@@ -459,9 +458,7 @@ async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
                     )
         yield [tool for tools in tool_lists for tool in tools]
     finally:
-        entered = [
-            task.result() for task in enter_tasks if task.done() and not task.cancelled() and not task.exception()
-        ]
+        entered = [task.result() for task in enter_tasks if task.done() and not (task.cancelled() or task.exception())]
         await _gather_all(server.__aexit__() for server in entered)
 
 

@@ -218,6 +218,8 @@ class StderrLog:
 class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
     """Messages as lines. A line without an end, or lines nobody asked for without an end, break the connection."""
 
+    _process: asyncio.SubprocessTransport
+
     def __init__(self, server: str, target: StdioTarget, filter_answer: AnswerFilter) -> None:
         super().__init__(filter_answer)
         self._server = server
@@ -228,7 +230,6 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
         self._unsolicited_bytes = 0
         self._is_hostile = self._has_warned = self._is_input_closed = False
         self._exited, self._closed = asyncio.Event(), asyncio.Event()
-        self._process: asyncio.SubprocessTransport | None = None
 
     async def __aenter__(self) -> StdioTransport:
         target = self._target
@@ -245,7 +246,6 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
 
     async def __aexit__(self, *_: object) -> None:
         self._fail("it was closed")
-        assert self._process is not None
         try:
             await self._stop_process()
             # Unless somebody the program left behind keeps the pipes open.
@@ -281,7 +281,6 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
 
     @property
     def _input(self) -> Any:
-        assert self._process is not None
         return self._process.get_pipe_transport(0)
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -367,7 +366,6 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
 
     async def _stop_process(self) -> None:
         """Ask the program to end by closing its input, then firmly, then by force."""
-        assert self._process is not None
         self._input.close()
         if await _wait_for_event(self._exited, 0 if self._is_hostile else GRACE_SECONDS):
             return
@@ -379,7 +377,6 @@ class StdioTransport(McpTransport, asyncio.SubprocessProtocol):
 
     def _send_signal(self, signal_name: str) -> None:
         """To the whole group, since what was started may be a wrapper."""
-        assert self._process is not None
         with suppress(ProcessLookupError, PermissionError):
             if sys.platform == "win32":
                 self._process.kill()

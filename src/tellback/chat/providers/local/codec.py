@@ -46,7 +46,7 @@ from tellback.types import (
     message_text,
     render_part,
 )
-from tellback.types.jsontext import dump_json, is_storable, parse_arguments
+from tellback.types.jsontext import dump_json, parse_arguments
 
 GUIDANCE = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
 """No blanks between the tokens, which small models write without end; keywords it does not know are passed over."""
@@ -266,7 +266,7 @@ def _decode_escape(escape: str) -> str:
         text: str = json.loads(f'"{escape}"')
     except ValueError:
         return _REPLACEMENT if escape.startswith("\\u") else escape[1:]
-    return text if is_storable(text) else _REPLACEMENT
+    return _REPLACEMENT if "\ud800" <= text <= "\udfff" else text
 
 
 class JsonValueScanner:
