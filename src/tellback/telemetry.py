@@ -145,7 +145,7 @@ def _resolve_tracer(trace: Any) -> Tracer | None:
 
 
 @suppress_errors
-def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Span:
+def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], is_root: bool) -> Span:
     from opentelemetry import context
     from opentelemetry.trace import SpanKind
 
@@ -166,6 +166,12 @@ class BaseSpan:
 
     def __init__(self, span: Span | None) -> None:
         self._span = span
+
+    @classmethod
+    def start(cls, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Self:
+        """Start it, where spans are wanted."""
+        active_tracer = tracer()
+        return cls(None if active_tracer is None else _start_span(active_tracer, name, kind, attributes, is_root))
 
     def __enter__(self) -> Self:
         return self
@@ -248,9 +254,9 @@ class CurrentSpan(BaseSpan):
 
     __slots__ = ("_context", "_conversation_id", "_token")
 
-    def __init__(self, span: Span | None, conversation_id: str | None = None) -> None:
+    def __init__(self, span: Span | None) -> None:
         super().__init__(span)
-        self._conversation_id = conversation_id
+        self._conversation_id: str | None = None
         self._context: Context | None = None
         self._token: Token[Context] | None = None
 
@@ -365,12 +371,10 @@ class JobSpan(CurrentSpan):
             self._set_error(type(error).__name__, error)
 
 
-_NO_SPAN = CurrentSpan(None)
 _NO_TURN_SPAN = TurnSpan(None)
 _NO_MODEL_SPAN = ModelSpan(None)
 NO_TOOL_SPAN = ToolSpan(None)
 _NO_RECALL_SPAN = RecallSpan(None)
-_NO_JOB_SPAN = JobSpan(None)
 
 
 def turn_span(
@@ -387,8 +391,7 @@ def turn_span(
     >>> with turn_span("conv_1") as span:
     ...     span.set_outcome("completed")
     """
-    active_tracer = tracer()
-    if active_tracer is None:
+    if tracer() is None:
         return _NO_TURN_SPAN
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
@@ -397,7 +400,8 @@ def turn_span(
         "gen_ai.request.model": model or None,
     }
     name = f"invoke_agent {agent}" if agent else "invoke_agent"
-    span = TurnSpan(_start_span(active_tracer, name, "INTERNAL", attributes), conversation_id)
+    span = TurnSpan.start(name, "INTERNAL", attributes)
+    span._conversation_id = conversation_id
     if get_messages is not None:
         span._set_content("gen_ai.input.messages", lambda: _messages_json(get_messages()))
     return span
@@ -419,8 +423,7 @@ def model_span(
     >>> from tellback.types import ChatReply
     >>> model_span("gpt-5", "OpenAI").finish(ChatReply("Hello!"))
     """
-    active_tracer = tracer()
-    if active_tracer is None:
+    if tracer() is None:
         return _NO_MODEL_SPAN
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -430,7 +433,7 @@ def model_span(
         "gen_ai.output.type": None if settings.get("output_schema") is None else "json",
         **_settings_attributes(settings),
     }
-    span = ModelSpan(_start_span(active_tracer, f"chat {model}".strip(), "CLIENT", attributes))
+    span = ModelSpan.start(f"chat {model}".strip(), "CLIENT", attributes)
     span._set_content("gen_ai.input.messages", lambda: _messages_json(messages))
     if system:
         span._set_content("gen_ai.system_instructions", lambda: dump_json([_text_part(system)]))
@@ -445,8 +448,7 @@ def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
     >>> with tool_span(ToolCall("call_1", "add")) as span:
     ...     pass
     """
-    active_tracer = tracer()
-    if active_tracer is None:
+    if tracer() is None:
         return NO_TOOL_SPAN
     attributes = {
         "gen_ai.operation.name": "execute_tool",
@@ -455,25 +457,21 @@ def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
         "gen_ai.tool.type": "function",
     }
     name = f"execute_tool {call.name if is_known else 'unknown'}"
-    span = ToolSpan(_start_span(active_tracer, name, "INTERNAL", attributes))
+    span = ToolSpan.start(name, "INTERNAL", attributes)
     span._set_content("gen_ai.tool.call.arguments", lambda: dump_json(_call_arguments(call)))
     return span
 
 
 def recall_span(mode: str, space_id: str) -> RecallSpan:
     """A recall, for a `with` block."""
-    active_tracer = tracer()
-    if active_tracer is None:
+    if tracer() is None:
         return _NO_RECALL_SPAN
     attributes = {"tellback.recall.mode": str(mode), "tellback.space.id": space_id}
-    return RecallSpan(_start_span(active_tracer, f"recall {mode}", "INTERNAL", attributes))
+    return RecallSpan.start(f"recall {mode}", "INTERNAL", attributes)
 
 
 def job_span(job: Job) -> JobSpan:
     """An attempt at a job, for a `with` block. It begins a trace: a worker outlives whatever it was started in."""
-    active_tracer = tracer()
-    if active_tracer is None:
-        return _NO_JOB_SPAN
     attributes = {
         "tellback.job.id": job.id,
         "tellback.job.kind": job.kind,
@@ -481,15 +479,13 @@ def job_span(job: Job) -> JobSpan:
         "gen_ai.conversation.id": job.conversation_id,
         "tellback.space.id": job.memory_space_id,
     }
-    span = _start_span(active_tracer, f"process job {job.kind}", "CONSUMER", attributes, is_root=True)
-    return JobSpan(span, job.conversation_id)
+    span = JobSpan.start(f"process job {job.kind}", "CONSUMER", attributes, is_root=True)
+    span._conversation_id = job.conversation_id
+    return span
 
 
 def embedding_span(model: str, provider: str | None, dimensions: int, texts: int) -> CurrentSpan:
     """A request for so many texts' vectors, for a `with` block."""
-    active_tracer = tracer()
-    if active_tracer is None:
-        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "embeddings",
         "gen_ai.request.model": model,
@@ -497,7 +493,7 @@ def embedding_span(model: str, provider: str | None, dimensions: int, texts: int
         "gen_ai.embeddings.dimension.count": dimensions,
         "tellback.embeddings.texts": texts,
     }
-    return CurrentSpan(_start_span(active_tracer, f"embeddings {model}", "CLIENT", attributes))
+    return CurrentSpan.start(f"embeddings {model}", "CLIENT", attributes)
 
 
 def otel_provider_name(provider: object) -> str | None:

@@ -227,7 +227,10 @@ def _builtin_registrations() -> tuple[ProviderRegistration, ...]:
 
 
 class BuiltinAdapter:
-    """A provider's adapter, loaded when first used; one model object for each name."""
+    """A provider's adapter, loaded when first used; one model object for each name.
+
+    `chat_fn` and `chat_stream_fn` are those of its registration.
+    """
 
     def __init__(self, location: str, prefix: str = "") -> None:
         self._location = location
@@ -235,7 +238,6 @@ class BuiltinAdapter:
         self._models: dict[str, ModelBase] = {}
 
     def open(self, model: str, **options: Any) -> ModelBase:
-        """A new model object."""
         module, name = self._location.split(":")
         path = module if "." in module else f"tellback.chat.providers.{module}"
         model_class = getattr(importlib.import_module(path), name)
@@ -243,20 +245,17 @@ class BuiltinAdapter:
         return opened
 
     def model(self, model: str) -> ModelBase:
-        """The model object of that name."""
         found = self._models.get(model)
         if found is None:
             found = self._models[model] = self.open(model)
         return found
 
     async def chat_fn(self, model: str, messages: Any, system: Any, tools: Any, **options: Any) -> ChatReply:
-        """`ChatOptions.chat_fn` for this provider."""
         return await self.model(model).complete(messages, system, tools, **options)
 
     async def chat_stream_fn(
         self, model: str, messages: Any, system: Any, tools: Any, on_delta: Any, **options: Any
     ) -> ChatReply:
-        """`ChatOptions.chat_stream_fn` for this provider."""
         return await self.model(model).chat_stream_fn(model, messages, system, tools, on_delta, **options)
 
     async def close(self) -> None:

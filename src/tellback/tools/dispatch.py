@@ -70,7 +70,6 @@ class _ThreadCall:
         return not self._future.done()
 
     def deliver(self) -> None:
-        """Hand over what came of it."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
             self._loop.call_soon_threadsafe(self._resolve_future)
 

@@ -272,7 +272,6 @@ class AnthropicStreamReader(StreamReader):
                 self.is_finished = True
 
     def add_message(self, message: Any) -> None:
-        """Take a whole message."""
         self._blocks = dict(enumerate(map(as_dict, message.content or ())))
         self._stop_reason = message.stop_reason
         self._update_usage(message)
@@ -295,7 +294,7 @@ class AnthropicStreamReader(StreamReader):
         self._text = [block.get("text") or "" for block in blocks if block.get("type") == "text"]
         self._thinking = [block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"]
         stop_reason = self._stop_reason or ("tool_use" if calls else "end_turn")
-        raw = {"id": self._message_id, "model": self._model, "stop_reason": self._stop_reason}
+        raw: dict[str, Any] = {"id": self._message_id, "model": self._model, "stop_reason": self._stop_reason}
         raw |= {"content": blocks, "usage": self._usage}
         return self._build_reply(calls, stop_reason, raw, blocks_to_meta(blocks))
 

@@ -57,7 +57,6 @@ class IdleTimeout:
             self._timer = None
 
     async def iterate(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Iterate, waiting for each item."""
         iterator = aiter(items)
         while True:
             try:

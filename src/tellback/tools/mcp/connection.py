@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from tellback.errors import McpError
-from tellback.tools.mcp.server import McpOptions, SessionLost, StdioTarget, Target, finish_tasks
+from tellback.tools.mcp.server import McpOptions, SessionLost, StdioTarget, Target, finish_tasks, start_task
 from tellback.tools.mcp.tool_list import (
     McpToolInfo,
     RefusedTool,
@@ -223,9 +223,7 @@ class McpConnection:
 
     async def _run_with_timeout(self, request: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run a request in a task that can be left behind: ending it may itself take a while."""
-        task = asyncio.create_task(request, context=contextvars.Context())
-        self._requests.add(task)
-        task.add_done_callback(self._discard_request)
+        task = start_task(request, self._requests)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
         except asyncio.CancelledError:
@@ -237,11 +235,6 @@ class McpConnection:
         if task.cancelled():
             raise ConnectionBroken("it was closed")
         return task.result()
-
-    def _discard_request(self, task: asyncio.Task[Any]) -> None:
-        self._requests.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waited may be gone
 
     def _require_session(self) -> ClientSession:
         if self._session is None:

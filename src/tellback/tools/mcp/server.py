@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,6 +165,20 @@ def _validate_names(option: str, names: object, expected: str) -> None:
         raise InvalidArgumentError(f"{option}={names!r} cannot be used: pass {expected}.")
     if not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"{option}={names!r} holds what is no name: pass {expected}.")
+
+
+def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]]) -> asyncio.Task[T]:
+    """Run it as one of `tasks`, in a context of its own: nothing of a user or a trace reaches the server."""
+    task = asyncio.create_task(work, context=contextvars.Context())
+    tasks.add(task)
+
+    def discard(task: asyncio.Task[T]) -> None:
+        tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # all who waited may be gone
+
+    task.add_done_callback(discard)
+    return task
 
 
 async def finish_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
@@ -424,9 +438,7 @@ class McpServer:
 
     def _close_in_background(self, connection: McpConnection) -> None:
         """Close a connection without waiting for it; `close` does."""
-        task = asyncio.create_task(connection.close(), context=contextvars.Context())
-        self._close_tasks.add(task)
-        task.add_done_callback(self._close_tasks.discard)
+        start_task(connection.close(), self._close_tasks)
 
 
 def _load_connection_class() -> type[McpConnection]:

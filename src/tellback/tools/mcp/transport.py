@@ -29,7 +29,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from tellback.tools.mcp.server import HttpTarget, SessionLost, StdioTarget
+from tellback.tools.mcp.server import HttpTarget, SessionLost, StdioTarget, start_task
 
 log = logging.getLogger("tellback.tools.mcp")
 
@@ -183,14 +183,12 @@ class StderrLog:
         self.last_lines: deque[str] = deque(maxlen=5)
 
     def data_received(self, data: bytes) -> None:
-        """Take what was written."""
         *lines, rest = (self._partial_line + data).split(b"\n")
         self._partial_line = rest[:MAX_LINE]  # of an endless line the beginning is enough
         for line in lines:
             self._log_line(line)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take what has no line's end."""
         self._log_line(self._partial_line)
         self._report_skipped()
 
@@ -549,11 +547,8 @@ class HttpTransport(McpTransport):
 
     def _send_in_background(self, message: dict[str, Any]) -> None:
         if len(self._background_tasks) < MAX_BACKGROUND_TASKS and not self.ended.is_set():
-            task = asyncio.create_task(
-                self._send("POST", encode(message), self._build_headers(None), SEND_TIMEOUT_SECONDS)
-            )
-            self._background_tasks.add(task)
-            task.add_done_callback(self._background_tasks.discard)
+            headers = self._build_headers(None)
+            start_task(self._send("POST", encode(message), headers, SEND_TIMEOUT_SECONDS), self._background_tasks)
 
 
 class _EventCursor:

@@ -336,7 +336,6 @@ class AnswerReader:
                 yield ToolUseInputDelta(self._id, text)
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield the remaining deltas after the last piece."""
         if self._id:
             yield ToolUseEnd(self._id)
 

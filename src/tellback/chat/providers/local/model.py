@@ -101,7 +101,6 @@ class LlamaEngine:
         return generation
 
     def load(self) -> Future[None]:
-        """Load the file, unless it is."""
         return self._thread.submit(self._load)
 
     def _load(self) -> None:
@@ -139,7 +138,6 @@ class Generation:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody waits for it any more."""
         return self._abandoned.is_set()
 
     def watch(self, work: Future[None]) -> None:
