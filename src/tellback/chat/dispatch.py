@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from tellback import events
@@ -127,20 +127,6 @@ class CallRequest(NamedTuple):
     system: str | None
     tools: Sequence[Tool]
     settings: Mapping[str, Any]
-
-
-class ChatCaller(Protocol):
-    """Whoever answers: a model object or a chat function, called in one way.
-
-    `complete` gives the whole reply; `stream` the deltas, then the whole reply; `stream_to` the whole reply, its deltas
-    given to `sink` as they come.
-    """
-
-    async def complete(self, call: CallRequest) -> ChatReply: ...
-
-    def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]: ...
-
-    async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply: ...
 
 
 class TracedCaller:
@@ -410,34 +396,6 @@ def call_settings(opts: ChatOptions) -> dict[str, Any]:
     return settings
 
 
-def resolve_caller(opts: ChatOptions) -> ChatCaller:
-    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
-
-    When somebody wants spans, each of its calls is one.
-    """
-    name = opts.model_name
-    provider: str | None = None
-    caller: ChatCaller
-    if opts.chat_fn is not None or opts.chat_stream_fn is not None:
-        caller = FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn)
-    elif not isinstance(opts.model, str):
-        caller, provider = ModelCaller(opts.model), getattr(opts.model, "provider", None)
-    else:
-        registration = resolve_registration(opts)
-        provider = registration.display_name
-        adapter = get_builtin_adapter(registration)
-        if adapter is not None:
-            caller = ModelCaller(adapter.model(name))
-        elif registration.chat_fn is None and registration.chat_stream_fn is None:
-            raise ConfigurationError(
-                f"{provider} is registered for {name!r} but has no chat_fn:"
-                " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
-            )
-        else:
-            caller = FunctionCaller(name, registration.chat_fn, registration.chat_stream_fn)
-    return caller if tracer() is None else TracedCaller(caller, name, provider)
-
-
 class ModelCaller:
     """Calls a model object."""
 
@@ -472,6 +430,41 @@ class ModelCaller:
         finally:
             await close_stream(deltas)
         return as_reply(builder.reply())
+
+
+ChatCaller: TypeAlias = ModelCaller | FunctionCaller | TracedCaller
+"""Whoever answers: a model object or a chat function, called in one way.
+
+`complete` gives the whole reply; `stream` the deltas, then the whole reply; `stream_to` the whole reply, its deltas
+given to `sink` as they come."""
+
+
+def resolve_caller(opts: ChatOptions) -> ChatCaller:
+    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
+
+    When somebody wants spans, each of its calls is one.
+    """
+    name = opts.model_name
+    provider: str | None = None
+    caller: ChatCaller
+    if opts.chat_fn is not None or opts.chat_stream_fn is not None:
+        caller = FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn)
+    elif not isinstance(opts.model, str):
+        caller, provider = ModelCaller(opts.model), getattr(opts.model, "provider", None)
+    else:
+        registration = resolve_registration(opts)
+        provider = registration.display_name
+        adapter = get_builtin_adapter(registration)
+        if adapter is not None:
+            caller = ModelCaller(adapter.model(name))
+        elif registration.chat_fn is None and registration.chat_stream_fn is None:
+            raise ConfigurationError(
+                f"{provider} is registered for {name!r} but has no chat_fn:"
+                " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
+            )
+        else:
+            caller = FunctionCaller(name, registration.chat_fn, registration.chat_stream_fn)
+    return caller if tracer() is None else TracedCaller(caller, name, provider)
 
 
 def _build_call(opts: ChatOptions, messages: Messages, tools: Sequence[ToolEntry] | None) -> CallRequest:

@@ -407,11 +407,8 @@ def _parse_retry_delay(body: Any) -> float | None:
     inner = body.get("error", body) if isinstance(body, Mapping) else {}
     for detail in (inner.get("details") if isinstance(inner, Mapping) else None) or ():
         delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None
-        if isinstance(delay, str) and delay.endswith("s"):
-            try:
-                return float(delay[:-1])
-            except ValueError:
-                return None
+        if isinstance(delay, str) and (seconds := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
+            return float(seconds[1])
     return None
 
 

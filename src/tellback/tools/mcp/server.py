@@ -167,7 +167,7 @@ def _validate_names(option: str, names: object, expected: str) -> None:
         raise InvalidArgumentError(f"{option}={names!r} holds what is no name: pass {expected}.")
 
 
-def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]]) -> asyncio.Task[T]:
+def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
     """Run it as one of `tasks`, in a context of its own: nothing of a user or a trace reaches the server."""
     task = asyncio.create_task(work, context=contextvars.Context())
     tasks.add(task)
