@@ -17,7 +17,7 @@ from tellback.agent import Agent, Response, create_session, session_state_to_dat
 from tellback.agent.definitions.guidelines import GuidelineFields
 from tellback.chat.history import is_valid_history
 from tellback.errors import AlreadyAnsweredError, AlreadyDecidedError, ProviderOverloadedError, StoreUnavailableError
-from tellback.telemetry.spans import CAPTURE_VARIABLE
+from tellback.telemetry import CAPTURE_VARIABLE
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
 from tests.support.travel_agents import (
     FULL_REQUEST,

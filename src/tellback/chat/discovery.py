@@ -7,10 +7,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tellback.chat.model import Model
@@ -37,13 +38,7 @@ def build_ollama_url(host: str | None) -> str:
     ('http://127.0.0.1:11434', 'http://0.0.0.0:11434', 'http://127.0.0.1:8000', 'https://ollama.example/here')
     """
     address = (host or "").strip().rstrip("/") or DEFAULT_OLLAMA_HOST
-    url = (
-        address
-        if "://" in address
-        else f"http://127.0.0.1{address}"
-        if address.startswith(":")
-        else f"http://{address}"
-    )
+    url = address if "://" in address else f"http://{'127.0.0.1' if address.startswith(':') else ''}{address}"
     try:
         parts = urlsplit(url)
         netloc = parts.netloc if "://" in address or parts.port is not None else f"{parts.netloc}:{OLLAMA_PORT}"
@@ -81,8 +76,7 @@ class ModelAtHand:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyedProvider:
+class _KeyedProvider(NamedTuple):
     provider: str
     variables: tuple[str, ...]
     model: str
@@ -109,17 +103,14 @@ def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) 
     'gpt-5'
     """
     env = os.environ if env is None else env
-    for model_name, why in (
-        (name, "it was named"),
-        (_read_variable(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it"),
-    ):
+    named = ((name, "it was named"), (_read_variable(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it"))
+    for model_name, why in named:
         if model_name and model_name.lower() != AUTO:
             return ModelChoice(model_name, why)
-    for find in (_find_keyed_providers, _find_gguf_file, _find_ollama):
-        for candidate in find(env):
-            if candidate.is_ready and candidate.model is not None:
-                return ModelChoice(candidate.model, candidate.note)
-    return ModelChoice(OFFLINE, "no key is set, no Ollama answers, and no GGUF file is named")
+    way = next(way for way in _find_ways(env) if way.is_ready and way.model is not None)
+    if way.model == OFFLINE:
+        return ModelChoice(OFFLINE, "no key is set, no Ollama answers, and no GGUF file is named")
+    return ModelChoice(way.model or "", way.note)
 
 
 def resolve_model(model: str | Model | None) -> str | Model | None:
@@ -140,51 +131,51 @@ def survey_models(env: Mapping[str, str] | None = None) -> list[ModelAtHand]:
     'offline'
     """
     env = os.environ if env is None else env
-    offline = ModelAtHand(OFFLINE, OFFLINE, True, "quotes what is remembered; needs nothing")
-    return [*_find_keyed_providers(env), *_find_gguf_file(env), *_find_ollama(env), offline]
+    return list(_find_ways(env))
 
 
-def _find_keyed_providers(env: Mapping[str, str]) -> list[ModelAtHand]:
-    found = []
+def _find_ways(env: Mapping[str, str]) -> Iterator[ModelAtHand]:
     for keyed in _KEYED_PROVIDERS:
         variable = next((name for name in keyed.variables if _read_variable(env, name)), None)
+        is_ready = variable is not None and _is_installed(keyed.package)
         if variable is None:
             note = f"{' or '.join(keyed.variables)} is not set"
-        elif not _is_installed(keyed.package):
-            note = f"{variable} is set, but the package is missing: pip install 'tellback[{keyed.extra}]'"
+        elif is_ready:
+            note = f"{variable} is set"
         else:
-            found.append(ModelAtHand(keyed.provider, keyed.model, True, f"{variable} is set"))
-            continue
-        found.append(ModelAtHand(keyed.provider, keyed.model, False, note))
-    return found
+            note = f"{variable} is set, but the package is missing: pip install 'tellback[{keyed.extra}]'"
+        yield ModelAtHand(keyed.provider, keyed.model, is_ready, note)
+    yield _find_gguf_file(env)
+    yield _find_ollama(env)
+    yield ModelAtHand(OFFLINE, OFFLINE, True, "quotes what is remembered; needs nothing")
 
 
-def _find_gguf_file(env: Mapping[str, str]) -> list[ModelAtHand]:
+def _find_gguf_file(env: Mapping[str, str]) -> ModelAtHand:
     path = _read_variable(env, GGUF_VARIABLE)
     if not path:
-        return [ModelAtHand("local", None, False, f"{GGUF_VARIABLE} names no GGUF file")]
+        return ModelAtHand("local", None, False, f"{GGUF_VARIABLE} names no GGUF file")
     if not Path(path).is_file():
-        return [ModelAtHand("local", path, False, f"{GGUF_VARIABLE} names {path!r}, which is no file")]
+        return ModelAtHand("local", path, False, f"{GGUF_VARIABLE} names {path!r}, which is no file")
     if not _is_installed("xllamacpp"):
         note = f"{GGUF_VARIABLE} is set, but the package is missing: pip install 'tellback[local]'"
-        return [ModelAtHand("local", path, False, note)]
+        return ModelAtHand("local", path, False, note)
     name = path if path.lower().endswith(".gguf") else f"local/{path}"
-    return [ModelAtHand("local", name, True, f"{GGUF_VARIABLE} names it")]
+    return ModelAtHand("local", name, True, f"{GGUF_VARIABLE} names it")
 
 
-def _find_ollama(env: Mapping[str, str]) -> list[ModelAtHand]:
+def _find_ollama(env: Mapping[str, str]) -> ModelAtHand:
     host = _read_variable(env, OLLAMA_VARIABLE)
     names, address = _list_ollama_models(host), host or DEFAULT_OLLAMA_HOST
     if names is None:
         note = f"nothing answers at {address}: start Ollama, or set {OLLAMA_VARIABLE}"
-        return [ModelAtHand("Ollama", None, False, note)]
+        return ModelAtHand("Ollama", None, False, note)
     if not names:
-        return [ModelAtHand("Ollama", None, False, "it runs, but has no model: `ollama pull llama3.2`")]
+        return ModelAtHand("Ollama", None, False, "it runs, but has no model: `ollama pull llama3.2`")
     model = f"ollama/{names[0]}"
     if not _is_installed("openai"):
         note = "it runs, but the package is missing: pip install 'tellback[openai]'"
-        return [ModelAtHand("Ollama", model, False, note)]
-    return [ModelAtHand("Ollama", model, True, f"Ollama runs at {address}")]
+        return ModelAtHand("Ollama", model, False, note)
+    return ModelAtHand("Ollama", model, True, f"Ollama runs at {address}")
 
 
 def _list_ollama_models(host: str | None) -> list[str] | None:

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from tellback import events
@@ -129,16 +129,6 @@ class CallRequest(NamedTuple):
     settings: Mapping[str, Any]
 
 
-class ChatCaller(Protocol):
-    """Whoever answers: a model object or a chat function, called in one way."""
-
-    async def complete(self, call: CallRequest) -> ChatReply: ...
-
-    def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]: ...
-
-    async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply: ...
-
-
 class TracedCaller:
     """Another caller, each of whose calls is a span below what is current when it begins."""
 
@@ -150,40 +140,23 @@ class TracedCaller:
         self._provider = provider
 
     async def complete(self, call: CallRequest) -> ChatReply:
-        """The whole reply."""
-        span = self._start_span(call, streaming=False)
-        try:
+        with self._start_span(call, streaming=False) as span:
             reply = await self._caller.complete(call)
-        except BaseException as error:
-            span.fail(error)
-            raise
-        span.finish(reply)
+            span.finish(reply)
         return reply
 
     async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
-        """The deltas, then the whole reply."""
-        span = self._start_span(call, streaming=True)
-        items = self._caller.stream(call)
-        try:
-            async for item in items:
-                if isinstance(item, ChatReply):
-                    span.finish(item)
-                yield item
-        except BaseException as error:
-            span.fail(error)
-            raise
-        finally:
-            await items.aclose()
+        with self._start_span(call, streaming=True) as span:
+            async with contextlib.aclosing(self._caller.stream(call)) as items:
+                async for item in items:
+                    if isinstance(item, ChatReply):
+                        span.finish(item)
+                    yield item
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
-        """The whole reply, its deltas given to `sink` as they come."""
-        span = self._start_span(call, streaming=True)
-        try:
+        with self._start_span(call, streaming=True) as span:
             reply = await self._caller.stream_to(call, sink)
-        except BaseException as error:
-            span.fail(error)
-            raise
-        span.finish(reply)
+            span.finish(reply)
         return reply
 
     def _start_span(self, call: CallRequest, *, streaming: bool) -> ModelSpan:
@@ -206,9 +179,8 @@ class FunctionCaller:
         self._chat_stream_fn = chat_stream_fn
 
     async def complete(self, call: CallRequest) -> ChatReply:
-        """The whole reply."""
         if self._chat_fn is None:
-            return await self._call_stream(call, _ignore_delta)
+            return await self._call_stream(call, lambda _: _COMPLETED)
         signature = _get_signature(self._chat_fn, 4)
         if signature.is_legacy:
             return await self._call_legacy(call)
@@ -218,22 +190,17 @@ class FunctionCaller:
         )
 
     async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
-        """The deltas, then the whole reply."""
         if self._chat_stream_fn is None:
             reply = await self.complete(call)
             for delta in reply_deltas(reply):
                 yield delta
             yield reply
             return
-        items = _iterate_callbacks(lambda receive: self._call_stream(call, receive))
-        try:
+        async with contextlib.aclosing(_iterate_callbacks(lambda receive: self._call_stream(call, receive))) as items:
             async for item in items:
                 yield item
-        finally:
-            await items.aclose()
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
-        """The whole reply, its deltas given to `sink` as they come."""
         async with sink:
             if self._chat_stream_fn is not None:
                 return await self._call_stream(call, sink)
@@ -319,10 +286,6 @@ class _CompletedAwaitable:
 _COMPLETED = _CompletedAwaitable()
 
 
-def _ignore_delta(delta: ReplyDelta) -> _CompletedAwaitable:
-    return _COMPLETED
-
-
 @dataclass(frozen=True, slots=True)
 class _FunctionSignature:
     """What a chat function accepts beyond the positional contract."""
@@ -347,15 +310,12 @@ class _FunctionSignature:
 
 def _get_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
     key = getattr(fn, "__func__", fn)
-    try:
+    with contextlib.suppress(TypeError):  # some callables cannot be held weakly
         found = _signatures.get(key)
-    except TypeError:
-        return _read_signature(fn, positional_count)
-    if found is None:
-        found = _read_signature(fn, positional_count)
-        with contextlib.suppress(TypeError):  # some callables cannot be held weakly
-            _signatures[key] = found
-    return found
+        if found is None:
+            found = _signatures[key] = _read_signature(fn, positional_count)
+        return found
+    return _read_signature(fn, positional_count)
 
 
 def _read_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionSignature:
@@ -363,23 +323,17 @@ def _read_signature(fn: Callable[..., Any], positional_count: int) -> _FunctionS
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return _FunctionSignature(is_legacy=False, keywords=frozenset())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    takes_varargs = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    kinds = {p.kind for p in parameters}
     is_legacy = (
         positional_count == 4
-        and not takes_varargs
-        and (len(positional) == 3 or _parameter_names(positional)[1:2] == ["prompt"])
+        and inspect.Parameter.VAR_POSITIONAL not in kinds
+        and (len(positional) == 3 or positional[1:2] == ["prompt"])
     )
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+    if inspect.Parameter.VAR_KEYWORD in kinds:
         return _FunctionSignature(is_legacy, keywords=None)
-    keywords = _parameter_names(positional[positional_count:]) + _parameter_names(
-        [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    )
-    return _FunctionSignature(is_legacy, keywords=frozenset(keywords))
-
-
-def _parameter_names(parameters: Sequence[inspect.Parameter]) -> list[str]:
-    return [parameter.name for parameter in parameters]
+    keyword_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return _FunctionSignature(is_legacy, keywords=frozenset([*positional[positional_count:], *keyword_only]))
 
 
 async def _await_if_needed(value: Any) -> Any:
@@ -442,34 +396,6 @@ def call_settings(opts: ChatOptions) -> dict[str, Any]:
     return settings
 
 
-def resolve_caller(opts: ChatOptions) -> ChatCaller:
-    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
-
-    When somebody wants spans, each of its calls is one.
-    """
-    caller, provider = _resolve_caller_and_provider(opts)
-    return caller if tracer() is None else TracedCaller(caller, opts.model_name, provider)
-
-
-def _resolve_caller_and_provider(opts: ChatOptions) -> tuple[ChatCaller, str | None]:
-    """Who answers, and the provider's name, if it is known."""
-    name = opts.model_name
-    if opts.chat_fn is not None or opts.chat_stream_fn is not None:
-        return FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn), None
-    if not isinstance(opts.model, str):
-        return ModelCaller(opts.model), getattr(opts.model, "provider", None)
-    registration = resolve_registration(opts)
-    adapter = get_builtin_adapter(registration)
-    if adapter is not None:
-        return ModelCaller(adapter.model(name)), registration.display_name
-    if registration.chat_fn is None and registration.chat_stream_fn is None:
-        raise ConfigurationError(
-            f"{registration.display_name} is registered for {name!r} but has no chat_fn:"
-            " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
-        )
-    return FunctionCaller(name, registration.chat_fn, registration.chat_stream_fn), registration.display_name
-
-
 class ModelCaller:
     """Calls a model object."""
 
@@ -479,11 +405,9 @@ class ModelCaller:
         self._model = model
 
     async def complete(self, call: CallRequest) -> ChatReply:
-        """The whole reply."""
         return as_reply(await self._model.complete(call.messages, call.system, call.tools, **call.settings))
 
     async def stream(self, call: CallRequest) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
-        """The deltas, then the whole reply."""
         builder = ReplyBuilder()
         deltas = self._model.stream(call.messages, call.system, call.tools, **call.settings)
         try:
@@ -495,7 +419,6 @@ class ModelCaller:
         yield as_reply(builder.reply())
 
     async def stream_to(self, call: CallRequest, sink: DeltaSink) -> ChatReply:
-        """The whole reply, its deltas given to `sink` as they come."""
         builder = ReplyBuilder()
         deltas = self._model.stream(call.messages, call.system, call.tools, **call.settings)
         try:
@@ -507,6 +430,41 @@ class ModelCaller:
         finally:
             await close_stream(deltas)
         return as_reply(builder.reply())
+
+
+ChatCaller: TypeAlias = ModelCaller | FunctionCaller | TracedCaller
+"""Whoever answers: a model object or a chat function, called in one way.
+
+`complete` gives the whole reply; `stream` the deltas, then the whole reply; `stream_to` the whole reply, its deltas
+given to `sink` as they come."""
+
+
+def resolve_caller(opts: ChatOptions) -> ChatCaller:
+    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
+
+    When somebody wants spans, each of its calls is one.
+    """
+    name = opts.model_name
+    provider: str | None = None
+    caller: ChatCaller
+    if opts.chat_fn is not None or opts.chat_stream_fn is not None:
+        caller = FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn)
+    elif not isinstance(opts.model, str):
+        caller, provider = ModelCaller(opts.model), getattr(opts.model, "provider", None)
+    else:
+        registration = resolve_registration(opts)
+        provider = registration.display_name
+        adapter = get_builtin_adapter(registration)
+        if adapter is not None:
+            caller = ModelCaller(adapter.model(name))
+        elif registration.chat_fn is None and registration.chat_stream_fn is None:
+            raise ConfigurationError(
+                f"{provider} is registered for {name!r} but has no chat_fn:"
+                " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
+            )
+        else:
+            caller = FunctionCaller(name, registration.chat_fn, registration.chat_stream_fn)
+    return caller if tracer() is None else TracedCaller(caller, name, provider)
 
 
 def _build_call(opts: ChatOptions, messages: Messages, tools: Sequence[ToolEntry] | None) -> CallRequest:

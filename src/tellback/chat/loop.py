@@ -7,12 +7,12 @@ provider call and running tools at once."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tellback import events
 from tellback.chat.approval import (
-    Approval,
     Decision,
     apply_decision,
     as_approvals,
@@ -96,8 +96,9 @@ class LoopRun:
         self,
         opts: ChatOptions,
         messages: tuple[Message, ...],
+        approvals: Mapping[str, Decision] | None,
         on_message: OnMessage | None,
-        on_approved: OnApproved | None = None,
+        on_approved: OnApproved | None,
     ) -> None:
         if not messages:
             raise ConfigurationError("There is nothing to answer: pass at least one message.")
@@ -106,6 +107,7 @@ class LoopRun:
         self._steps: list[LoopStep] = []
         self._output_failures = 0
         self._tools_withdrawn = False
+        self._approvals = as_approvals(approvals) if approvals else {}
         self._on_message = on_message
         self._on_approved = on_approved
         self._skill_offer: SkillOffer | None = None
@@ -146,12 +148,13 @@ class LoopRun:
             self.callable_tools = {**self._own_tools, **self._skill_offer.tools}
             self.tools = () if self._tools_withdrawn else tuple(self.callable_tools.values())
 
-    async def resolve_pending_calls(self, approvals: Mapping[str, Approval]) -> tuple[ToolCall, ...]:
+    async def resolve_pending_calls(self) -> tuple[ToolCall, ...]:
         """Bring the given history in order; gives the calls that still wait for a decision.
 
         A call at its end that needs approval is run, denied or left pending. Any other call without a result was
         interrupted: it is not run again, since nobody knows whether it took effect.
         """
+        approvals = self._approvals
         if approvals:
             validate_decisions(approvals, self.messages)
         approved_calls: dict[str, ToolCall] = {}
@@ -222,12 +225,14 @@ class LoopRun:
 
     async def notify_reply(self, reply: ChatReply, *, is_last: bool = False) -> None:
         """Hand the newest message, the reply's, to whoever wants to keep it."""
-        if self._on_message is not None:
-            await self._on_message(self.messages[-1], reply, is_last)
+        await self._notify(self.messages[-1], reply, is_last)
 
     async def _notify_result(self, result: ToolResult) -> None:
+        await self._notify(tool_result_message(result))
+
+    async def _notify(self, message: Message, reply: ChatReply | None = None, is_last: bool = False) -> None:
         if self._on_message is not None:
-            await self._on_message(tool_result_message(result), None, False)
+            await self._on_message(message, reply, is_last)
 
     async def run_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
         """Run the reply's calls at the same time; gives those that need approval, which are not run."""
@@ -283,8 +288,7 @@ class LoopRun:
             self.messages.append(
                 user_message(f"That is not valid: {problem}. Answer again, with the corrected JSON and nothing else.")
             )
-            if self._on_message is not None:
-                await self._on_message(self.messages[-1], None, False)
+            await self._notify(self.messages[-1])
             return False
         return True
 
@@ -343,10 +347,9 @@ async def run_loop_messages(
     >>> len(asyncio.run(run_loop_messages(ChatOptions(model=ScriptedModel([says("Fine.")])), history)).messages)
     4
     """
-    history = as_messages(messages)
-    return await _collect_result(
-        _iterate_run(_apply_changes(opts, changes), history, approvals, on_message, on_approved, streaming=False)
-    )
+    opts = _apply_changes(opts, changes)
+    run = LoopRun(opts, as_messages(messages), approvals, on_message, on_approved)
+    return await _collect_result(_iterate_run(run, opts, streaming=False))
 
 
 async def run_loop_stream(
@@ -382,10 +385,8 @@ async def run_loop_stream_messages(
     'Hi!'
     """
     opts = _apply_changes(opts, changes)
-    sink = DeltaSink(opts, on_delta)
-    return await _collect_result(
-        _iterate_run(opts, as_messages(messages), approvals, on_message, on_approved, streaming=True, sink=sink)
-    )
+    run = LoopRun(opts, as_messages(messages), approvals, on_message, on_approved)
+    return await _collect_result(_iterate_run(run, opts, streaming=True, sink=DeltaSink(opts, on_delta)))
 
 
 async def stream_loop(
@@ -410,15 +411,13 @@ async def stream_loop(
     LoopResult
     """
     opts = _apply_changes(opts, changes)
-    run = _iterate_run(opts, as_messages(messages), approvals, on_message, on_approved, streaming=True)
+    run = LoopRun(opts, as_messages(messages), approvals, on_message, on_approved)
     label = opts.delta_data_type if opts.emit_stream_deltas else None
-    try:
-        async for item in run:
+    async with aclosing(_iterate_run(run, opts, streaming=True)) as items:
+        async for item in items:
             if label is not None and not isinstance(item, LoopResult):
                 events.emit(label, item)
             yield item
-    finally:
-        await run.aclose()
 
 
 async def _collect_result(run: AsyncGenerator[ReplyDelta | LoopResult, None]) -> LoopResult:
@@ -430,20 +429,12 @@ async def _collect_result(run: AsyncGenerator[ReplyDelta | LoopResult, None]) ->
 
 
 async def _iterate_run(
-    opts: ChatOptions,
-    messages: tuple[Message, ...],
-    approvals: Mapping[str, Decision] | None,
-    on_message: OnMessage | None,
-    on_approved: OnApproved | None,
-    *,
-    streaming: bool,
-    sink: DeltaSink | None = None,
+    run: LoopRun, opts: ChatOptions, *, streaming: bool, sink: DeltaSink | None = None
 ) -> AsyncGenerator[ReplyDelta | LoopResult, None]:
     """The engine. Deltas go to `sink` when there is one, and are yielded otherwise."""
-    run = LoopRun(opts, messages, on_message, on_approved)
     if opts.skills or opts.skill_resolver is not None:
         await run.offer_skills()
-    pending = await run.resolve_pending_calls(as_approvals(approvals) if approvals else {})
+    pending = await run.resolve_pending_calls()
     if pending:
         yield run.build_result(message_text(run.last_assistant_message), "approval", pending=pending)
         return
@@ -462,15 +453,12 @@ async def _iterate_run(
         if sink is not None:
             reply = await run.caller.stream_to(call, sink)
         elif streaming:
-            items = run.caller.stream(call)
-            try:
+            async with aclosing(run.caller.stream(call)) as items:
                 async for item in items:
                     if isinstance(item, ChatReply):
                         reply = item
                     else:
                         yield item
-            finally:
-                await items.aclose()
         else:
             reply = await run.caller.complete(call)
         if is_final_call and reply.tool_calls:

@@ -129,16 +129,21 @@ class Model(Protocol):
     ) -> AsyncIterator[ReplyDelta]: ...
 
 
-class ModelOptions(TypedDict, total=False):
-    """The keyword arguments of every adapter; `ProviderModel` in `chat/providers/base.py` explains them."""
+class ProviderOptions(TypedDict, total=False):
+    """The keyword arguments of every adapter and embedder; `ProviderModel` explains them."""
 
     api_key: str | None
     base_url: str | None
     client: Any
-    backup_models: Sequence[str | Model]
     config: Mapping[str, Any] | None
     timeout: float
     retries: int
+
+
+class ModelOptions(ProviderOptions, total=False):
+    """The keyword arguments of every adapter."""
+
+    backup_models: Sequence[str | Model]
 
 
 class OpenModelOptions(ModelOptions, total=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Never
 
 from tellback import request as bound
@@ -26,6 +26,8 @@ MIN_RELATIVE_SCORE = 0.5
 CONFIDENT_SCORE = 0.2
 """From which score on a hit is surely about what was said."""
 
+CONFIDENT_HEADING = "From memory, word for word:"
+UNSURE_HEADING = "I am not sure that I know. What comes closest in memory:"
 NOTHING_REMEMBERED = "I remember nothing about that. No model is set up, so I can only repeat what I was told."
 STORED_FOR_MEMORY = (
     "That is kept, and becomes a memory when this conversation is closed. No model is set up, so I cannot say more."
@@ -114,17 +116,15 @@ def _build_reply(request: ChatRequest) -> ChatReply:
     earlier = _find_earlier_messages(text, user_messages[:-1]) if is_question else []
     parts = [_format_earlier(earlier)] if earlier else []
     if hits:
-        parts.append(f"{_format_heading(hits[0].score)}\n" + "\n".join(_format_quotes(hit.atom for hit in hits)))
+        is_confident = hits[0].score >= CONFIDENT_SCORE
+        quotes = [_format_quote(number, hit.atom) for number, hit in enumerate(hits, 1)]
+        parts.append("\n".join([CONFIDENT_HEADING if is_confident else UNSURE_HEADING, *quotes]))
     if parts:
         parts.append("(No model is set up: this is quoted, not thought.)")
+    elif is_question:
+        parts.append(NOTHING_REMEMBERED)
     else:
-        parts.append(
-            NOTHING_REMEMBERED
-            if is_question
-            else NOT_STORED
-            if bound.current().conversation_id is None
-            else STORED_FOR_MEMORY
-        )
+        parts.append(NOT_STORED if bound.current().conversation_id is None else STORED_FOR_MEMORY)
     if not any(message.role == "assistant" for message in request.messages):
         parts.append(SETUP_HINT)
     cited = [hit.atom.id for hit in hits]
@@ -141,21 +141,10 @@ def _select_hits(is_question: bool) -> list[RecallHit]:
     return strong_hits[: MAX_QUOTES if hits[0].score >= CONFIDENT_SCORE else 2]
 
 
-def _format_heading(best: float) -> str:
-    return (
-        "From memory, word for word:"
-        if best >= CONFIDENT_SCORE
-        else "I am not sure that I know. What comes closest in memory:"
-    )
-
-
-def _format_quotes(atoms: Iterable[Atom]) -> list[str]:
-    lines = []
-    for number, atom in enumerate(atoms, 1):
-        speaker, text = _split_speaker(atom)
-        when = f"{atom.valid_from.day} {atom.valid_from:%B %Y}"
-        lines.append(f'[{number}] "{_truncate_quote(text)}" ({", ".join(filter(None, (speaker, when)))})')
-    return lines
+def _format_quote(number: int, atom: Atom) -> str:
+    speaker, text = _split_speaker(atom)
+    when = f"{atom.valid_from.day} {atom.valid_from:%B %Y}"
+    return f'[{number}] "{_truncate_quote(text)}" ({", ".join(filter(None, (speaker, when)))})'
 
 
 def _split_speaker(atom: Atom) -> tuple[str, str]:

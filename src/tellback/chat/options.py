@@ -15,9 +15,7 @@ from tellback.types import Message
 from tellback.types.jsontext import dump_json
 
 if TYPE_CHECKING:
-    from tellback.chat.model import ToolEntry
     from tellback.chat.registry import ProviderRegistration
-
 
 CountTokens = Callable[[Sequence[Message], str], int]
 
@@ -230,12 +228,11 @@ def estimate_tools_tokens(tools: Sequence[ToolEntry] | None) -> int:
     """
     if not tools:
         return 0
-    total = 0
-    for entry in tools:
-        tool = as_tool(entry)
-        total += TOOL_OVERHEAD_TOKENS
-        total += _chars_to_tokens(len(tool.name) + len(tool.description) + len(dump_json(tool.parameters)))
-    return total
+    return sum(
+        TOOL_OVERHEAD_TOKENS
+        + _chars_to_tokens(len(tool.name) + len(tool.description) + len(dump_json(tool.parameters)))
+        for tool in map(as_tool, tools)
+    )
 
 
 def format_budget_breakdown(parts: Mapping[str, int], total: int, limit: int) -> str:

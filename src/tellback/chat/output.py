@@ -33,9 +33,9 @@ class OutputSpec:
     def from_type(cls, output_type: Any) -> OutputSpec:
         """The spec of a pydantic model, or of any type pydantic can check."""
         try:
-            return _cached_spec(output_type)
-        except TypeError:  # unhashable type forms
             return _build_spec(output_type)
+        except TypeError:  # unhashable type forms
+            return _build_spec.__wrapped__(output_type)
 
     def parse(self, text: str) -> Any:
         """The value in the model's text; raises `InvalidOutput`."""
@@ -56,10 +56,6 @@ class OutputSpec:
 
 
 @functools.lru_cache(maxsize=256)
-def _cached_spec(output_type: Any) -> OutputSpec:
-    return _build_spec(output_type)
-
-
 def _build_spec(output_type: Any) -> OutputSpec:
     from pydantic import TypeAdapter, create_model
     from pydantic.errors import PydanticUserError

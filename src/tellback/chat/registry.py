@@ -11,7 +11,7 @@ import functools
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -117,10 +117,7 @@ def detect_provider(model: str) -> Provider | str:
     >>> detect_provider("claude-sonnet-5")
     <Provider.ANTHROPIC: 'anthropic'>
     """
-    found = detect_provider_from(_all_registrations(), model)
-    if found is None:
-        raise _unknown_model_error(model, _all_registrations())
-    return found.variant
+    return _require_registration(_all_registrations(), model).variant
 
 
 def detect_provider_from(registry: Sequence[ProviderRegistration], model: str) -> ProviderRegistration | None:
@@ -158,19 +155,19 @@ def resolve_registration(opts: ChatOptions) -> ProviderRegistration:
     if not opts.model_name:
         raise ConfigurationError("No model is set: pass ChatOptions(model='...'), a model object, or chat_fn.")
     registry = _all_registrations() if opts.providers is None else opts.providers
-    found = detect_provider_from(registry, opts.model_name)
-    if found is None:
-        raise _unknown_model_error(opts.model_name, registry)
-    return found
+    return _require_registration(registry, opts.model_name)
 
 
-def _unknown_model_error(model: str, registry: Sequence[ProviderRegistration]) -> UnknownModelError:
+def _require_registration(registry: Sequence[ProviderRegistration], model: str) -> ProviderRegistration:
+    found = detect_provider_from(registry, model)
+    if found is not None:
+        return found
     known = [
         f"{entry.display_name} ({entry.meta['examples']})" if "examples" in entry.meta else entry.display_name
         for entry in registry
     ]
     note = f"Plugins that failed to load: {', '.join(_failed_plugins)}." if _failed_plugins else ""
-    return UnknownModelError(model, known, note)
+    raise UnknownModelError(model, known, note)
 
 
 @functools.cache
@@ -197,42 +194,43 @@ def _load_entry_points() -> list[ProviderRegistration]:
 
 def _builtin_registrations() -> tuple[ProviderRegistration, ...]:
     def register(
-        variant: Provider, name: str, adapter: BuiltinAdapter, prefixes: tuple[str, ...], examples: str, **meta: Any
+        variant: Provider, name: str, location: str, detect: Callable[[str], bool], examples: str, **meta: Any
     ) -> ProviderRegistration:
+        prefix = f"{variant}/" if variant in (Provider.OPENROUTER, Provider.OLLAMA) else ""
+        adapter = BuiltinAdapter(location, prefix)
         capabilities = {"examples": examples, "vision": True, "tool_choice": True, **meta}
-        detect = prefix_detector(*prefixes)
         return ProviderRegistration(variant, detect, name, adapter.chat_fn, adapter.chat_stream_fn, meta=capabilities)
 
-    openrouter = BuiltinAdapter("openai:OpenRouterModel", prefix="openrouter/")
-    openai = BuiltinAdapter("openai:OpenAIModel")
-    anthropic = BuiltinAdapter("anthropic:AnthropicModel")
-    gemini = BuiltinAdapter("gemini:GeminiModel")
-    xai = BuiltinAdapter("openai:XaiModel")
-    ollama = BuiltinAdapter("openai:OllamaModel", prefix="ollama/")
-    local = BuiltinAdapter("local:LocalModel")
-    offline = BuiltinAdapter("tellback.chat.offline:OfflineModel")
+    named = prefix_detector
+    openai_names = named("gpt-", "chatgpt-", "o1", "o3", "o4")
+    gemini_names = named("gemini", "models/gemini", "gemma")
+    offline_path = "tellback.chat.offline:OfflineModel"
+
+    def is_local(model: str) -> bool:
+        return model.endswith(".gguf") or model.startswith("local/")
+
+    def is_offline(model: str) -> bool:
+        return model == Provider.OFFLINE
+
     return (
-        register(Provider.OPENROUTER, "OpenRouter", openrouter, OPENROUTER_PREFIXES, "vendor/model"),
         register(
-            Provider.OPENAI, "OpenAI", openai, ("gpt-", "chatgpt-", "o1", "o3", "o4"), "gpt-..., o4-mini", audio=True
+            Provider.OPENROUTER, "OpenRouter", "openai:OpenRouterModel", named(*OPENROUTER_PREFIXES), "vendor/model"
         ),
-        register(Provider.ANTHROPIC, "Anthropic", anthropic, ("claude",), "claude-..."),
-        register(Provider.GEMINI, "Gemini", gemini, ("gemini", "models/gemini", "gemma"), "gemini-...", audio=True),
-        register(Provider.XAI, "xAI", xai, ("grok",), "grok-..."),
-        register(Provider.OLLAMA, "Ollama", ollama, ("ollama/",), "ollama/..."),
-        replace(
-            register(Provider.LOCAL, "GGUF file", local, ("local/",), "path/to/model.gguf", vision=False),
-            detect=lambda model: model.endswith(".gguf") or model.startswith("local/"),
-        ),
-        replace(
-            register(Provider.OFFLINE, "offline", offline, (), "offline", vision=False, tool_choice=False),
-            detect=lambda model: model == Provider.OFFLINE,
-        ),
+        register(Provider.OPENAI, "OpenAI", "openai:OpenAIModel", openai_names, "gpt-..., o4-mini", audio=True),
+        register(Provider.ANTHROPIC, "Anthropic", "anthropic:AnthropicModel", named("claude"), "claude-..."),
+        register(Provider.GEMINI, "Gemini", "gemini:GeminiModel", gemini_names, "gemini-...", audio=True),
+        register(Provider.XAI, "xAI", "openai:XaiModel", named("grok"), "grok-..."),
+        register(Provider.OLLAMA, "Ollama", "openai:OllamaModel", named("ollama/"), "ollama/..."),
+        register(Provider.LOCAL, "GGUF file", "local:LocalModel", is_local, "path/to/model.gguf", vision=False),
+        register(Provider.OFFLINE, "offline", offline_path, is_offline, "offline", vision=False, tool_choice=False),
     )
 
 
 class BuiltinAdapter:
-    """A provider's adapter, loaded when first used; one model object for each name."""
+    """A provider's adapter, loaded when first used; one model object for each name.
+
+    `chat_fn` and `chat_stream_fn` are those of its registration.
+    """
 
     def __init__(self, location: str, prefix: str = "") -> None:
         self._location = location
@@ -240,7 +238,6 @@ class BuiltinAdapter:
         self._models: dict[str, ModelBase] = {}
 
     def open(self, model: str, **options: Any) -> ModelBase:
-        """A new model object."""
         module, name = self._location.split(":")
         path = module if "." in module else f"tellback.chat.providers.{module}"
         model_class = getattr(importlib.import_module(path), name)
@@ -248,20 +245,17 @@ class BuiltinAdapter:
         return opened
 
     def model(self, model: str) -> ModelBase:
-        """The model object of that name."""
         found = self._models.get(model)
         if found is None:
             found = self._models[model] = self.open(model)
         return found
 
     async def chat_fn(self, model: str, messages: Any, system: Any, tools: Any, **options: Any) -> ChatReply:
-        """`ChatOptions.chat_fn` for this provider."""
         return await self.model(model).complete(messages, system, tools, **options)
 
     async def chat_stream_fn(
         self, model: str, messages: Any, system: Any, tools: Any, on_delta: Any, **options: Any
     ) -> ChatReply:
-        """`ChatOptions.chat_stream_fn` for this provider."""
         return await self.model(model).chat_stream_fn(model, messages, system, tools, on_delta, **options)
 
     async def close(self) -> None:
@@ -292,9 +286,7 @@ def open_model(model: str, **options: Unpack[OpenModelOptions]) -> ModelBase:
     >>> open_model("claude-sonnet-5", api_key="...").provider
     'Anthropic'
     """
-    found = detect_provider_from(_all_registrations(), model)
-    if found is None:
-        raise _unknown_model_error(model, _all_registrations())
+    found = _require_registration(_all_registrations(), model)
     adapter = get_builtin_adapter(found)
     if adapter is None:
         raise ConfigurationError(f"{found.display_name} is registered by its chat_fn only; it has no model object.")

@@ -7,23 +7,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from tellback.errors import InvalidArgumentError
 from tellback.types import ChatUsage
 
+N = TypeVar("N", int, float)
+
 log = logging.getLogger("tellback.chat")
 
-_INPUT_KEYS = ("input_tokens", "prompt_tokens", "prompt_token_count", "promptTokenCount", "prompt_eval_count")
-_OUTPUT_KEYS = ("output_tokens", "completion_tokens", "candidates_token_count", "candidatesTokenCount", "eval_count")
-_TOTAL_KEYS = ("total_tokens", "total_token_count", "totalTokenCount")
-_THOUGHT_KEYS = ("thoughts_token_count", "thoughtsTokenCount")
-_TOOL_PROMPT_KEYS = ("tool_use_prompt_token_count", "toolUsePromptTokenCount")
-_CACHE_READ_KEYS = ("cache_read_input_tokens",)
-_CACHE_WRITE_KEYS = ("cache_creation_input_tokens",)
-_CACHED_KEYS = ("cached_tokens", "cached_content_token_count", "cachedContentTokenCount", "prompt_cache_hit_tokens")
-_INPUT_DETAILS_KEYS = ("prompt_tokens_details", "input_tokens_details")
-_OUTPUT_DETAILS_KEYS = ("completion_tokens_details", "output_tokens_details")
+_INPUT_KEYS = ("input_tokens", "prompt_tokens", "prompt_token_count", "prompt_eval_count")
+_OUTPUT_KEYS = ("output_tokens", "completion_tokens", "candidates_token_count", "eval_count")
+_CACHED_KEYS = ("cached_tokens", "cached_content_token_count", "prompt_cache_hit_tokens")
 
 _PRICE_PROVIDER_IDS = {
     "anthropic": "anthropic",
@@ -43,10 +38,12 @@ def parse_usage(
         return value
     if not isinstance(value, Mapping):
         raise InvalidArgumentError(f"usage must be a ChatUsage or a mapping, got {value!r:.80}.")
-    return make_usage({_to_snake_case(str(key)): amount for key, amount in value.items()}, provider, model)
+    return make_usage(value, provider, model)
 
 
 def _to_snake_case(key: str) -> str:
+    if key.islower():
+        return key
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)
 
 
@@ -62,23 +59,23 @@ def make_usage(raw: Any, provider: str | None = None, model: str | None = None) 
     if isinstance(raw, ChatUsage):
         return replace(raw, provider=raw.provider or provider, model=raw.model or model)
     data = _to_mapping(raw)
-    cache_read, cache_write = _first_count(data, _CACHE_READ_KEYS), _first_count(data, _CACHE_WRITE_KEYS)
-    input_tokens = _sum_known(
-        _first_count(data, _INPUT_KEYS), cache_read, cache_write, _first_count(data, _TOOL_PROMPT_KEYS)
-    )
+    prompt_details = data.get("prompt_tokens_details") or data.get("input_tokens_details")
+    output_details = data.get("completion_tokens_details") or data.get("output_tokens_details")
+    cache_read = _first_count(data, "cache_read_input_tokens")
+    cache_write = _first_count(data, "cache_creation_input_tokens")
+    tool_prompt = _first_count(data, "tool_use_prompt_token_count")
+    input_tokens = _sum_known(_first_count(data, *_INPUT_KEYS), cache_read, cache_write, tool_prompt)
     if cache_write is None:
-        cache_write = _first_count(data, ("cache_write_tokens",))  # our own name, which is part of the prompt already
-    cached = cache_read if cache_read is not None else _first_count(data, _CACHED_KEYS)
-    if cached is None:
-        cached = _first_count(_first_mapping(data, _INPUT_DETAILS_KEYS), ("cached_tokens",))
-    thoughts = _first_count(data, _THOUGHT_KEYS)
-    output_tokens = _sum_known(_first_count(data, _OUTPUT_KEYS), thoughts)
-    reasoning = thoughts
-    if reasoning is None:
-        reasoning = _first_count(_first_mapping(data, _OUTPUT_DETAILS_KEYS), ("reasoning_tokens", "thinking_tokens"))
-    if reasoning is None:
-        reasoning = _first_count(data, ("reasoning_tokens",))
-    total = _first_count(data, _TOTAL_KEYS)
+        cache_write = _first_count(data, "cache_write_tokens")  # our own name, which is part of the prompt already
+    cached = _first_known(cache_read, _first_count(data, *_CACHED_KEYS), _first_count(prompt_details, "cached_tokens"))
+    thoughts = _first_count(data, "thoughts_token_count")
+    output_tokens = _sum_known(_first_count(data, *_OUTPUT_KEYS), thoughts)
+    reasoning = _first_known(
+        thoughts,
+        _first_count(output_details, "reasoning_tokens", "thinking_tokens"),
+        _first_count(data, "reasoning_tokens"),
+    )
+    total = _first_count(data, "total_tokens", "total_token_count")
     if total is None and input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
     cost = _to_number(data.get("cost_usd", data.get("cost")))
@@ -136,28 +133,22 @@ def load_price_list() -> Any:
 def _to_mapping(raw: Any) -> Mapping[str, Any]:
     if raw is None:
         return {}
-    if isinstance(raw, Mapping):
-        return raw
     if hasattr(raw, "model_dump"):
-        dumped: Mapping[str, Any] = raw.model_dump()
-        return dumped
-    raise TypeError(f"usage must be a mapping or an SDK's usage object, not {type(raw).__name__}")
+        raw = raw.model_dump()
+    if not isinstance(raw, Mapping):
+        raise TypeError(f"usage must be a mapping or an SDK's usage object, not {type(raw).__name__}")
+    return {_to_snake_case(str(key)): value for key, value in raw.items()}
 
 
-def _first_mapping(data: Mapping[str, Any], keys: tuple[str, ...]) -> Mapping[str, Any]:
-    for key in keys:
-        value = data.get(key)
-        if isinstance(value, Mapping):
-            return value
-    return {}
+def _first_count(data: Any, *keys: str) -> int | None:
+    """The first of these that is a number."""
+    numbers = (_to_number(data.get(key)) for key in keys) if isinstance(data, Mapping) else ()
+    found = _first_known(*numbers)
+    return None if found is None else int(found)
 
 
-def _first_count(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    for key in keys:
-        value = _to_number(data.get(key))
-        if value is not None:
-            return int(value)
-    return None
+def _first_known(*values: N | None) -> N | None:
+    return next((value for value in values if value is not None), None)
 
 
 def _to_number(value: Any) -> float | None:

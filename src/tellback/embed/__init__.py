@@ -12,7 +12,6 @@ from tellback.embed.base import resolve_embedder as resolve_embedder
 from tellback.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tellback.embed.function import FunctionEmbedder as FunctionEmbedder
     from tellback.embed.onnx import OnnxEmbedder as OnnxEmbedder
     from tellback.embed.providers import CompatibleEmbedder as CompatibleEmbedder
     from tellback.embed.providers import GeminiEmbedder as GeminiEmbedder
@@ -20,11 +19,12 @@ if TYPE_CHECKING:
     from tellback.embed.providers import OpenAIEmbedder as OpenAIEmbedder
     from tellback.embed.providers import OpenRouterEmbedder as OpenRouterEmbedder
     from tellback.embed.static import StaticEmbedder as StaticEmbedder
+    from tellback.embed.vectors import FunctionEmbedder as FunctionEmbedder
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "tellback.embed.function": "FunctionEmbedder",
+            "tellback.embed.vectors": "FunctionEmbedder",
             "tellback.embed.onnx": "OnnxEmbedder",
             "tellback.embed.providers": """
                 CompatibleEmbedder GeminiEmbedder OllamaEmbedder OpenAIEmbedder OpenRouterEmbedder

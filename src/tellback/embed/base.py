@@ -104,7 +104,7 @@ def _create_embedder(kind: str, model: str) -> Embedder:
 
 
 def _from_registration(registration: ProviderRegistration, model: str) -> Embedder:
-    from tellback.embed.function import FunctionEmbedder
+    from tellback.embed.vectors import FunctionEmbedder
 
     assert registration.embed_fn is not None
     batch_size = registration.meta.get("embed_batch_size", 100)
@@ -118,7 +118,7 @@ def _coerce_embedder(value: Any) -> Embedder:
         if hasattr(value, "close"):
             embedder: Embedder = value
             return embedder
-        from tellback.embed.function import FunctionEmbedder
+        from tellback.embed.vectors import FunctionEmbedder
 
         return FunctionEmbedder(value.name, value.embed)
     raise ConfigurationError(

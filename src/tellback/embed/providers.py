@@ -10,14 +10,15 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from tellback import telemetry
+from tellback.chat.model import ProviderOptions
 from tellback.chat.providers.base import IdleTimeout, ProviderModel
 from tellback.chat.providers.errors import build_arguments, unreadable_response_error
-from tellback.chat.providers.gemini import GeminiModel
+from tellback.chat.providers.gemini import GeminiModel, build_config
 from tellback.chat.providers.openai import CompatibleModel, OllamaModel, OpenAIModel, OpenRouterModel
 from tellback.chat.providers.retry import RetryAttempts
 from tellback.embed.vectors import SURROGATES, Vectors, normalize_rows, to_unit_vectors, validate_texts
@@ -31,17 +32,6 @@ _OPENAI_DIMENSIONS = {
     "text-embedding-3-large": 3072,
     "text-embedding-ada-002": 1536,
 }
-
-
-class EmbedderOptions(TypedDict, total=False):
-    """What every provider's embedder takes; `ProviderEmbedder` explains it."""
-
-    api_key: str | None
-    base_url: str | None
-    client: Any
-    config: Mapping[str, Any] | None
-    timeout: float
-    retries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +221,7 @@ class OpenAIEmbedder(ProviderEmbedder):
         model: str = "text-embedding-3-small",
         *,
         dimensions: int | None = None,
-        **options: Unpack[EmbedderOptions],
+        **options: Unpack[ProviderOptions],
     ) -> None:
         super().__init__(self._chat_model_class(model, **options), dimensions)
 
@@ -311,7 +301,7 @@ class CompatibleEmbedder(OpenAIEmbedder):
         *,
         provider: str | None = None,
         dimensions: int | None = None,
-        **options: Unpack[EmbedderOptions],
+        **options: Unpack[ProviderOptions],
     ) -> None:
         super().__init__(model, dimensions=dimensions, **options)
         if provider is not None:
@@ -351,18 +341,14 @@ class GeminiEmbedder(ProviderEmbedder):
     shortenable_prefixes = ("gemini-embedding", "text-embedding-004")
 
     def __init__(
-        self, model: str = "gemini-embedding-001", *, dimensions: int | None = None, **options: Unpack[EmbedderOptions]
+        self, model: str = "gemini-embedding-001", *, dimensions: int | None = None, **options: Unpack[ProviderOptions]
     ) -> None:
         super().__init__(GeminiModel(model.removeprefix("models/"), **options), dimensions)
 
     async def _request(self, texts: list[str], query: bool, pace: IdleTimeout) -> Any:
         from google.genai import types
-        from pydantic import ValidationError
 
-        # One attempt: the SDK would retry on its own. Its timeout must not undercut ours.
-        http_options = {"retry_options": {"attempts": 1}, "timeout": round((self._model.timeout + 30) * 1000)}
-        config: dict[str, Any] = {**self._model.config}
-        config["http_options"] = {**http_options, **config.get("http_options", {})}
+        config: dict[str, Any] = dict(self._model.config)
         if self._requested_dimensions:
             config["output_dimensionality"] = self._requested_dimensions
         if "gemini-embedding-2" in self.model:
@@ -371,13 +357,7 @@ class GeminiEmbedder(ProviderEmbedder):
             texts = [instruction + text for text in texts]
         else:
             config.setdefault("task_type", "RETRIEVAL_QUERY" if query else "RETRIEVAL_DOCUMENT")
-        try:
-            request_config = types.EmbedContentConfig.model_validate(config)
-        except ValidationError as error:
-            fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-            raise ConfigurationError(
-                f"Gemini does not take {fields}: see google-genai's EmbedContentConfig."
-            ) from error
+        request_config = build_config(types.EmbedContentConfig, config, self._model.timeout)
         # As contents, not as texts: the SDK would make one content, and so one vector, of several texts.
         contents = [types.Content(role="user", parts=[types.Part(text=text)]) for text in texts]
         client = self._model.client

@@ -112,7 +112,10 @@ def _has_skill_file(folder: Path) -> bool:
 def _load_skill(folder: Path) -> Skill:
     absolute = Path(os.path.abspath(folder))
     file = str(folder / SKILL_FILE)
-    files = _open_folder(folder, absolute.name)
+    try:
+        files = SkillFolder.at(folder)
+    except OSError as error:
+        raise SkillError(absolute.name, f"the folder {folder} cannot be read: {error.strerror}.") from error
     settings, body = parse_skill_file(_read_skill_file(files, absolute.name, file), absolute.name, file)
     validate_settings(settings, {absolute.name, os.path.basename(files.root)}, absolute.name, file)
     try:
@@ -124,13 +127,6 @@ def _load_skill(folder: Path) -> Skill:
         )
     except SkillError as error:
         raise SkillError(error.skill, f"{file}: {error.problem}") from error
-
-
-def _open_folder(folder: Path, skill: str) -> SkillFolder:
-    try:
-        return SkillFolder.at(folder)
-    except OSError as error:
-        raise SkillError(skill, f"the folder {folder} cannot be read: {error.strerror}.") from error
 
 
 def _read_skill_file(files: SkillFolder, skill: str, file: str) -> str:
@@ -158,7 +154,10 @@ def bind_context(fn: Callable[..., Any], ctx: Mapping[str, Any], skill_name: str
     A parameter called `ctx` gets all of it, and `**kwargs` all that no other parameter took. What a partial has bound
     stays as it is.
     """
-    parameters = _read_parameters(fn, skill_name)
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError) as error:
+        raise SkillError(skill_name, f"the signature of {fn!r:.80} cannot be read: {error}.") from error
     bound_keywords = fn.keywords if isinstance(fn, functools.partial) else {}
     available = {key: value for key, value in ctx.items() if key not in bound_keywords}
     args: list[Any] = []
@@ -181,13 +180,6 @@ def bind_context(fn: Callable[..., Any], ctx: Mapping[str, Any], skill_name: str
         names = ", ".join(missing)
         raise SkillError(skill_name, f"its body needs {names} in the context. Call apply_skill with them in ctx.")
     return args, kwargs
-
-
-def _read_parameters(fn: Callable[..., Any], skill_name: str) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(fn).parameters
-    except (TypeError, ValueError) as error:
-        raise SkillError(skill_name, f"the signature of {fn!r:.80} cannot be read: {error}.") from error
 
 
 async def load_body(skill: Skill, ctx: Mapping[str, Any]) -> str:
@@ -260,7 +252,8 @@ async def resolve_requirements(resolver: SkillResolver, name: str) -> list[Skill
         if skill is None and chain:
             raise SkillError(chain[0], f"it requires {required_name!r}, which does not exist: {path}.")
         if skill is None:
-            raise NotFoundError("skill", required_name, hint=_lookup_hint(resolver))
+            way = "search_skills finds them" if resolver.search_fn is not None else "list_skills gives their names"
+            raise NotFoundError("skill", required_name, hint=f"Use a name as it is written; {way}.")
         for required in skill.requires:
             await visit(required, (*chain, required_name))
         ordered.setdefault(skill.name, skill)  # a resolver may know it by several names
@@ -279,8 +272,3 @@ async def render_skills(skills: Sequence[Skill], ctx: Mapping[str, Any]) -> str:
         share = MAX_BODY // len(texts)
         texts = [append_file_list(skill, body, share) for skill, body in zip(skills, bodies, strict=True)]
     return "\n\n".join(f"# Skill: {skill.name}\n\n{text}" for skill, text in zip(skills, texts, strict=True))
-
-
-def _lookup_hint(resolver: SkillResolver) -> str:
-    way = "search_skills finds them" if resolver.search_fn is not None else "list_skills gives their names"
-    return f"Use a name as it is written; {way}."

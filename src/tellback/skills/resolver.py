@@ -21,7 +21,7 @@ _MAX_QUERY_WORDS = 50
 SkillEntry = Skill | Callable[..., Any]
 
 
-def build_index(skills: Iterable[Skill | Callable[..., Any]]) -> str:
+def build_index(skills: Iterable[SkillEntry]) -> str:
     """A piece of a system prompt that lists the skills; empty when there are none.
 
     >>> print(build_index([Skill("customer-tone", "Apply our voice", when=["reply", "marketing"])]))
@@ -49,7 +49,7 @@ def index_line(skill: Skill) -> str:
     return line
 
 
-def list_skills_of(skills: Iterable[Skill | Callable[..., Any]]) -> list[dict[str, Any]]:
+def list_skills_of(skills: Iterable[SkillEntry]) -> list[dict[str, Any]]:
     """What `list_skills` answers: name, description and trigger phrases of each skill.
 
     >>> list_skills_of([Skill("tone", "Our voice", when=["reply"])])
@@ -64,7 +64,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def find_skill(skills: Iterable[Skill | Callable[..., Any]], name: str) -> Skill | None:
+def find_skill(skills: Iterable[SkillEntry], name: str) -> Skill | None:
     """The skill of that name, or None.
 
     >>> find_skill([Skill("tone", "Our voice")], "manners") is None
@@ -73,9 +73,7 @@ def find_skill(skills: Iterable[Skill | Callable[..., Any]], name: str) -> Skill
     return next((skill for skill in skills_for(skills) if skill.name == name), None)
 
 
-def search_skills_of(
-    skills: Iterable[Skill | Callable[..., Any]], query: str, limit: int = 10, min_score: float = 1
-) -> list[Skill]:
+def search_skills_of(skills: Iterable[SkillEntry], query: str, limit: int = 10, min_score: float = 1) -> list[Skill]:
     """The skills that match the query's words best, the earlier one first where two match alike.
 
     A word counts 3 where it is part of the name, 2 for a trigger phrase and 1 for the description, upper or lower case.

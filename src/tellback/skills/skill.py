@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
@@ -106,18 +107,12 @@ def _list_files(folder: SkillFolder) -> tuple[tuple[str, ...], bool]:
     for visited, path in enumerate(_walk_files(folder.root)):
         if visited == MAX_VISITED_FILES or (path and len(found) == MAX_LISTED_FILES):
             return tuple(sorted(found)), True
-        if path and _is_text_file(folder, path):
-            found.append(path)
+        if path:
+            with suppress(SkillError):  # it is no text
+                data, size = folder.read(path, _SAMPLE_BYTES, "")
+                _decode_text(data, size, path, "")
+                found.append(path)
     return tuple(sorted(found)), False
-
-
-def _is_text_file(folder: SkillFolder, path: str) -> bool:
-    try:
-        data, size = folder.read(path, _SAMPLE_BYTES, "")
-        _decode_text(data, size, path, "")
-    except SkillError:
-        return False
-    return True
 
 
 def _walk_files(root: str) -> Iterator[str]:
@@ -267,7 +262,8 @@ class _SkillMetadata:
         if fields.get("name") is None:
             fields["name"] = _skill_function_name(fn)
         if fields.get("description") is None:
-            fields["description"] = _first_paragraph(fn)
+            first_paragraph = (inspect.getdoc(fn) or "").partition("\n\n")[0]
+            fields["description"] = " ".join(first_paragraph.split())
         return Skill(body_fn=fn if fields.get("body") is None else None, fn=fn, **fields)
 
 
@@ -373,8 +369,3 @@ def _validate_tools(skill_name: str, value: Any) -> tuple[Tool, ...]:
 def _skill_function_name(fn: Any) -> str:
     name = getattr(fn, "__name__", "")
     return "" if name == "<lambda>" else str(name)
-
-
-def _first_paragraph(fn: Any) -> str:
-    docstring = inspect.getdoc(fn) or ""
-    return " ".join(docstring.partition("\n\n")[0].split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tellback.errors import ConfigurationError, NotFoundError, SkillError
@@ -49,7 +49,7 @@ class Skillset:
         self._resolver = resolver
         self._context = _validate_context(skill_context)
         self._on_open = on_open
-        self._list_context = list_context or _empty_turn_context
+        self._list_context = list_context or (lambda: {"messages": (), "system": None, "model": ""})
         self._folders: dict[str, SkillFolder] = {}
 
     async def list_skills(self) -> list[dict[str, Any]]:
@@ -181,9 +181,8 @@ def builtin_read_skill(
     >>> builtin_read_skill([Skill("tone", "Our voice")]).name
     'read_skill'
     """
-    return Tool.from_fn(
-        Skillset(as_resolver(source), skill_context, _call_for_each(on_open)).read_skill, timeout=timeout
-    )
+    skillset = Skillset(as_resolver(source), skill_context, _call_for_each(on_open))
+    return Tool.from_fn(skillset.read_skill, timeout=timeout)
 
 
 def builtin_apply_skill(
@@ -198,9 +197,8 @@ def builtin_apply_skill(
     >>> builtin_apply_skill([Skill("tone", "Our voice")]).parameters["required"]
     ['name']
     """
-    return Tool.from_fn(
-        Skillset(as_resolver(source), skill_context, _call_for_each(on_open)).apply_skill, timeout=timeout
-    )
+    skillset = Skillset(as_resolver(source), skill_context, _call_for_each(on_open))
+    return Tool.from_fn(skillset.apply_skill, timeout=timeout)
 
 
 def builtin_search_skills(source: SkillSource, *, timeout: float | None = TOOL_TIMEOUT_SECONDS) -> Tool:
@@ -230,10 +228,6 @@ def _validate_context(value: Mapping[str, Any] | None) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ConfigurationError(f"skill_context is a mapping with names as keys, not {value!r:.80}.")
     return dict(value)
-
-
-def _empty_turn_context() -> dict[str, Any]:
-    return {"messages": (), "system": None, "model": ""}
 
 
 class SkillOffer:
@@ -292,10 +286,8 @@ class SkillOffer:
         turn_context = {"messages": tuple(messages), "system": system, "model": model}
         own_tools: dict[str, Tool | None] = dict(taken) if isinstance(taken, Mapping) else dict.fromkeys(taken)
         offer = cls(resolver, turn_context, skill_context, own_tools, tool_timeout)
-        index = build_index(
-            await await_resolver(resolver.list_skills(dict(turn_context)), "SkillResolver.list_fn", tool_timeout)
-        )
-        lines = [index, SEARCH_LINE if resolver.search_fn is not None else ""]
+        listed = await await_resolver(resolver.list_skills(dict(turn_context)), "SkillResolver.list_fn", tool_timeout)
+        lines = [build_index(listed), SEARCH_LINE if resolver.search_fn is not None else ""]
         offer.index = "\n".join(filter(None, lines))
         return offer
 
@@ -330,17 +322,16 @@ class SkillOffer:
                     added[name] = _choose_tool(skill, tool, existing, owners.get(name))
                     owners[name] = skill.name
         if any(skill.files is not None for skill in skills):
-            added |= self._build_file_tool(skills[-1])
+            tool = self._skillset.file_tool(self._timeout)
+            if tool.name in self._own_tools:
+                problem = f"its files cannot be read: the application has a tool called {tool.name!r}."
+                raise SkillError(skills[-1].name, problem)
+            if tool.name not in self.tools:
+                added[tool.name] = tool
         self.tools.update(added)
         self._tool_owners = owners
         self._opened_names.update(dict.fromkeys(skill.name for skill in skills))
         self._skillset.allow_files(skills)
-
-    def _build_file_tool(self, skill: Skill) -> dict[str, Tool]:
-        tool = self._skillset.file_tool(self._timeout)
-        if tool.name in self._own_tools:
-            raise SkillError(skill.name, f"its files cannot be read: the application has a tool called {tool.name!r}.")
-        return {} if tool.name in self.tools else {tool.name: tool}
 
     def _is_own_tool(self, skill: Skill, name: str, tool: Tool) -> bool:
         """Whether the application offers this very tool itself; another one of its name is refused."""
@@ -366,19 +357,15 @@ def _choose_tool(skill: Skill, tool: Tool, existing: Tool | None, owner: str | N
 
 
 def _find_opened_names(messages: Sequence[Message]) -> Iterable[str]:
-    """The names of the skills that were read or applied, in order, each once."""
-    calls = [call for call in _find_successful_calls(messages) if call.name in ("read_skill", "apply_skill")]
-    names = [call.input.get("name") for call in calls]
-    return dict.fromkeys(name for name in names if isinstance(name, str))
-
-
-def _find_successful_calls(messages: Sequence[Message]) -> Iterator[ToolCall]:
-    """The calls that have a result, and one that is not an error. Some providers use an id again in a later turn."""
+    """The names of the skills that were read or applied without an error, in order, each once."""
+    names: dict[str, None] = {}
     pending: dict[str, ToolCall] = {}
     for message in messages:
         if message.role == "assistant":
             pending.update({call.id: call for call in message.tool_calls})
         elif message.role == "tool" and message.tool_call_id in pending:
-            call = pending.pop(message.tool_call_id)
-            if not message.is_error:
-                yield call
+            call = pending.pop(message.tool_call_id)  # some providers use an id again in a later turn
+            name = call.input.get("name")
+            if not message.is_error and call.name in ("read_skill", "apply_skill") and isinstance(name, str):
+                names[name] = None
+    return names

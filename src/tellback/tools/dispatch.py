@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import inspect
 import itertools
 import logging
@@ -20,10 +19,10 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
-from tellback.telemetry import ToolSpan, tool_span, tracer
+from tellback.telemetry import NO_TOOL_SPAN, ToolSpan, tool_span, tracer
 from tellback.tools.context import ToolUpdate, bind_call, current_tool_host
 from tellback.tools.schema import InvalidInput
-from tellback.tools.tool import Tool, tools_by_name
+from tellback.tools.tool import Tool, is_async_function, tools_by_name
 from tellback.types import MessagePart, ToolCall, ToolResult, as_tool_call, flatten_parts
 from tellback.types.jsontext import dump_json
 
@@ -71,7 +70,6 @@ class _ThreadCall:
         return not self._future.done()
 
     def deliver(self) -> None:
-        """Hand over what came of it."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
             self._loop.call_soon_threadsafe(self._resolve_future)
 
@@ -83,16 +81,14 @@ class _ThreadCall:
         else:
             self._future.set_exception(self.error)
 
-
-def _run_and_capture(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    try:
-        return work(), None
-    except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
-        failure = RuntimeError(f"StopIteration: {error.value}")
-        failure.__cause__ = error
-        return None, failure
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is for whoever waits
-        return None, error
+    def run(self) -> None:
+        try:
+            self.value = self.work()
+        except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
+            self.error = RuntimeError(f"StopIteration: {error.value}")
+            self.error.__cause__ = error
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for whoever waits
+            self.error = error
 
 
 class ThreadPool:
@@ -196,7 +192,7 @@ class ThreadPool:
                     return False
             call = inbox.get()  # somebody has just chosen this thread
         while call is not None:
-            call.value, call.error = _run_and_capture(call.work)
+            call.run()
             next_call = self._finish_call(call, inbox)
             if call.state is _CallState.DONE:
                 call.deliver()
@@ -244,7 +240,7 @@ atexit.register(lambda: _pool.wait_idle(GRACE_SECONDS))
 
 async def call_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The function's result; a sync one runs in a thread, with the caller's context variables."""
-    return await _invoke(fn, args, kwargs, is_async=_is_async_callable(fn))
+    return await _invoke(fn, args, kwargs, is_async=is_async_function(fn))
 
 
 async def _invoke(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_async: bool) -> Any:
@@ -252,12 +248,6 @@ async def _invoke(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
         return await fn(*args, **kwargs)
     value = await run_in_thread(fn, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value
-
-
-def _is_async_callable(fn: Any) -> bool:
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    return inspect.iscoroutinefunction(fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn))  # noqa: B004
 
 
 def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> Coroutine[Any, Any, ToolResult]:
@@ -277,14 +267,14 @@ async def _run_traced(call: ToolCall, tools: Mapping[str, Tool]) -> ToolResult:
         return span.record_result(await _run_call(call, tools, span))
 
 
-async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan | None = None) -> ToolResult:
+async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan = NO_TOOL_SPAN) -> ToolResult:
     tool = tools.get(call.name)
     if tool is None:
         known_names = ", ".join(sorted(tools)) or "none"
-        _set_span_error(span, "unknown_tool")
+        span.record_error("unknown_tool")
         return _error_result(call, f"There is no tool called {call.name!r}. Available tools: {known_names}.")
     if call.invalid_input is not None:
-        _set_span_error(span, "invalid_arguments")
+        span.record_error("invalid_arguments")
         return _error_result(
             call, f"The arguments are not a whole JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
         )
@@ -299,7 +289,7 @@ async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan | 
                     value = await _invoke(tool.fn, args, kwargs, is_async=tool.is_async)
         return _render_result(call, value)
     except InvalidInput as problem:
-        _set_span_error(span, "invalid_arguments")
+        span.record_error("invalid_arguments")
         return _error_result(call, f"Invalid arguments for {call.name}: {problem}. Correct them and call it again.")
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -309,7 +299,7 @@ async def _run_call(call: ToolCall, tools: Mapping[str, Tool], span: ToolSpan | 
         return _error_result(call, _log_and_describe(call, error, span))
     except TimeoutError as error:
         if limit is not None and limit.expired():
-            _set_span_error(span, "timeout")
+            span.record_error("timeout")
             return _error_result(call, f"{call.name} did not finish within {tool.timeout:g} seconds.")
         return _error_result(call, _log_and_describe(call, error, span))
     except Exception as error:  # noqa: BLE001
@@ -347,14 +337,9 @@ async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnRes
     return results
 
 
-def _set_span_error(span: ToolSpan | None, kind: str, error: BaseException | None = None) -> None:
-    if span is not None:
-        span.record_error(kind, error)
-
-
-def _log_and_describe(call: ToolCall, error: BaseException, span: ToolSpan | None) -> str:
+def _log_and_describe(call: ToolCall, error: BaseException, span: ToolSpan) -> str:
     log.warning("tool %s failed", call.name, exc_info=error)
-    _set_span_error(span, type(error).__name__, error)
+    span.record_error(type(error).__name__, error)
     try:
         message = str(error)
     except Exception:  # noqa: BLE001

@@ -64,6 +64,8 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
             )
         annotation = hints.get(param_name, Any)
         if annotation is ToolContext:
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise ToolSchemaError(f"Tool {name!r}: {param_name!r} is a ToolContext; it cannot be positional only.")
             injected.append(parameter)
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
@@ -76,10 +78,10 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
             default = next((m.default for m in getattr(annotation, "__metadata__", ()) if _has_default(m)), ...)
             checked_defaults.add(field_name)
         _validate_annotation(annotation, param_name, name)
-        field_options: dict[str, Any] = (
-            {"description": parameter_descriptions[param_name]} if param_name in parameter_descriptions else {}
-        )
-        fields[field_name] = (annotation, Field(default, alias=param_name, **field_options))
+        description_options: dict[str, Any] = {}
+        if param_name in parameter_descriptions:
+            description_options["description"] = parameter_descriptions[param_name]
+        fields[field_name] = (annotation, Field(default, alias=param_name, **description_options))
         parameters_by_field[field_name] = parameter
 
     model: type[BaseModel] = create_model(f"{name}_input", __config__=ConfigDict(extra=extra), **fields)
@@ -97,7 +99,10 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
         args: list[Any] = []
         kwargs: dict[str, Any] = dict(checked.model_extra or {})
         for parameter in injected:
-            kwargs[parameter.name] = _require_tool_context(name)
+            host = current_tool_host()
+            if host is None:
+                raise InvalidInput(f"{name} takes a ToolContext, so only an Agent can run it")
+            kwargs[parameter.name] = host.tool_context()
         set_fields = checked.model_fields_set
         for field_name, parameter in parameters_by_field.items():
             if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -106,17 +111,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> ToolSignature:
                 kwargs[parameter.name] = getattr(checked, field_name)
         return args, kwargs
 
-    for parameter in injected:
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ToolSchemaError(f"Tool {name!r}: {parameter.name!r} is a ToolContext; it cannot be positional only.")
     return ToolSignature(description, schema, bind)
-
-
-def _require_tool_context(name: str) -> ToolContext:
-    host = current_tool_host()
-    if host is None:
-        raise InvalidInput(f"{name} takes a ToolContext, so only an Agent can run it")
-    return host.tool_context()
 
 
 def _has_default(metadata: Any) -> bool:

@@ -52,8 +52,7 @@ class Tool:
             )
         if self.bind is None:
             object.__setattr__(self, "bind", build_binder(self.parameters, self.name))
-        call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", self.fn)  # noqa: B004
-        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(_unwrap_partial(call)))
+        object.__setattr__(self, "is_async", is_async_function(self.fn))
 
     @classmethod
     def from_fn(
@@ -163,6 +162,12 @@ def _function_name(fn: Callable[..., Any]) -> str:
     if name == "<lambda>":
         raise ToolSchemaError("A lambda has no name for the model to use: pass name=..., or define a function.")
     return str(name)
+
+
+def is_async_function(fn: Any) -> bool:
+    """Whether calling it gives an awaitable: of a coroutine function, an object with such a call, or a partial."""
+    fn = _unwrap_partial(fn)
+    return inspect.iscoroutinefunction(fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn))  # noqa: B004
 
 
 def _unwrap_partial(fn: Any) -> Any:

@@ -20,7 +20,7 @@ from tellback.embed import OpenAIEmbedder
 from tellback.errors import EmbeddingError, ProviderOverloadedError
 from tellback.jobs import Jobs, open_worker
 from tellback.stores import JobEnd, Store, open_store
-from tellback.telemetry.spans import CAPTURE_VARIABLE
+from tellback.telemetry import CAPTURE_VARIABLE
 from tellback.testing import ScriptedModel, answers, calls, raises, says
 from tellback.testing.jobs.fixtures import (
     KIND,

@@ -18,7 +18,7 @@ from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_str
 from tellback.chat.dispatch import CallRequest, resolve_caller
 from tellback.errors import MissingKeyError
 from tellback.memory.extraction.extractors import ask_model
-from tellback.telemetry.spans import CAPTURE_VARIABLE
+from tellback.telemetry import CAPTURE_VARIABLE
 from tellback.testing import ScriptedModel, raises, says
 
 ModelCall = Callable[[ChatOptions], Awaitable[Any]]

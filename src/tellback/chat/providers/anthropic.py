@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions, is_exact_schema
-from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream, watch_bytes
+from tellback.chat.providers.base import IdleTimeout, ProviderModel, StreamReader, read_stream, watch_bytes
 from tellback.chat.providers.errors import (
     as_dict,
     build_arguments,
     disable_sdk_retries,
+    error_from_body,
     error_from_sdk,
-    error_from_status,
-    parse_error_body,
-    status_from_error,
     unreadable_response_error,
 )
 from tellback.chat.providers.media import (
     EARLIER_TEXT,
     HISTORY_OMITTED,
     decode_base64_text,
+    generate_call_id,
     get_inline_data,
     is_text_type,
+    merge_turns,
     split_system_messages,
 )
-from tellback.chat.usage import make_usage
 from tellback.errors import MissingExtraError, MissingKeyError, ProviderError
 from tellback.tools import Tool
 from tellback.types import (
@@ -35,7 +34,6 @@ from tellback.types import (
     Message,
     MessagePart,
     ReplyDelta,
-    StreamStop,
     TextDelta,
     ThinkingDelta,
     ToolCall,
@@ -121,33 +119,24 @@ def encode(
 
 def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages of alternating roles: results and what the user says next share one message, results first."""
-    encoded: list[dict[str, Any]] = []
-    for message in messages:
-        role = "assistant" if message.role == "assistant" else "user"
-        blocks = _assistant_blocks(message) if role == "assistant" else _user_blocks(message)
-        if not blocks:
-            continue
-        if encoded and encoded[-1]["role"] == role:
-            encoded[-1]["content"].extend(blocks)
-        else:
-            encoded.append({"role": role, "content": blocks})
-    if not encoded or encoded[0]["role"] != "user":
-        encoded.insert(0, {"role": "user", "content": [{"type": "text", "text": HISTORY_OMITTED}]})
-    return encoded
+    turns = merge_turns(map(_encode_message, messages), _text_block(HISTORY_OMITTED))
+    return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
-def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
-    stored_blocks = blocks_from_meta(message)
-    if stored_blocks is not None:
-        return stored_blocks
-    blocks = [_text_block(message_text(message))] if message_text(message).strip() else []
-    return blocks + [_encode_tool_use(call) for call in message.tool_calls]
-
-
-def _user_blocks(message: Message) -> list[dict[str, Any]]:
+def _encode_message(message: Message) -> tuple[str, list[dict[str, Any]]]:
     if message.role == "tool":
-        return [_encode_tool_result(message)]
-    return _content_blocks(message)
+        return "user", [_encode_tool_result(message)]
+    if message.role != "assistant":
+        return "user", _content_blocks(message)
+    blocks = blocks_from_meta(message)
+    if blocks is None:
+        text = message_text(message)
+        blocks = [_text_block(text)] if text.strip() else []
+        blocks += [
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.input)}
+            for call in message.tool_calls
+        ]
+    return "assistant", blocks
 
 
 def _content_blocks(message: Message) -> list[dict[str, Any]]:
@@ -165,10 +154,6 @@ def _encode_tool_result(message: Message) -> dict[str, Any]:
     if message.is_error:
         result["is_error"] = True
     return result
-
-
-def _encode_tool_use(call: ToolCall) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.input)}
 
 
 def _text_block(text: str) -> dict[str, Any]:
@@ -238,73 +223,36 @@ def _cache_marker(cache: bool | str) -> Mapping[str, Any] | None:
 def decode(message: Any, provider: str, model: str) -> ChatReply:
     """A whole `Message`."""
     if getattr(message, "type", None) == "error":
-        body = as_dict(message)
-        text, error_type, code = parse_error_body(body)
-        raise error_from_status(
-            provider, model, status_from_error(error_type, code), text or "it reported an error", body=body
-        )
+        raise error_from_body(as_dict(message), provider, model)
     if not hasattr(message, "content"):
         raise unreadable_response_error(provider, model, f"{message!r:.200}")
-    blocks = [as_dict(block) for block in message.content or ()]
-    usage = as_dict(message.usage) if message.usage is not None else None
-    return build_reply(blocks, message.stop_reason, usage, message, provider, message.model or model, {})
-
-
-def build_reply(
-    blocks: Sequence[dict[str, Any]],
-    stop_reason: str | None,
-    usage: Mapping[str, Any] | None,
-    raw: Any,
-    provider: str,
-    model: str,
-    inputs: Mapping[int, str],
-) -> ChatReply:
-    """The reply that blocks add up to; `inputs` holds the streamed arguments of calls, by the block\'s identity."""
-    calls = []
-    for block in blocks:
-        invalid = None
-        if id(block) in inputs:
-            block["input"], invalid = parse_arguments(inputs[id(block)])
-        if block.get("type") == "tool_use":
-            ensure_call_id_and_name(block)
-            calls.append(ToolCall(block["id"], block["name"], block.get("input") or {}, invalid))
-    return ChatReply(
-        text="".join(block.get("text") or "" for block in blocks if block.get("type") == "text"),
-        tool_calls=tuple(calls),
-        stop_reason=stop_reason or ("tool_use" if calls else "end_turn"),
-        usage=make_usage(usage, provider, model) if usage else None,
-        raw=raw,
-        thinking="".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"),
-        meta=blocks_to_meta(blocks),
-    )
+    reader = AnthropicStreamReader(provider, message.model or model)
+    reader.add_message(message)
+    return replace(reader.reply(), raw=message)
 
 
 def ensure_call_id_and_name(block: dict[str, Any]) -> None:
     """See to it that a call has an id and a name."""
-    block["id"] = block.get("id") or f"toolu_{uuid.uuid4().hex[:24]}"
+    block["id"] = block.get("id") or generate_call_id("toolu")
     block["name"] = block.get("name") or ""
 
 
-class AnthropicStreamReader:
+class AnthropicStreamReader(StreamReader):
     """What the events of one call have given so far: its blocks, by index, and the pieces they come in."""
 
     def __init__(self, provider: str, model: str) -> None:
-        self.is_finished = False
-        self._provider = provider
-        self._model = model
+        super().__init__(provider, model)
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}
-        self._usage: dict[str, Any] = {}
-        self._message_info: dict[str, Any] = {}
+        self._invalid_inputs: dict[int, str | None] = {}
+        self._message_id: str | None = None
         self._stop_reason: str | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether Claude said why it stopped."""
         return self.is_finished or self._stop_reason is not None
 
     def add(self, event: Any) -> Iterator[ReplyDelta]:
-        """Take one event, and give its deltas; kinds that are not known give none."""
         match getattr(event, "type", None):
             case "content_block_delta":
                 yield from self._add_delta(event.index, event.delta)
@@ -315,7 +263,7 @@ class AnthropicStreamReader:
                 if block.get("type") == "tool_use":
                     yield ToolUseEnd(block["id"])
             case "message_start":
-                self._message_info = {"id": event.message.id, "model": event.message.model}
+                self._message_id, self._model = event.message.id, event.message.model or self._model
                 self._update_usage(event.message)
             case "message_delta":
                 self._stop_reason = event.delta.stop_reason or self._stop_reason
@@ -323,24 +271,32 @@ class AnthropicStreamReader:
             case "message_stop":
                 self.is_finished = True
 
-    def close(self) -> Iterator[ReplyDelta]:
-        """Nothing is held back."""
-        return iter(())
+    def add_message(self, message: Any) -> None:
+        self._blocks = dict(enumerate(map(as_dict, message.content or ())))
+        self._stop_reason = message.stop_reason
+        self._update_usage(message)
 
     def reply(self) -> ChatReply:
-        """The whole reply."""
-        inputs: dict[int, str] = {}
         for (index, name), pieces in self._pieces.items():
-            block = self._blocks.setdefault(index, {})
+            block, text = self._blocks.setdefault(index, {}), "".join(pieces)
             if name == "input":
-                inputs[id(block)] = "".join(pieces)
+                block["input"], self._invalid_inputs[index] = parse_arguments(text)
             else:
-                block[name] = (block.get(name) or "") + "".join(pieces)
+                block[name] = (block.get(name) or "") + text
         self._pieces.clear()
-        blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        raw = {**self._message_info, "stop_reason": self._stop_reason, "content": blocks, "usage": self._usage}
-        model = self._message_info.get("model") or self._model
-        return build_reply(blocks, self._stop_reason, self._usage, raw, self._provider, model, inputs)
+        calls = []
+        for index, block in sorted(self._blocks.items()):
+            if block.get("type") == "tool_use":
+                ensure_call_id_and_name(block)
+                invalid = self._invalid_inputs.get(index)
+                calls.append(ToolCall(block["id"], block["name"], block.get("input") or {}, invalid))
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        self._text = [block.get("text") or "" for block in blocks if block.get("type") == "text"]
+        self._thinking = [block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"]
+        stop_reason = self._stop_reason or ("tool_use" if calls else "end_turn")
+        raw: dict[str, Any] = {"id": self._message_id, "model": self._model, "stop_reason": self._stop_reason}
+        raw |= {"content": blocks, "usage": self._usage}
+        return self._build_reply(calls, stop_reason, raw, blocks_to_meta(blocks))
 
     def _start_block(self, index: int, block: dict[str, Any]) -> Iterator[ReplyDelta]:
         self._blocks[index] = block
@@ -375,7 +331,7 @@ class AnthropicStreamReader:
         """The last number given counts: later events repeat usage, and may correct it."""
         usage = getattr(event, "usage", None)
         if usage is not None:
-            self._usage.update({name: value for name, value in as_dict(usage).items() if value is not None})
+            self._usage = {**(self._usage or {}), **_drop_nulls(as_dict(usage))}
 
 
 def _merge_delta(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
@@ -432,10 +388,7 @@ class AnthropicModel(ProviderModel):
         arguments = self._build_arguments(model, request)
         if arguments["max_tokens"] <= STREAM_ABOVE_TOKENS:
             return decode(await idle_timeout.wait(self.client.messages.create(**arguments)), self.provider, model)
-        async for delta in self._stream_once(model, request, idle_timeout):
-            if isinstance(delta, StreamStop) and delta.reply is not None:
-                return delta.reply
-        raise ConnectionResetError("the stream ended before the reply was complete")
+        return await super()._complete_once(model, request, idle_timeout)
 
     async def _stream_once(
         self, model: str, request: ChatRequest, idle_timeout: IdleTimeout

@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tellback.chat.model import ChatRequest, Model, ModelBase, ReplyBuilder, close_stream
 from tellback.chat.providers.retry import RetryAttempts, StreamContinuation
-from tellback.chat.usage import load_price_list
+from tellback.chat.usage import load_price_list, make_usage
 from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError, ProviderTimeoutError
-from tellback.types import ChatReply, ReplyDelta, StreamStop
+from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolCall
 
 log = logging.getLogger("tellback.chat")
 
 T = TypeVar("T")
+D = TypeVar("D", bound=ReplyDelta)
 
 FINAL_SECONDS = 1.0
 
@@ -55,7 +57,6 @@ class IdleTimeout:
             self._timer = None
 
     async def iterate(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Iterate, waiting for each item."""
         iterator = aiter(items)
         while True:
             try:
@@ -105,25 +106,63 @@ async def close_iterator(iterator: Any) -> None:
             return
 
 
-class StreamReader(Protocol):
-    """What the events of one call have given so far."""
+class StreamReader(ABC):
+    """What the events of one call have given so far; `is_finished` once the vendor said that nothing follows."""
+
+    is_finished = False
+
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._usage: Mapping[str, Any] | None = None
 
     @property
+    @abstractmethod
     def is_complete(self) -> bool:
         """Whether the reply is whole: what is missing after that (a closing mark, usage) does not spoil it."""
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the vendor said that nothing follows."""
-
+    @abstractmethod
     def add(self, event: Any) -> Iterator[ReplyDelta]:
-        """Take one event, and give its deltas."""
+        """Take one event, and give its deltas; kinds that are not known give none."""
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield the remaining deltas after the last event."""
+        """Yield what was held back until after the last event."""
+        return iter(())
 
+    @abstractmethod
     def reply(self) -> ChatReply:
         """The whole reply."""
+
+    def read(self, *events: Any) -> ChatReply:
+        """The reply that these events make together."""
+        for event in events:
+            for _ in self.add(event):
+                pass
+        for _ in self.close():
+            pass
+        return self.reply()
+
+    def _record(self, delta: D) -> D:
+        if isinstance(delta, TextDelta):
+            self._text.append(delta.text)
+        elif isinstance(delta, ThinkingDelta):
+            self._thinking.append(delta.text)
+        return delta
+
+    def _build_reply(
+        self, calls: Sequence[ToolCall], stop_reason: str, raw: Any, meta: Mapping[str, Any] | None = None
+    ) -> ChatReply:
+        return ChatReply(
+            text="".join(self._text),
+            tool_calls=tuple(calls),
+            stop_reason=stop_reason,
+            usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
+            raw=raw,
+            thinking="".join(self._thinking),
+            meta=meta,
+        )
 
 
 async def read_stream(events: AsyncIterator[Any], reader: StreamReader, model: str) -> AsyncIterator[ReplyDelta]:
@@ -229,7 +268,15 @@ class ProviderModel(ModelBase):
         await client.close()
 
     async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
-        raise NotImplementedError
+        """The whole reply; read from a stream, unless an adapter has a plain request."""
+        deltas = self._stream_once(model, request, idle_timeout)
+        try:
+            async for delta in deltas:
+                if isinstance(delta, StreamStop) and delta.reply is not None:
+                    return delta.reply
+        finally:
+            await close_stream(deltas)
+        raise self._broken_stream_error(model)
 
     def _stream_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> AsyncIterator[ReplyDelta]:
         """Deltas up to the `StreamStop`; to end without one says that the stream broke off."""
@@ -281,12 +328,7 @@ class ProviderModel(ModelBase):
                         idle_timeout.start_final_deadline()
                 if builder.stopped:
                     return
-                raise ProviderConnectionError(
-                    f"{self.provider} ended the stream of {target} before the reply was complete.",
-                    provider=self.provider,
-                    model=str(target),
-                    retryable=True,
-                )
+                raise self._broken_stream_error(str(target))
             except Exception as error:
                 if builder.stopped:
                     log.debug("%s failed after the end of its reply", target, exc_info=error)
@@ -296,6 +338,14 @@ class ProviderModel(ModelBase):
             finally:
                 await close_stream(deltas)
         raise attempts.final_error()
+
+    def _broken_stream_error(self, model: str) -> ProviderConnectionError:
+        return ProviderConnectionError(
+            f"{self.provider} ended the stream of {model} before the reply was complete.",
+            provider=self.provider,
+            model=model,
+            retryable=True,
+        )
 
     def _new_attempts(self) -> RetryAttempts:
         return RetryAttempts((self.model, *self.backup_models), self.retries, self._provider_error)

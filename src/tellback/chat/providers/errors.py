@@ -133,6 +133,14 @@ def parse_error_body(body: Any) -> tuple[str | None, str | None, Any]:
     )
 
 
+def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> ProviderError:
+    """The error that a host reports inside an answer that began well."""
+    message, error_type, code = parse_error_body(body)
+    return error_from_status(
+        provider, model, status_from_error(error_type, code), message or "it reported an error", body=dict(body)
+    )
+
+
 def status_from_error(error_type: str | None, code: Any) -> int | None:
     """The status that an error's type or code stands for."""
     if isinstance(code, str) and code.isdigit():
@@ -143,13 +151,6 @@ def status_from_error(error_type: str | None, code: Any) -> int | None:
         if isinstance(name, str) and name in STATUS_BY_ERROR_TYPE:
             return STATUS_BY_ERROR_TYPE[name]
     return None
-
-
-def unwrap_sdk_error(error: Exception) -> Exception:
-    """What is behind an SDK's connection error; a timeout stays one."""
-    if "Timeout" in type(error).__name__:
-        return TimeoutError(str(error))
-    return ConnectionError(str(error.__cause__ or error))
 
 
 def disable_sdk_retries(client: Any, create: Any, example: str) -> Any:
@@ -176,8 +177,9 @@ def build_arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: fl
 
 def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderError | None:
     """The SDK's exception in our words."""
-    if isinstance(error, sdk.APIStatusError):
+    if isinstance(error, sdk.APIError):
         message, error_type, code = parse_error_body(error.body)
+    if isinstance(error, sdk.APIStatusError):
         status = error.status_code if error.status_code >= 400 else status_from_error(error_type, code)
         return error_from_status(
             *(provider, model, status, message or str(error)),
@@ -185,12 +187,13 @@ def error_from_sdk(sdk: Any, error: Any, provider: str, model: str) -> ProviderE
             body=error.body,
             request_id=error.request_id,
         )
-    if isinstance(error, sdk.APIConnectionError):
-        return error_from_transport(provider, model, unwrap_sdk_error(error))
+    if isinstance(error, sdk.APIConnectionError):  # a timeout stays one; of others the cause says more
+        is_timeout = "Timeout" in type(error).__name__
+        cause = TimeoutError(str(error)) if is_timeout else ConnectionError(str(error.__cause__ or error))
+        return error_from_transport(provider, model, cause)
     if isinstance(error, sdk.APIResponseValidationError):
         return unreadable_response_error(provider, model, error)
     if isinstance(error, sdk.APIError):  # an error inside a stream that began well
-        message, error_type, code = parse_error_body(error.body)
         return error_from_status(
             provider, model, status_from_error(error_type, code), message or str(error), body=error.body
         )

@@ -5,23 +5,23 @@ from __future__ import annotations
 import base64
 import os
 import re
-import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions
-from tellback.chat.providers.base import IdleTimeout, ProviderModel, close_iterator, read_stream
+from tellback.chat.providers.base import IdleTimeout, ProviderModel, StreamReader, close_iterator, read_stream
 from tellback.chat.providers.errors import error_from_status, error_from_transport, unreadable_response_error
 from tellback.chat.providers.media import (
     EARLIER_TEXT,
     HISTORY_OMITTED,
     decode_base64,
+    generate_call_id,
     get_inline_data,
+    merge_turns,
     split_system_messages,
 )
-from tellback.chat.usage import make_usage
 from tellback.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from tellback.tools import Tool
 from tellback.types import (
@@ -135,30 +135,21 @@ def encode_messages(messages: Sequence[Message], model: str) -> list[dict[str, A
     names: dict[str, str] = {}
     wire_ids: set[str] = set()
     signature = PLACEHOLDER_SIGNATURE if is_gemini_3_or_later(model) else None
-    contents: list[dict[str, Any]] = []
-    for message in messages:
-        if message.role == "assistant":
-            names.update((call.id, call.name) for call in message.tool_calls)
-            stored_parts = parts_from_meta(message)
-            if stored_parts is None:
-                parts = _encode_model_parts(message, signature)
-            else:
-                parts = stored_parts
-                wire_ids.update(p["function_call"].get("id") for p in stored_parts if p.get("function_call"))
-            role = "model"
-        elif message.role == "tool":
-            parts, role = [_encode_result(message, names, wire_ids)], "user"
-        else:
-            parts, role = _encode_user_parts(message), "user"
-        if not parts:
-            continue
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"].extend(parts)
-        else:
-            contents.append({"role": role, "parts": parts})
-    if not contents or contents[0]["role"] != "user":
-        contents.insert(0, {"role": "user", "parts": [{"text": HISTORY_OMITTED}]})
-    return contents
+
+    def encode_message(message: Message) -> tuple[str, list[dict[str, Any]]]:
+        if message.role == "tool":
+            return "user", [_encode_result(message, names, wire_ids)]
+        if message.role != "assistant":
+            return "user", _encode_user_parts(message)
+        names.update((call.id, call.name) for call in message.tool_calls)
+        parts = parts_from_meta(message)
+        if parts is None:
+            return "model", _encode_model_parts(message, signature)
+        wire_ids.update(part["function_call"].get("id") for part in parts if part.get("function_call"))
+        return "model", parts
+
+    turns = merge_turns(map(encode_message, messages), {"text": HISTORY_OMITTED})
+    return [{"role": role, "parts": parts} for role, parts in turns]
 
 
 def is_gemini_3_or_later(model: str) -> bool:
@@ -221,45 +212,32 @@ def _encode_tool_choice(choice: str) -> dict[str, Any]:
     return {"mode": "ANY", "allowed_function_names": [choice]}
 
 
-class GeminiStreamReader:
-    """What the responses of one call have given so far."""
+class GeminiStreamReader(StreamReader):
+    """What the responses of one call have given so far. Gemini does not say that it is finished: it just ends."""
 
     def __init__(self, provider: str, model: str) -> None:
-        self.finish_reason: str | None = None
-        self.block_reason: str | None = None
-        self._provider = provider
-        self._model = model
+        super().__init__(provider, model)
+        self._finish_reason: str | None = None
+        self._block_reason: str | None = None
         self._parts: list[dict[str, Any]] = []
         self._calls: list[ToolCall] = []
-        self._usage: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether Gemini said why it stopped, or that it would not start."""
-        return self.finish_reason is not None or self.block_reason is not None
-
-    @property
-    def is_finished(self) -> bool:
-        """Gemini just ends."""
-        return False
-
-    def close(self) -> Iterator[ReplyDelta]:
-        """Nothing is held back."""
-        return iter(())
+        return self._finish_reason is not None or self._block_reason is not None
 
     def add(self, response: Any) -> Iterator[ReplyDelta]:
-        """Take one response, and give its deltas."""
         self._model = response.model_version or self._model
         if response.usage_metadata is not None:
             self._usage = response.usage_metadata.model_dump(exclude_none=True)
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
-            self.block_reason = _enum_value(feedback.block_reason)
+            self._block_reason = _enum_value(feedback.block_reason)
         candidate = next(iter(response.candidates or ()), None)
         if candidate is None:
             return
         if candidate.finish_reason is not None:
-            self.finish_reason = _enum_value(candidate.finish_reason)
+            self._finish_reason = _enum_value(candidate.finish_reason)
         for part in (candidate.content.parts if candidate.content is not None else None) or ():
             yield from self._add_part(part)
 
@@ -267,7 +245,7 @@ class GeminiStreamReader:
         raw = part.model_dump(exclude_none=True)
         if part.function_call is not None:
             call = ToolCall(
-                part.function_call.id or f"gemini_{uuid.uuid4().hex[:24]}",
+                part.function_call.id or generate_call_id("gemini"),
                 part.function_call.name or "",
                 part.function_call.args or {},
             )
@@ -283,27 +261,18 @@ class GeminiStreamReader:
         else:
             self._parts.append(raw)
         if part.text:
-            yield ThinkingDelta(part.text) if part.thought else TextDelta(part.text)
+            yield self._record(ThinkingDelta(part.text) if part.thought else TextDelta(part.text))
 
     def reply(self) -> ChatReply:
-        """The whole reply."""
-        texts = [part for part in self._parts if "text" in part]
-        return ChatReply(
-            text="".join(part["text"] for part in texts if not part.get("thought")),
-            tool_calls=tuple(self._calls),
-            stop_reason=self._stop_reason(),
-            usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
-            raw={"finish_reason": self.finish_reason, "block_reason": self.block_reason},
-            thinking="".join(part["text"] for part in texts if part.get("thought")),
-            meta=parts_to_meta(self._parts, self._calls),
-        )
+        raw = {"finish_reason": self._finish_reason, "block_reason": self._block_reason}
+        return self._build_reply(self._calls, self._stop_reason(), raw, parts_to_meta(self._parts, self._calls))
 
     def _stop_reason(self) -> str:
-        if self._calls and self.finish_reason in ("STOP", None):
+        if self._calls and self._finish_reason in ("STOP", None):
             return "tool_use"
-        if self.finish_reason is None:
-            return "refusal" if self.block_reason else "end_turn"
-        return STOP_REASONS.get(self.finish_reason, self.finish_reason)
+        if self._finish_reason is None:
+            return "refusal" if self._block_reason else "end_turn"
+        return STOP_REASONS.get(self._finish_reason, self._finish_reason)
 
 
 def _continues_part(last: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
@@ -324,11 +293,27 @@ def _enum_value(value: Any) -> str:
 def decode(response: Any, provider: str, model: str) -> ChatReply:
     """A whole response."""
     reader = GeminiStreamReader(provider, model)
-    for _ in reader.add(response):
-        pass
-    if not response.candidates and reader.block_reason is None:
+    reply = reader.read(response)
+    if not response.candidates and not reader.is_complete:
         raise unreadable_response_error(provider, model, "no candidates, and no reason why")
-    return replace(reader.reply(), raw=response)
+    return replace(reply, raw=response)
+
+
+def build_config(config_class: Any, config: dict[str, Any], timeout: float) -> Any:
+    """The SDK's config of a request; raises `ConfigurationError` for fields it does not know."""
+    from pydantic import ValidationError
+
+    # One attempt: the SDK would retry on its own. Its timeout must not undercut ours.
+    http_options = {"retry_options": {"attempts": 1}, "timeout": round((timeout + 30) * 1000)}
+    try:
+        return config_class.model_validate(
+            {**config, "http_options": {**http_options, **config.get("http_options", {})}}
+        )
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        raise ConfigurationError(
+            f"Gemini does not take {fields}: see google-genai's {config_class.__name__}."
+        ) from error
 
 
 class GeminiModel(ProviderModel):
@@ -369,20 +354,13 @@ class GeminiModel(ProviderModel):
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
         from google.genai import types
-        from pydantic import ValidationError
 
         contents, config = encode(model, request)
-        # One attempt: the SDK would retry on its own. Its timeout must not undercut ours.
-        http_options = {"retry_options": {"attempts": 1}, "timeout": round((self.timeout + 30) * 1000)}
-        config["http_options"] = {**http_options, **config.get("http_options", {})}
-        try:
-            checked = types.GenerateContentConfig.model_validate(config)
-        except ValidationError as error:
-            fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-            raise ConfigurationError(
-                f"Gemini does not take {fields}: see google-genai's GenerateContentConfig."
-            ) from error
-        return {"model": model, "contents": contents, "config": checked}
+        return {
+            "model": model,
+            "contents": contents,
+            "config": build_config(types.GenerateContentConfig, config, self.timeout),
+        }
 
     @property
     def _models(self) -> Any:
@@ -429,11 +407,8 @@ def _parse_retry_delay(body: Any) -> float | None:
     inner = body.get("error", body) if isinstance(body, Mapping) else {}
     for detail in (inner.get("details") if isinstance(inner, Mapping) else None) or ():
         delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None
-        if isinstance(delay, str) and delay.endswith("s"):
-            try:
-                return float(delay[:-1])
-            except ValueError:
-                return None
+        if isinstance(delay, str) and (seconds := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
+            return float(seconds[1])
     return None
 
 

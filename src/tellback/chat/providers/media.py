@@ -1,13 +1,17 @@
-"""What the encoders share: system messages apart, data URLs, files that are text."""
+"""What the codecs share: roles, ids of calls, data URLs, files that are text."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from tellback.errors import ConfigurationError
 from tellback.types import Message, MessagePart, message_text, split_data_url
+
+T = TypeVar("T")
 
 EARLIER_TEXT = "earlier_text"
 """In a message's `meta`: the text before the part that a provider's kept state is about."""
@@ -26,6 +30,26 @@ def split_system_messages(system: str | None, messages: Sequence[Message]) -> tu
         else:
             rest.append(message)
     return "\n\n".join(text for text in texts if text) or None, rest
+
+
+def merge_turns(turns: Iterable[tuple[str, list[T]]], opening: T) -> list[tuple[str, list[T]]]:
+    """Turns of alternating roles, the user's first, for providers that insist; what is empty is left out.
+
+    >>> merge_turns([("assistant", ["Hi"]), ("user", ["Well"]), ("user", ["?"])], "...")
+    [('user', ['...']), ('assistant', ['Hi']), ('user', ['Well', '?'])]
+    """
+    merged: list[tuple[str, list[T]]] = []
+    for role, pieces in turns:
+        if merged and merged[-1][0] == role:
+            merged[-1][1].extend(pieces)
+        elif pieces:
+            merged.append((role, pieces))
+    return merged if merged and merged[0][0] == "user" else [("user", [opening]), *merged]
+
+
+def generate_call_id(prefix: str) -> str:
+    """An id for a call that came without one."""
+    return f"{prefix}_{uuid.uuid4().hex[:24]}"
 
 
 def get_inline_data(part: MessagePart) -> tuple[str | None, str | None]:
@@ -52,3 +76,11 @@ def is_text_type(mime: str | None) -> bool:
 def decode_base64_text(data: str) -> str:
     """The text of base64 data."""
     return decode_base64(data).decode("utf-8", errors="replace")
+
+
+def render_text_file(part: MessagePart) -> str | None:
+    """The text of a file that is text, under its name; None for any other part."""
+    mime, data = get_inline_data(part)
+    if part.kind != "file" or not data or not is_text_type(mime):
+        return None
+    return (f"{part.name}:\n" if part.name else "") + decode_base64_text(data)

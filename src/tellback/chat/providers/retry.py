@@ -41,11 +41,6 @@ def backoff(attempt: int, retry_after: float | None = None) -> float:
     return delay if retry_after is None else max(delay, retry_after)
 
 
-def is_acceptable_wait(retry_after: float | None) -> bool:
-    """Whether the provider's own wait is short enough to sit out."""
-    return retry_after is None or retry_after <= MAX_RETRY_AFTER
-
-
 def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
     """Seconds from `retry-after-ms` or `retry-after`, which is a number or a date."""
     if headers is None:
@@ -131,18 +126,15 @@ class RetryAttempts:
         failure = self._failures[-1]
         if failure.status == 401:
             # The same key will not open another model of the same provider either.
-            while isinstance(self._following_target(), str):
+            while self._index + 1 < len(self._targets) and isinstance(self._targets[self._index + 1], str):
                 self._index += 1
             return False
         return (
             failure.retryable
             and isinstance(self._targets[self._index], str)
             and self._attempt_count <= self._retries
-            and is_acceptable_wait(failure.retry_after)
+            and (failure.retry_after or 0) <= MAX_RETRY_AFTER
         )
-
-    def _following_target(self) -> RetryTarget | None:
-        return self._targets[self._index + 1] if self._index + 1 < len(self._targets) else None
 
 
 class StreamContinuation:
@@ -155,11 +147,9 @@ class StreamContinuation:
 
     @property
     def text(self) -> str:
-        """Everything the caller has been given."""
         return "".join(self._pieces)
 
     def start_attempt(self) -> None:
-        """A new attempt starts."""
         self._earlier_text = self.text
         self._withheld_text = "" if self._earlier_text else None
 

@@ -15,9 +15,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from tellback.errors import McpError
-from tellback.tools.mcp.http import HttpTransport
-from tellback.tools.mcp.server import McpOptions, SessionLost, StdioTarget, Target, finish_tasks
-from tellback.tools.mcp.stdio import StdioTransport
+from tellback.tools.mcp.server import McpOptions, SessionLost, StdioTarget, Target, finish_tasks, start_task
 from tellback.tools.mcp.tool_list import (
     McpToolInfo,
     RefusedTool,
@@ -26,7 +24,7 @@ from tellback.tools.mcp.tool_list import (
     ToolListTooLarge,
     limit_blocks,
 )
-from tellback.tools.mcp.transport import AnswerFilter, ConnectionBroken, McpTransport
+from tellback.tools.mcp.transport import ConnectionBroken, HttpTransport, McpTransport, StdioTransport
 
 log = logging.getLogger("tellback.tools.mcp")
 
@@ -48,7 +46,11 @@ class McpConnection:
         self._server = server
         self._target = target
         self._options = options
-        self._transport = _create_transport(server, target, self._filter_answer)
+        self._transport: McpTransport = (
+            StdioTransport(server, target, self._filter_answer)
+            if isinstance(target, StdioTarget)
+            else HttpTransport(target, self._filter_answer)
+        )
         self._open_event = asyncio.Event()
         self._session: ClientSession | None = None
         self._failure: BaseException | None = None
@@ -167,7 +169,8 @@ class McpConnection:
             try:
                 page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
             except MCPError as error:
-                if error.code == types.METHOD_NOT_FOUND and not _has_tools(session):
+                capabilities = session.server_capabilities
+                if error.code == types.METHOD_NOT_FOUND and (capabilities is None or capabilities.tools is None):
                     return ToolListing()
                 raise
             tools.extend(_to_tool_info(tool) for tool in page.tools)
@@ -214,16 +217,13 @@ class McpConnection:
             ) from error
         except ToolListTooLarge as error:
             raise self._error(f"{error}.") from error
-        except ValidationError as error:
-            raise self._error(f"the answer to {label} cannot be read: {error.errors()[0]['msg']:.200}.") from error
         except (ValueError, RecursionError) as error:
-            raise self._error(f"the answer to {label} cannot be read: {error!s:.200}.") from error
+            problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise self._error(f"the answer to {label} cannot be read: {problem:.200}.") from error
 
     async def _run_with_timeout(self, request: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run a request in a task that can be left behind: ending it may itself take a while."""
-        task = asyncio.create_task(request, context=contextvars.Context())
-        self._requests.add(task)
-        task.add_done_callback(self._discard_request)
+        task = start_task(request, self._requests)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
         except asyncio.CancelledError:
@@ -236,11 +236,6 @@ class McpConnection:
             raise ConnectionBroken("it was closed")
         return task.result()
 
-    def _discard_request(self, task: asyncio.Task[Any]) -> None:
-        self._requests.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waited may be gone
-
     def _require_session(self) -> ClientSession:
         if self._session is None:
             raise self._error("it is not connected.")
@@ -248,14 +243,6 @@ class McpConnection:
 
     def _error(self, problem: str) -> McpError:
         return McpError(self._server, problem)
-
-
-def _create_transport(server: str, target: Target, filter_answer: AnswerFilter) -> McpTransport:
-    return (
-        StdioTransport(server, target, filter_answer)
-        if isinstance(target, StdioTarget)
-        else HttpTransport(target, filter_answer)
-    )
 
 
 async def _negotiate(session: ClientSession) -> None:
@@ -269,10 +256,6 @@ async def _negotiate(session: ClientSession) -> None:
             if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
             await session.discover()  # it was slow to start, and has read the question since
-
-
-def _has_tools(session: ClientSession) -> bool:
-    return session.server_capabilities is not None and session.server_capabilities.tools is not None
 
 
 def _to_tool_info(tool: types.Tool) -> McpToolInfo:

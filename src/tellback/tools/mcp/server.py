@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,6 @@ ApprovalRule = bool | Collection[str] | Callable[[McpToolInfo], bool]
 """Which tools need approval: all or none, those named as the server names them, or those a function picks."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
-
 
 T = TypeVar("T")
 
@@ -166,6 +165,20 @@ def _validate_names(option: str, names: object, expected: str) -> None:
         raise InvalidArgumentError(f"{option}={names!r} cannot be used: pass {expected}.")
     if not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"{option}={names!r} holds what is no name: pass {expected}.")
+
+
+def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
+    """Run it as one of `tasks`, in a context of its own: nothing of a user or a trace reaches the server."""
+    task = asyncio.create_task(work, context=contextvars.Context())
+    tasks.add(task)
+
+    def discard(task: asyncio.Task[T]) -> None:
+        tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # all who waited may be gone
+
+    task.add_done_callback(discard)
+    return task
 
 
 async def finish_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
@@ -425,9 +438,7 @@ class McpServer:
 
     def _close_in_background(self, connection: McpConnection) -> None:
         """Close a connection without waiting for it; `close` does."""
-        task = asyncio.create_task(connection.close(), context=contextvars.Context())
-        self._close_tasks.add(task)
-        task.add_done_callback(self._close_tasks.discard)
+        start_task(connection.close(), self._close_tasks)
 
 
 def _load_connection_class() -> type[McpConnection]:
@@ -459,9 +470,7 @@ async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
                     )
         yield [tool for tools in tool_lists for tool in tools]
     finally:
-        entered = [
-            task.result() for task in enter_tasks if task.done() and not task.cancelled() and not task.exception()
-        ]
+        entered = [task.result() for task in enter_tasks if task.done() and not (task.cancelled() or task.exception())]
         await _gather_all(server.__aexit__() for server in entered)
 
 

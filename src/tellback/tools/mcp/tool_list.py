@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tellback.tools.json_schema import find_node_error, resolve_reference, subschemas
 from tellback.tools.schema import Bind, InvalidInput
 from tellback.types import MessagePart, ToolResult, audio_part, flatten_parts, image_part, render_part, text_part
-from tellback.types.jsontext import dump_json, is_storable
+from tellback.types.jsontext import dump_json, is_storable, validate_depth
 
 MAX_BLOCKS = 1_000
 MAX_MEDIA_CHARS = 20_000_000
@@ -200,8 +200,10 @@ def normalize_schema(schema: Any) -> dict[str, Any]:
         raise UnusableSchema(f"its input schema is for {schema['type']!r:.80}, not for an object")
     if count_schema_chars(schema) > MAX_SCHEMA_CHARS:
         raise UnusableSchema(f"its input schema has more than {MAX_SCHEMA_CHARS} characters")
-    if _is_deeper_than(schema, MAX_DEPTH):
-        raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}")
+    try:
+        validate_depth(schema, MAX_DEPTH)
+    except ValueError:
+        raise UnusableSchema(f"its input schema is nested deeper than {MAX_DEPTH}") from None
     root = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
     pending: list[Any] = [root]
     seen: set[int] = set()
@@ -276,20 +278,6 @@ def _resolve_reference(ref: Any, root: Any) -> Any:
     return node
 
 
-def _is_deeper_than(value: Any, limit: int) -> bool:
-    level: list[Any] = [value]
-    for _ in range(limit):
-        level = [
-            child
-            for item in level
-            if isinstance(item, (dict, list))
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return False
-    return True
-
-
 class RefusedTool(NamedTuple):
     """A tool that was left out, and why."""
 
@@ -361,11 +349,13 @@ def _normalize_tool(entry: Any) -> dict[str, Any]:
     name = entry.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_LISTED_NAME or not is_storable(name):
         raise UnusableSchema(f"its name is not a text of 1 to {MAX_LISTED_NAME} characters")
+    annotations = entry.get("annotations")
+    hints = annotations if isinstance(annotations, dict) else {}
     return {
         "name": name,
         "description": _parse_description(entry),
         "inputSchema": normalize_schema(entry.get("inputSchema")),
-        "annotations": _parse_hints(entry.get("annotations")),
+        "annotations": {key: hints[key] for key in _HINT_NAMES if isinstance(hints.get(key), bool)},
     }
 
 
@@ -376,12 +366,6 @@ def _parse_description(entry: Mapping[str, Any]) -> str:
             text = text.encode("utf-8", "replace").decode()
             return text if len(text) <= MAX_DESCRIPTION else f"{text[: MAX_DESCRIPTION - 1]}…"
     return ""
-
-
-def _parse_hints(annotations: Any) -> dict[str, bool]:
-    if not isinstance(annotations, dict):
-        return {}
-    return {key: annotations[key] for key in _HINT_NAMES if isinstance(annotations.get(key), bool)}
 
 
 def _format_label(entry: Any, number: int) -> str:

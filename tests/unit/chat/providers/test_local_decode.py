@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tellback.chat.providers.local.codec import AnswerReader, LocalStreamReader
@@ -34,6 +34,7 @@ def text_of(deltas: list[ReplyDelta]) -> str:
 
 
 @given(TEXTS, st.booleans(), st.sampled_from([None, 0, 4]), st.lists(st.integers(0, 10_000)))
+@example("\x00", True, None, [])
 def test_what_is_said_is_decoded_however_it_is_cut(
     text: str, ascii_only: bool, indent: int | None, cuts: list[int]
 ) -> None:

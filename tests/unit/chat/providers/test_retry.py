@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback.chat.model import build_request
-from tellback.chat.providers.retry import MAX_DELAY, StreamContinuation, backoff, is_acceptable_wait, parse_retry_after
+from tellback.chat.providers.retry import MAX_DELAY, RetryAttempts, StreamContinuation, backoff, parse_retry_after
+from tellback.errors import ProviderOverloadedError
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolUseStart
 
 
@@ -52,10 +53,18 @@ def test_a_date_is_read_too() -> None:
     assert found == pytest.approx(30, abs=2)
 
 
-def test_nobody_waits_an_hour() -> None:
-    assert is_acceptable_wait(None)
-    assert is_acceptable_wait(20)
-    assert not is_acceptable_wait(3600)
+@pytest.mark.parametrize(("retry_after", "is_retried"), [(None, True), (20, True), (3600, False)])
+async def test_nobody_waits_an_hour(
+    monkeypatch: pytest.MonkeyPatch, retry_after: float | None, is_retried: bool
+) -> None:
+    async def skip_wait(seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr("tellback.chat.providers.retry.asyncio.sleep", skip_wait)
+    attempts = RetryAttempts(("m",), 1, lambda error, model: None)
+    await attempts.next_target()
+    attempts.record_failure(ProviderOverloadedError("busy", retryable=True, retry_after=retry_after))
+    assert (await attempts.next_target() is not None) == is_retried
 
 
 texts = st.text("ab ", min_size=1, max_size=8)

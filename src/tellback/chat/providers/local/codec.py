@@ -6,22 +6,22 @@ template accepts."""
 
 from __future__ import annotations
 
+import json
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tellback.chat.model import ChatRequest
 from tellback.chat.output import append_schema_instructions
+from tellback.chat.providers.base import StreamReader
 from tellback.chat.providers.errors import error_from_status
 from tellback.chat.providers.media import (
     HISTORY_OMITTED,
-    decode_base64_text,
-    get_inline_data,
-    is_text_type,
+    generate_call_id,
+    merge_turns,
+    render_text_file,
     split_system_messages,
 )
-from tellback.chat.usage import make_usage
 from tellback.errors import ProviderError, ProviderRequestError
 from tellback.tools import Tool
 from tellback.tools.json_schema import (
@@ -51,16 +51,11 @@ from tellback.types.jsontext import dump_json, parse_arguments
 GUIDANCE = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
 """No blanks between the tokens, which small models write without end; keywords it does not know are passed over."""
 
-_IGNORED_KEYWORDS = (
-    "title",
-    "description",
-    "default",
-    "examples",
-    "discriminator",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "$id",
+_IGNORED_KEYWORDS = frozenset(
+    (
+        *("title", "description", "default", "examples", "discriminator"),
+        *("deprecated", "readOnly", "writeOnly", "$id"),
+    )
 )
 _NON_REGULAR = re.compile(r"\(\?[=!<]|\\[1-9]")
 
@@ -71,7 +66,8 @@ DEFAULT_MAX_TOKENS = 1_024
 _CONTROL_TOKENS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
 
 _BLANKS = " \t\r\n"
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_INCOMPLETE_ESCAPE = re.compile(r"\\(u.{0,3})?|\\u[dD][89abAB]..(\\(u.{0,3})?)?", re.DOTALL)
+_SURROGATE_PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
@@ -83,49 +79,40 @@ def to_llama_schema(schema: Mapping[str, Any], *, ref_prefix: str = "") -> dict[
     >>> to_llama_schema({"type": "string", "pattern": "(?=x)", "maxLength": 3})
     {'type': 'string', 'maxLength': 3}
     """
-    converted: dict[str, Any] = _SchemaConverter(schema, ref_prefix).convert(schema)
-    return converted
 
-
-class _SchemaConverter:
-    def __init__(self, root: Mapping[str, Any], ref_prefix: str) -> None:
-        self._root = root
-        self._ref_prefix = ref_prefix
-
-    def convert(self, node: Any) -> Any:
+    def convert(node: Any) -> Any:
         if not isinstance(node, Mapping):
             return node
         converted: dict[str, Any] = {}
         for name, value in node.items():
             if name in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
-                converted[name] = {key: self.convert(inner) for key, inner in value.items()}
+                converted[name] = {key: convert(inner) for key, inner in value.items()}
             elif name in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-                converted[name] = [self.convert(inner) for inner in value]
+                converted[name] = [convert(inner) for inner in value]
             elif name in SCHEMA_KEYWORDS:
-                converted[name] = self.convert(value)
+                converted[name] = convert(value)
             elif name == "$ref":
-                if isinstance(resolve_reference(value, self._root), Mapping):
-                    converted[name] = f"#{self._ref_prefix}{value[1:]}"
+                if isinstance(resolve_reference(value, schema), Mapping):
+                    converted[name] = f"#{ref_prefix}{value[1:]}"
             elif name not in _IGNORED_KEYWORDS and _is_supported(name, value):
                 converted[name] = value
         return converted
+
+    llama_schema: dict[str, Any] = convert(schema)
+    return llama_schema
 
 
 def _is_supported(name: str, value: Any) -> bool:
     if name == "type":
         types = value if isinstance(value, list) else [value]
         return bool(types) and all(isinstance(each, str) and each in JSON_TYPES for each in types)
-    if name == "pattern":
-        return isinstance(value, str) and _is_regular(value)
-    return True
-
-
-def _is_regular(pattern: str) -> bool:
+    if name != "pattern":
+        return True
     try:
-        re.compile(pattern)
-    except re.error:
+        re.compile(value)
+    except (re.error, TypeError):
         return False
-    return _NON_REGULAR.search(pattern) is None
+    return _NON_REGULAR.search(value) is None
 
 
 def encode(request: ChatRequest) -> dict[str, Any]:
@@ -203,24 +190,18 @@ def _tool_instructions(request: ChatRequest, tools: Sequence[Tool]) -> str:
 def _encode_messages(messages: Sequence[Message], *, as_answers: bool) -> list[dict[str, str]]:
     """User and assistant in turns: messages that follow each other from one side are one."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
-    encoded: list[dict[str, str]] = []
-    for message in messages:
+
+    def encode_message(message: Message) -> tuple[str, list[str]]:
         if message.role == "assistant":
             role, text = "assistant", _encode_assistant(message, as_answers)
         elif message.role == "tool":
             role, text = "user", _encode_result(message, names)
         else:
             role, text = "user", _encode_content(message)
-        if not text.strip():
-            continue
-        text = _escape_control_tokens(text)
-        if encoded and encoded[-1]["role"] == role:
-            encoded[-1]["content"] = _join_paragraphs(encoded[-1]["content"], text)
-        else:
-            encoded.append({"role": role, "content": text})
-    if not encoded or encoded[0]["role"] != "user":
-        encoded.insert(0, {"role": "user", "content": HISTORY_OMITTED})
-    return encoded
+        return role, [_escape_control_tokens(text)] if text.strip() else []
+
+    turns = merge_turns(map(encode_message, messages), HISTORY_OMITTED)
+    return [{"role": role, "content": "\n\n".join(texts)} for role, texts in turns]
 
 
 def _encode_assistant(message: Message, as_answers: bool) -> str:
@@ -246,10 +227,8 @@ def _encode_content(message: Message) -> str:
 
 
 def _encode_part(part: MessagePart) -> str:
-    mime, data = get_inline_data(part)
-    if part.kind == "file" and data and is_text_type(mime):
-        return (f"{part.name}:\n" if part.name else "") + decode_base64_text(data)
-    return render_part(part)
+    text = render_text_file(part)
+    return render_part(part) if text is None else text
 
 
 def _escape_control_tokens(text: str) -> str:
@@ -267,50 +246,27 @@ class JsonStringDecoder:
     def __init__(self) -> None:
         self.is_closed = False
         self._escape = ""
-        self._high_surrogate = ""
 
     def feed(self, char: str) -> str:
         """The text that is certain after this character: none, some or more than one."""
-        if self._escape:
-            self._escape += char
-            return self._decode_escape()
-        if char == "\\":
-            self._escape = char
+        if not self._escape and char != "\\":
+            self.is_closed = char == '"'
+            return "" if self.is_closed else char
+        self._escape += char
+        if _INCOMPLETE_ESCAPE.fullmatch(self._escape):
             return ""
-        if char == '"':
-            self.is_closed = True
-            return self._flush("")
-        return self._flush(char)
+        escape, self._escape = self._escape, ""
+        if len(escape) in (2, 6) or _SURROGATE_PAIR.fullmatch(escape):
+            return _decode_escape(escape)
+        return _REPLACEMENT + "".join(map(self.feed, escape[6:]))  # half a character, whose other half never came
 
-    def _decode_escape(self) -> str:
-        if self._escape[1] != "u":
-            char = self._escape[1]
-            self._escape = ""
-            return self._flush(_ESCAPES.get(char, char))
-        if len(self._escape) < 6:
-            return ""
-        digits, self._escape = self._escape[2:], ""
-        try:
-            code = int(digits, 16)
-        except ValueError:
-            return self._flush(_REPLACEMENT)
-        if 0xD800 <= code < 0xDC00:
-            lost = self._flush("")
-            self._high_surrogate = chr(code)
-            return lost
-        if 0xDC00 <= code < 0xE000:
-            if not self._high_surrogate:
-                return _REPLACEMENT
-            high, self._high_surrogate = ord(self._high_surrogate), ""
-            return chr(0x10000 + ((high - 0xD800) << 10) + code - 0xDC00)
-        return self._flush(chr(code))
 
-    def _flush(self, text: str) -> str:
-        """The text, and before it a mark for half a character whose other half never came."""
-        if self._high_surrogate:
-            self._high_surrogate = ""
-            return _REPLACEMENT + text
-        return text
+def _decode_escape(escape: str) -> str:
+    try:
+        text: str = json.loads(f'"{escape}"')
+    except ValueError:
+        return _REPLACEMENT if escape.startswith("\\u") else escape[1:]
+    return _REPLACEMENT if "\ud800" <= text <= "\udfff" else text
 
 
 class JsonValueScanner:
@@ -369,7 +325,7 @@ class AnswerReader:
             if text:
                 (input_pieces if self._key == INPUT else text_pieces).append(text)
             if self._id == "" and self._name and self._state != "name":
-                self._id = f"call_{uuid.uuid4().hex[:24]}"
+                self._id = generate_call_id("call")
                 yield ToolUseStart(self._id, self._name)
         if text_pieces:
             yield TextDelta("".join(text_pieces))
@@ -380,7 +336,6 @@ class AnswerReader:
                 yield ToolUseInputDelta(self._id, text)
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield the remaining deltas after the last piece."""
         if self._id:
             yield ToolUseEnd(self._id)
 
@@ -449,31 +404,20 @@ class AnswerReader:
         return char if is_part and self._key in (SAY, INPUT) else ""
 
 
-class LocalStreamReader:
+class LocalStreamReader(StreamReader):
     """The state of one streamed call so far. `reader` is for answers that a schema restricts to text or tool calls."""
 
     def __init__(self, provider: str, model: str, reader: AnswerReader | None) -> None:
-        self._provider = provider
-        self._model = model
+        super().__init__(provider, model)
         self._reader = reader
         self._finish_reason: str | None = None
-        self._usage: Mapping[str, Any] = {}
         self._timings: Mapping[str, Any] = {}
-        self._text: list[str] = []
-        self._thinking: list[str] = []
 
     @property
     def is_complete(self) -> bool:
-        """Whether it said why it stopped."""
         return self._finish_reason is not None
 
-    @property
-    def is_finished(self) -> bool:
-        """Usage follows the reason, so only the end is the end."""
-        return False
-
     def add(self, chunk: Mapping[str, Any]) -> Iterator[ReplyDelta]:
-        """Take one chunk, and give its deltas."""
         if "error" in chunk:
             raise error_from_chunk(chunk, self._provider, self._model)
         self._usage = chunk.get("usage") or self._usage
@@ -482,33 +426,21 @@ class LocalStreamReader:
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
             delta = choice.get("delta") or {}
             if thought := delta.get("reasoning_content"):
-                self._thinking.append(thought)
-                yield ThinkingDelta(thought)
+                yield self._record(ThinkingDelta(thought))
             if piece := delta.get("content"):
                 yield from map(self._record, [TextDelta(piece)] if self._reader is None else self._reader.feed(piece))
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield the remaining deltas after the last chunk."""
-        if self._reader is not None:
-            yield from self._reader.close()
+        return iter(()) if self._reader is None else self._reader.close()
 
     def reply(self) -> ChatReply:
-        """The whole reply."""
         call = self._reader.call if self._reader is not None else None
         reason = STOP_REASONS.get(self._finish_reason or "", self._finish_reason or "")
-        return ChatReply(
-            text="".join(self._text),
-            tool_calls=() if call is None else (call,),
-            stop_reason="tool_use" if call is not None and reason == "end_turn" else reason,
-            usage=make_usage({**self._usage, "cost_usd": 0.0}, self._provider, self._model),
-            raw={"finish_reason": self._finish_reason, "usage": self._usage, "timings": self._timings},
-            thinking="".join(self._thinking),
-        )
-
-    def _record(self, delta: ReplyDelta) -> ReplyDelta:
-        if isinstance(delta, TextDelta):
-            self._text.append(delta.text)
-        return delta
+        if call is not None and reason == "end_turn":
+            reason = "tool_use"
+        raw = {"finish_reason": self._finish_reason, "usage": self._usage or {}, "timings": self._timings}
+        self._usage = {**(self._usage or {}), "cost_usd": 0.0}
+        return self._build_reply(() if call is None else (call,), reason, raw)
 
 
 def error_from_chunk(chunk: Mapping[str, Any], provider: str, model: str) -> ProviderError:

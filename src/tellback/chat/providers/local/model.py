@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from tellback.chat.model import ChatRequest, Model, close_stream
+from tellback.chat.model import ChatRequest, Model
 from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream
 from tellback.chat.providers.errors import error_from_status
 from tellback.chat.providers.local.codec import (
@@ -27,11 +27,10 @@ from tellback.chat.providers.local.codec import (
 from tellback.errors import (
     ConfigurationError,
     MissingExtraError,
-    ProviderConnectionError,
     ProviderError,
     ProviderRequestError,
 )
-from tellback.types import ChatReply, ReplyDelta, StreamStop
+from tellback.types import ReplyDelta
 
 PROMPT_BATCH_TOKENS: Final = 128
 """How many tokens of a prompt are read in one go: giving up has to wait for the end of one."""
@@ -92,13 +91,8 @@ class LlamaEngine:
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._server: Any = None
-        self._process = os.getpid()
+        self.process_id = os.getpid()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tellback-llama")
-
-    @property
-    def is_in_this_process(self) -> bool:
-        """Whether it runs in this process, and not in the one that this was forked from."""
-        return self._process == os.getpid()
 
     def generate(self, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Generation:
         """Queue a request. Call it on the event loop that is to get the chunks."""
@@ -107,7 +101,6 @@ class LlamaEngine:
         return generation
 
     def load(self) -> Future[None]:
-        """Load the file, unless it is."""
         return self._thread.submit(self._load)
 
     def _load(self) -> None:
@@ -145,7 +138,6 @@ class Generation:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody waits for it any more."""
         return self._abandoned.is_set()
 
     def watch(self, work: Future[None]) -> None:
@@ -313,18 +305,6 @@ class LocalModel(ProviderModel):
         if all(loop.is_closed() for loop in self._clients):
             self._engines.clear()
 
-    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
-        deltas = self._stream_once(model, request, idle_timeout)
-        try:
-            async for delta in deltas:
-                if isinstance(delta, StreamStop) and delta.reply is not None:
-                    return delta.reply
-        finally:
-            await close_stream(deltas)
-        raise ProviderConnectionError(
-            f"{model} was closed before its answer was complete.", provider=self.provider, model=model
-        )
-
     async def _stream_once(
         self, model: str, request: ChatRequest, idle_timeout: IdleTimeout
     ) -> AsyncIterator[ReplyDelta]:
@@ -344,7 +324,7 @@ class LocalModel(ProviderModel):
 
     def _get_engine(self, path: str) -> LlamaEngine:
         engine = self._engines.get(path)
-        if engine is None or not engine.is_in_this_process:
+        if engine is None or engine.process_id != os.getpid():
             settings = EngineSettings(_resolve_path(path), self.context, self.threads, self.chat_template)
             engine = self._engines[path] = get_engine(settings)
         return engine

@@ -1,18 +1,27 @@
-"""Encode and decode OpenAI chat completions, with the differences of the hosts that speak them (`OpenAIDialect`);
-read their streams."""
+"""OpenAI's chat completions, through the `openai` SDK: `OpenAIModel` and its kin, for the many hosts that speak them
+(`OpenAIDialect`), and the encoding of messages, replies and streams."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
-from tellback.chat.model import ChatRequest
+from tellback.chat.discovery import build_ollama_url
+from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions, is_exact_schema
-from tellback.chat.providers.errors import as_dict, error_from_status, parse_error_body, status_from_error
-from tellback.chat.providers.media import decode_base64_text, get_inline_data, is_text_type
-from tellback.chat.usage import make_usage
+from tellback.chat.providers.base import IdleTimeout, ProviderModel, StreamReader, read_stream, watch_bytes
+from tellback.chat.providers.errors import (
+    as_dict,
+    build_arguments,
+    disable_sdk_retries,
+    error_from_body,
+    error_from_sdk,
+    unreadable_response_error,
+)
+from tellback.chat.providers.media import generate_call_id, get_inline_data, render_text_file
+from tellback.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from tellback.tools import Tool
 from tellback.types import (
     ChatReply,
@@ -103,10 +112,8 @@ class ThinkTagSplitter:
             yield from self.feed(rest)
             return
         partial_length = _partial_tag_length(self._buffer, THINK_CLOSE)
-        ready, self._buffer = (
-            self._buffer[: len(self._buffer) - partial_length],
-            self._buffer[len(self._buffer) - partial_length :],
-        )
+        split = len(self._buffer) - partial_length
+        ready, self._buffer = self._buffer[:split], self._buffer[split:]
         if ready:
             yield ThinkingDelta(ready)
 
@@ -115,16 +122,6 @@ class ThinkTagSplitter:
         text, self._buffer = self._buffer, ""
         if text:
             yield ThinkingDelta(text) if self._state == "thinking" else TextDelta(text)
-
-
-def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:
-    """Text and thinking of a whole reply."""
-    splitter = ThinkTagSplitter(enabled)
-    pieces = [*splitter.feed(text), *splitter.finish()]
-    return (
-        "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)),
-        "".join(piece.text for piece in pieces if isinstance(piece, ThinkingDelta)),
-    )
 
 
 def _partial_tag_length(text: str, tag: str) -> int:
@@ -208,10 +205,9 @@ def _encode_media(part: MessagePart) -> dict[str, Any] | None:
     if part.kind == "audio" and data:
         format = _AUDIO_FORMATS.get(mime or "", (mime or "audio/wav").partition("/")[2])
         return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+    if (text := render_text_file(part)) is not None:
+        return {"type": "text", "text": text}
     if part.kind == "file" and data:
-        if is_text_type(mime):
-            title = f"{part.name}:\n" if part.name else ""
-            return {"type": "text", "text": title + decode_base64_text(data)}
         address = f"data:{mime or 'application/octet-stream'};base64,{data}"
         file = {"filename": part.name or "file", "file_data": address}
         return {"type": "file", "file": file}
@@ -255,53 +251,11 @@ def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -> ChatReply:
-    """A whole completion."""
+    """A whole completion: read as a stream of one chunk."""
     body = as_dict(completion)
     if body.get("error"):
         raise error_from_body(body, provider, model)
-    choice = next(iter(body.get("choices") or ()), None) or {}
-    if choice.get("error") or choice.get("finish_reason") == "error":
-        raise error_from_body(choice, provider, model)
-    message = choice.get("message") or {}
-    text, thought = _decode_content(message.get("content"), dialect)
-    calls = [_decode_call(call) for call in message.get("tool_calls") or ()]
-    if message.get("function_call"):
-        calls.append(_decode_call({"function": message["function_call"]}))
-    calls = _with_unique_ids(calls)
-    refusal = message.get("refusal")
-    reason = "refusal" if refusal else normalize_stop_reason(choice.get("finish_reason"), bool(calls))
-    text += refusal or ""
-    return ChatReply(
-        text=text,
-        tool_calls=tuple(calls),
-        stop_reason=reason,
-        usage=_decode_usage(body, provider, body.get("model") or model),
-        raw=completion,
-        thinking=(_find_reasoning(message) or "") + thought,
-        meta=reasoning_to_meta(message.get("reasoning_details"), dialect),
-    )
-
-
-def _with_unique_ids(calls: list[ToolCall]) -> list[ToolCall]:
-    seen: set[str] = set()
-    for index, call in enumerate(calls):
-        if call.id in seen:
-            calls[index] = replace(call, id=generate_call_id())
-        seen.add(calls[index].id)
-    return calls
-
-
-def _decode_call(call: Mapping[str, Any]) -> ToolCall:
-    function = call.get("function") or {}
-    value, invalid = parse_arguments(arguments_text(function.get("arguments")))
-    extras = {name: item for name, item in call.items() if name not in ("id", "type", "function", "index")}
-    return ToolCall(
-        call.get("id") or generate_call_id(),
-        function.get("name") or "",
-        value,
-        invalid,
-        {META_KEY: extras} if extras else None,
-    )
+    return replace(OpenAIStreamReader(provider, model, dialect).read(completion), raw=completion)
 
 
 def arguments_text(arguments: Any) -> str:
@@ -309,18 +263,6 @@ def arguments_text(arguments: Any) -> str:
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return dump_json(arguments)
-
-
-def _decode_content(content: Any, dialect: OpenAIDialect) -> tuple[str, str]:
-    if content is None:
-        return "", ""
-    if isinstance(content, str):
-        return split_thinking(content, dialect.think_tags)
-    text: list[str] = []
-    thinking: list[str] = []
-    for part in content:
-        (thinking if is_thinking_part(part) else text).append(part_text(part))
-    return "".join(text), "".join(thinking)
 
 
 def is_thinking_part(part: Any) -> bool:
@@ -338,14 +280,6 @@ def part_text(part: Any) -> str:
     return inner if isinstance(inner, str) else "".join(map(part_text, inner))
 
 
-def _find_reasoning(message: Mapping[str, Any]) -> str | None:
-    for name in ("reasoning_content", "reasoning"):
-        value = message.get(name)
-        if value and isinstance(value, str):
-            return value
-    return None
-
-
 def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
     """The reason in our words; some hosts say "stop", or nothing, beside calls."""
     if has_calls and finish in (None, "", "stop", "tool_calls", "function_call"):
@@ -353,11 +287,6 @@ def normalize_stop_reason(finish: str | None, has_calls: bool) -> str:
     if not finish:
         return "end_turn"
     return STOP_REASONS.get(finish, finish)
-
-
-def _decode_usage(body: Mapping[str, Any], provider: str, model: str) -> Any:
-    usage = body.get("usage") or (body.get("x_groq") or {}).get("usage")
-    return make_usage(usage, provider, model) if usage else None
 
 
 def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any] | None:
@@ -376,68 +305,46 @@ def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any]
     return {META_KEY: {"reasoning_details": merged}}
 
 
-def error_from_body(body: Mapping[str, Any], provider: str, model: str) -> Exception:
-    """The error that a host reports inside an answer that began well."""
-    message, error_type, code = parse_error_body(body)
-    return error_from_status(
-        provider, model, status_from_error(error_type, code), message or "it reported an error", body=dict(body)
-    )
-
-
-def generate_call_id() -> str:
-    """An id for a call that came without one."""
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
-class OpenAIStreamReader:
+class OpenAIStreamReader(StreamReader):
     """The state of one streamed call so far.
 
     Some hosts never say why they stop, so a reply counts as complete when a reason came, a last chunk of usage and
     nothing else, or the closing mark, which only `saw_end` knows of.
     """
 
-    def __init__(self, provider: str, model: str, dialect: OpenAIDialect, saw_end: Callable[[], bool]) -> None:
+    def __init__(
+        self, provider: str, model: str, dialect: OpenAIDialect, saw_end: Callable[[], bool] = lambda: True
+    ) -> None:
+        super().__init__(provider, model)
         self._finish_reason: str | None = None
         self._has_closing_usage = False
         self._saw_end = saw_end
-        self._provider = provider
-        self._model = model
         self._dialect = dialect
         self._splitter = ThinkTagSplitter(dialect.think_tags)
-        self._text: list[str] = []
-        self._thinking: list[str] = []
         self._calls = ToolCallAssembler()
         self._reasoning_details: list[Any] = []
         self._is_refusal = False
-        self._usage: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether the host said, one way or another, that this was all."""
         if self._finish_reason == "error":
             return False
         return bool(self._finish_reason) or self._has_closing_usage or self._saw_end()
 
-    @property
-    def is_finished(self) -> bool:
-        """Usage may follow the reason, so only the end is the end."""
-        return False
-
     def add(self, chunk: Any) -> Iterator[ReplyDelta]:
-        """Take one chunk, and give its deltas."""
         self._model = getattr(chunk, "model", None) or self._model
         choices = getattr(chunk, "choices", None) or ()
         usage = _chunk_usage(chunk)
         if usage is not None:
             self._usage = usage
             self._has_closing_usage = not choices
-        for choice in choices:
-            self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
-            if self._finish_reason == "error":
-                raise error_from_body(as_dict(choice), self._provider, self._model)
-            delta = getattr(choice, "delta", None)
-            if delta is not None:
-                yield from self._add_delta(delta)
+        choice = next(iter(choices), None)
+        self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
+        if self._finish_reason == "error" or getattr(choice, "error", None):
+            raise error_from_body(as_dict(choice), self._provider, self._model)
+        delta = getattr(choice, "delta", None) or getattr(choice, "message", None)
+        if delta is not None:
+            yield from self._add_delta(delta)
 
     def _add_delta(self, delta: Any) -> Iterator[ReplyDelta]:
         self._reasoning_details.extend(getattr(delta, "reasoning_details", None) or ())
@@ -462,26 +369,14 @@ class OpenAIStreamReader:
             yield from self._calls.add_function(function)
 
     def close(self) -> Iterator[ReplyDelta]:
-        """Yield the remaining deltas after the last chunk."""
         yield from map(self._record, self._splitter.finish())
         yield from self._calls.close()
 
     def reply(self) -> ChatReply:
-        """The whole reply."""
         calls = self._calls.build_calls()
-        return ChatReply(
-            text="".join(self._text),
-            tool_calls=calls,
-            stop_reason="refusal" if self._is_refusal else normalize_stop_reason(self._finish_reason, bool(calls)),
-            usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
-            raw={"model": self._model, "finish_reason": self._finish_reason, "usage": self._usage},
-            thinking="".join(self._thinking),
-            meta=reasoning_to_meta(self._reasoning_details, self._dialect),
-        )
-
-    def _record(self, delta: TextDelta | ThinkingDelta) -> TextDelta | ThinkingDelta:
-        (self._text if isinstance(delta, TextDelta) else self._thinking).append(delta.text)
-        return delta
+        stop_reason = "refusal" if self._is_refusal else normalize_stop_reason(self._finish_reason, bool(calls))
+        raw = {"model": self._model, "finish_reason": self._finish_reason, "usage": self._usage}
+        return self._build_reply(calls, stop_reason, raw, reasoning_to_meta(self._reasoning_details, self._dialect))
 
 
 @dataclass(slots=True)
@@ -496,7 +391,6 @@ class _PartialCall:
 
     @property
     def arguments(self) -> str:
-        """The arguments received so far."""
         return "".join(self.pieces)
 
 
@@ -525,7 +419,7 @@ class ToolCallAssembler:
         call = self._open_calls.get(key)
         if call is None or (name and call.name and _starts_new_call(call, host_id, arguments)):
             used = {other.id for other in self._calls}
-            id = host_id if host_id and host_id not in used else generate_call_id()
+            id = host_id if host_id and host_id not in used else generate_call_id("call")
             call = _PartialCall(id, host_id, extras)
             self._open_calls[key] = call
             self._calls.append(call)
@@ -540,13 +434,11 @@ class ToolCallAssembler:
                 yield ToolUseInputDelta(call.id, arguments)
 
     def close(self) -> Iterator[ReplyDelta]:
-        """The ends of all calls."""
         for call in self._calls:
             if call.name:
                 yield ToolUseEnd(call.id)
 
     def build_calls(self) -> tuple[ToolCall, ...]:
-        """The calls, put together."""
         calls = []
         for call in self._calls:
             if call.name:
@@ -575,3 +467,162 @@ def _chunk_usage(chunk: Any) -> Mapping[str, Any] | None:
         groq = getattr(chunk, "x_groq", None)
         usage = groq.get("usage") if isinstance(groq, Mapping) else getattr(groq, "usage", None)
     return as_dict(usage) if usage else None
+
+
+class OpenAIModel(ProviderModel):
+    """OpenAI's models. The key is `api_key` or OPENAI_API_KEY.
+
+    >>> OpenAIModel("gpt-5", config={"reasoning_effort": "low"}, timeout=30)
+    OpenAIModel('gpt-5')
+    """
+
+    provider = "OpenAI"
+    dialect: OpenAIDialect = OPENAI_DIALECT
+    key_variables: tuple[str, ...] = ("OPENAI_API_KEY",)
+    default_base_url: str | None = None
+    headers: Mapping[str, str] | None = None
+
+    def _resolve_api_key(self) -> str:
+        key = self._api_key or next(filter(None, map(os.environ.get, self.key_variables)), None)
+        if not key:
+            raise MissingKeyError(self.provider, self.key_variables)
+        return key
+
+    def _open_client(self, user_client: Any) -> Any:
+        try:
+            import openai
+        except ImportError as error:
+            raise MissingExtraError("openai", "openai", type(self).__name__) from error
+        if user_client is not None:
+            return disable_sdk_retries(user_client, user_client.chat.completions.create, "openai.AsyncOpenAI()")
+        return openai.AsyncOpenAI(
+            api_key=self._resolve_api_key(),
+            base_url=self._base_url or self.default_base_url,
+            default_headers=self.headers,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(),  # the SDK's own, less the task it starts when dropped
+        )
+
+    def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
+        body, config = encode(model, request, self.dialect)
+        return build_arguments(body, config, self.timeout)
+
+    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
+        completion = await idle_timeout.wait(
+            self.client.chat.completions.create(**self._build_arguments(model, request))
+        )
+        if not hasattr(completion, "model_dump"):
+            raise unreadable_response_error(self.provider, model, f"{completion!r:.200}")
+        return decode(completion, self.provider, model, self.dialect)
+
+    async def _stream_once(
+        self, model: str, request: ChatRequest, idle_timeout: IdleTimeout
+    ) -> AsyncIterator[ReplyDelta]:
+        arguments = self._build_arguments(model, request)
+        if self.dialect.stream_usage:
+            arguments["stream_options"] = {"include_usage": True}
+        stream = await idle_timeout.wait(self.client.chat.completions.create(**arguments, stream=True))
+        # The SDK swallows the closing [DONE]. Without it, a connection closed half-way cannot be told from a host
+        # that never says why it stops.
+        tail = b""
+
+        def on_chunk(chunk: bytes) -> None:
+            nonlocal tail
+            tail = (tail + chunk)[-64:]
+            idle_timeout.reset()
+
+        watch_bytes(stream.response, on_chunk)
+        async with stream:
+            reader = OpenAIStreamReader(self.provider, model, self.dialect, saw_end=lambda: b"[DONE]" in tail)
+            async for delta in read_stream(idle_timeout.iterate(stream), reader, model):
+                yield delta
+
+    def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
+        import openai
+
+        return error_from_sdk(openai, error, self.provider, model)
+
+
+class OpenRouterModel(OpenAIModel):
+    """Any model by way of OpenRouter, named `vendor/model`. The key is `api_key` or OPENROUTER_API_KEY.
+
+    `site_url` and `site_name` say who is calling, for OpenRouter's rankings.
+
+    >>> OpenRouterModel("anthropic/claude-sonnet-5", site_name="My app")
+    OpenRouterModel('anthropic/claude-sonnet-5')
+    """
+
+    provider = "OpenRouter"
+    dialect = OPENROUTER_DIALECT
+    key_variables = ("OPENROUTER_API_KEY",)
+    default_base_url = "https://openrouter.ai/api/v1"
+
+    def __init__(
+        self, model: str, *, site_url: str | None = None, site_name: str | None = None, **options: Unpack[ModelOptions]
+    ) -> None:
+        super().__init__(model, **options)
+        site_headers = {"HTTP-Referer": site_url, "X-Title": site_name}
+        self.headers = {name: value for name, value in site_headers.items() if value}
+
+
+class CompatibleModel(OpenAIModel):
+    """A model on any server that speaks OpenAI's chat API: vLLM, LM Studio, llama.cpp, a gateway.
+
+    `provider` is the name used in errors and usage. `json_schema=False` is for servers that cannot hold a model to a
+    schema, `stream_usage=False` for those that refuse `stream_options`.
+
+    >>> CompatibleModel("qwen3", base_url="http://127.0.0.1:8000/v1")
+    CompatibleModel('qwen3')
+    """
+
+    provider = "compatible server"
+    dialect = COMPATIBLE_DIALECT
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        provider: str | None = None,
+        json_schema: bool = True,
+        stream_usage: bool = True,
+        **options: Unpack[ModelOptions],
+    ) -> None:
+        super().__init__(model, **options)
+        if not (self._base_url or self.default_base_url or self._user_client):
+            raise ConfigurationError("CompatibleModel needs base_url=, such as 'http://127.0.0.1:8000/v1'.")
+        if provider is not None:
+            self.provider = provider
+        self.dialect = OpenAIDialect(json_schema=json_schema, stream_usage=stream_usage)
+
+    def _resolve_api_key(self) -> str:
+        return self._api_key or "not-needed"  # the SDK insists on one; most such servers do not
+
+
+class XaiModel(OpenAIModel):
+    """xAI's Grok models. The key is `api_key` or XAI_API_KEY.
+
+    >>> XaiModel("grok-4")
+    XaiModel('grok-4')
+    """
+
+    provider = "xAI"
+    dialect = COMPATIBLE_DIALECT
+    key_variables = ("XAI_API_KEY",)
+    default_base_url = "https://api.x.ai/v1"
+
+
+class OllamaModel(CompatibleModel):
+    """A model of an Ollama server: OLLAMA_HOST, or this machine's.
+
+    >>> OllamaModel("llama3.3").provider
+    'Ollama'
+    """
+
+    provider = "Ollama"
+    default_base_url = "http://127.0.0.1:11434/v1"
+
+    def __init__(self, model: str, **options: Unpack[ModelOptions]) -> None:
+        host = os.environ.get("OLLAMA_HOST")
+        if host and options.get("base_url") is None and options.get("client") is None:
+            options["base_url"] = f"{build_ollama_url(host)}/v1"
+        super().__init__(model, **options)

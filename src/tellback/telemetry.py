@@ -1,0 +1,569 @@
+"""Spans for OpenTelemetry: turns, model calls, tools, recall, embeddings and jobs, for whoever wants to see them.
+
+There are none, and nothing is loaded, until the application sets up a tracer provider. Messages stay out of them
+unless `configure(capture_content=True)` lets it in; users' ids are never in them. Names are those of OpenTelemetry's
+semantic conventions for generative AI, and `tellback.…` for what these do not know. Every package may import this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+
+from tellback.types import ChatReply, ChatUsage, Message, MessagePart, ToolCall, ToolResult, message_text
+from tellback.types.jobs import Job
+from tellback.types.jsontext import dump_json
+from tellback.types.memory import RecallResult
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+__all__ = [
+    "CurrentSpan",
+    "JobSpan",
+    "ModelSpan",
+    "RecallSpan",
+    "ToolSpan",
+    "TurnSpan",
+    "configure",
+    "embedding_span",
+    "job_span",
+    "model_span",
+    "recall_span",
+    "tool_span",
+    "tracer",
+    "turn_span",
+]
+
+log = logging.getLogger("tellback.telemetry")
+
+CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+CONVERSATION_KEY = "tellback-conversation-id"
+"""Under what OpenTelemetry's context holds the conversation, so that spans within a turn can name it too."""
+
+_TRACE_MODULE = "opentelemetry.trace"
+_CAPTURE_VALUES = ("true", "1", "span_only", "span_and_event")
+_PROVIDERS = {"gemini": "gcp.gemini", "google": "gcp.gemini", "xai": "x_ai"}
+_NO_SETTINGS: Mapping[str, Any] = {}
+_SETTINGS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
+"""The settings of a model call that the conventions have a name for."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _TracerSource:
+    """What was configured, and the tracer made of it."""
+
+    def __init__(self, tracer_provider: TracerProvider | None = None, capture_content: bool | None = None) -> None:
+        self._configured_provider = tracer_provider
+        self._capture_content = capture_content
+        self._provider: TracerProvider | None = None
+        self._tracer: Tracer | None = None
+        self.is_idle = False
+        self.captures_content = False
+        self.has_warned = False
+
+    def tracer(self, trace: Any) -> Tracer | None:
+        provider: TracerProvider = self._configured_provider or trace.get_tracer_provider()
+        if provider is self._provider:
+            return self._tracer
+        self.is_idle = isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+        self._tracer = None if self.is_idle else provider.get_tracer("tellback", sys.modules["tellback"].__version__)
+        self.captures_content = (
+            os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURE_VALUES
+            if self._capture_content is None
+            else self._capture_content
+        )
+        self._provider = provider
+        return self._tracer
+
+
+_source = _TracerSource()
+
+
+def configure(*, tracer_provider: TracerProvider | None = None, capture_content: bool | None = None) -> None:
+    """Say where spans go and what may be in them; whatever is not given is as it was at the start.
+
+    Without `tracer_provider`, it is the one that the application has set for OpenTelemetry as a whole; without any,
+    there are no spans. With `capture_content`, they carry what was said: messages, arguments and results of tools, the
+    texts of errors. Where it is not given, `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true` does the same.
+
+    >>> configure(capture_content=False)
+    >>> configure()
+    """
+    global _source
+    if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
+        raise TypeError(
+            f"tracer_provider is an OpenTelemetry TracerProvider, not {tracer_provider!r:.80}:"
+            " make one with opentelemetry.sdk.trace.TracerProvider()."
+        )
+    _source = _TracerSource(tracer_provider, capture_content)
+
+
+def tracer() -> Tracer | None:
+    """The tracer, or None while nobody wants spans.
+
+    Nobody does unless OpenTelemetry was loaded: to set up a tracer provider, one has to. So this loads nothing.
+    """
+    if _TRACE_MODULE not in sys.modules:
+        return None
+    trace: Any = sys.modules[_TRACE_MODULE]
+    # Asking in the public way costs more than a span that is off may, as that looks into the environment.
+    if _source.is_idle and getattr(trace, "_TRACER_PROVIDER", trace) is None:
+        return None
+    return _resolve_tracer(trace)
+
+
+def suppress_errors(function: Callable[P, R]) -> Callable[P, R | None]:
+    """Let a failure to observe be no failure of what is observed: it is logged, once, and gives None."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if not _source.has_warned:
+                _source.has_warned = True
+                log.warning("spans are incomplete: OpenTelemetry failed; this is said only once", exc_info=error)
+            return None
+
+    return wrapper
+
+
+@suppress_errors
+def _resolve_tracer(trace: Any) -> Tracer | None:
+    return _source.tracer(trace)
+
+
+@suppress_errors
+def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], is_root: bool) -> Span:
+    from opentelemetry import context
+    from opentelemetry.trace import SpanKind
+
+    known_attributes = _drop_missing(
+        {"gen_ai.conversation.id": context.get_value(CONVERSATION_KEY), **_drop_missing(attributes)}
+    )
+    parent = context.Context() if is_root else None
+    return tracer.start_span(name, context=parent, kind=SpanKind[kind], attributes=known_attributes)
+
+
+class BaseSpan:
+    """A span that ends once. What it is told after that, or when it is off, is ignored.
+
+    As a `with` block it ends with the block, and records what the block raises.
+    """
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+
+    @classmethod
+    def start(cls, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Self:
+        """Start it, where spans are wanted."""
+        active_tracer = tracer()
+        return cls(None if active_tracer is None else _start_span(active_tracer, name, kind, attributes, is_root))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._span is not None:
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):  # called off, which is nobody's error
+                self._set_attributes({"tellback.cancelled": True})
+            elif error is not None:
+                self._set_error(type(error).__name__, error)
+            self._end()
+
+    @property
+    @suppress_errors
+    def captures_content(self) -> bool:
+        """Whether it may carry what was said, and anyone is going to see it."""
+        return self._span is not None and _source.captures_content and self._span.is_recording()
+
+    @suppress_errors
+    def _set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        if self._span is not None:
+            self._span.set_attributes(_drop_missing(attributes))
+
+    @suppress_errors
+    def _set_content(self, name: str, render: Callable[[], str]) -> None:
+        """Set an attribute that tells what was said, where that is wanted."""
+        if self.captures_content:
+            self._set_attributes({name: render()})
+
+    @suppress_errors
+    def _set_error(self, error_type: str, error: BaseException | None = None) -> None:
+        if self._span is None:
+            return
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_attribute("error.type", error_type)
+        if error is not None and self.captures_content:  # errors quote what was said
+            self._span.set_status(StatusCode.ERROR, str(error))
+            self._span.record_exception(error)
+        else:
+            self._span.set_status(StatusCode.ERROR)
+
+    @suppress_errors
+    def _end(self) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            span.end()
+
+
+class ModelSpan(BaseSpan):
+    """One call of a model. It is never the current span, since a stream's reader may be in another context."""
+
+    __slots__ = ()
+
+    def finish(self, reply: ChatReply) -> None:
+        """The model has answered."""
+        if self._span is None:
+            return
+        usage = reply.usage or ChatUsage()
+        self._set_attributes(
+            {
+                "gen_ai.response.model": usage.model,
+                "gen_ai.provider.name": otel_provider_name(usage.provider),
+                "gen_ai.response.finish_reasons": (reply.stop_reason,),
+                **_usage_attributes(usage),
+            }
+        )
+        self._set_content("gen_ai.output.messages", lambda: _reply_json(reply))
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """It ends with an error or, if it was called off, without one."""
+        self.__exit__(type(error), error, None)
+
+
+class CurrentSpan(BaseSpan):
+    """A span for a `with` block, the parent of what happens within it."""
+
+    __slots__ = ("_context", "_conversation_id", "_token")
+
+    def __init__(self, span: Span | None) -> None:
+        super().__init__(span)
+        self._conversation_id: str | None = None
+        self._context: Context | None = None
+        self._token: Token[Context] | None = None
+
+    def __enter__(self) -> Self:
+        if self._span is not None:
+            self._token = self._attach(self._span)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            self._detach(is_closed=kind is GeneratorExit)
+        super().__exit__(kind, error, trace)
+
+    @suppress_errors
+    def _attach(self, span: Span) -> Token[Context]:
+        from opentelemetry import context, trace
+
+        span_context = trace.set_span_in_context(span)
+        if self._conversation_id is not None:
+            span_context = context.set_value(CONVERSATION_KEY, self._conversation_id, span_context)
+        self._context = span_context
+        return context.attach(span_context)
+
+    @suppress_errors
+    def _detach(self, *, is_closed: bool) -> None:
+        from opentelemetry import context
+
+        token, self._token = self._token, None
+        # What is left lying about is closed by the garbage collector, in whatever context that is at work.
+        if token is not None and not (is_closed and context.get_current() is not self._context):
+            context.detach(token)
+
+
+class TurnSpan(CurrentSpan):
+    """One turn of a conversation."""
+
+    __slots__ = ()
+
+    def set_outcome(
+        self,
+        status: str | None = None,
+        usage: ChatUsage | None = None,
+        *,
+        stop_reason: str | None = None,
+        text: str | None = None,
+        turn_id: str | None = None,
+    ) -> None:
+        """Note what came of it, as far as it is known."""
+        if self._span is None:
+            return
+        self._set_attributes(
+            {
+                "tellback.turn.status": status,
+                "tellback.turn.id": turn_id,
+                "gen_ai.response.finish_reasons": None if stop_reason is None else (stop_reason,),
+                **_usage_attributes(usage or ChatUsage()),
+            }
+        )
+        if text is not None:
+            reply = ChatReply(text, stop_reason=stop_reason or "end_turn")
+            self._set_content("gen_ai.output.messages", lambda: _reply_json(reply))
+
+
+class ToolSpan(CurrentSpan):
+    """One tool call."""
+
+    __slots__ = ("_has_error",)
+
+    def __init__(self, span: Span | None) -> None:
+        super().__init__(span)
+        self._has_error = False
+
+    def record_error(self, error_type: str, error: BaseException | None = None) -> None:
+        """Say why the result is going to be an error: a short word, or an exception's name."""
+        if self._span is not None:
+            self._has_error = True
+            self._set_error(error_type, error)
+
+    def record_result(self, result: ToolResult) -> ToolResult:
+        """Note the result, and hand it on."""
+        if self._span is not None:
+            if result.is_error and not self._has_error:
+                self._set_error("tool_error")
+            self._set_content("gen_ai.tool.call.result", lambda: result.content)
+        return result
+
+
+class RecallSpan(CurrentSpan):
+    """One recall."""
+
+    __slots__ = ()
+
+    def record_result(self, result: RecallResult) -> RecallResult:
+        """Note how much was found, and hand it on."""
+        if self._span is not None:
+            counts = {"tellback.recall.hits": len(result.hits), "tellback.recall.candidates": result.total_candidates}
+            self._set_attributes(counts)
+        return result
+
+
+class JobSpan(CurrentSpan):
+    """One attempt at a job."""
+
+    __slots__ = ()
+
+    def record_outcome(self, outcome: str, error: BaseException | None = None) -> None:
+        """Note what came of it."""
+        self._set_attributes({"tellback.job.outcome": outcome})
+        if error is not None:
+            self._set_error(type(error).__name__, error)
+
+
+_NO_TURN_SPAN = TurnSpan(None)
+_NO_MODEL_SPAN = ModelSpan(None)
+NO_TOOL_SPAN = ToolSpan(None)
+_NO_RECALL_SPAN = RecallSpan(None)
+
+
+def turn_span(
+    conversation_id: str | None = None,
+    *,
+    agent: str | None = None,
+    model: str | None = None,
+    get_messages: Callable[[], Iterable[Message]] | None = None,
+) -> TurnSpan:
+    """A turn, for a `with` block: whatever happens in it is below it. Say by `set_outcome` how it went.
+
+    `get_messages` gives what the user said, and is called only where content is captured.
+
+    >>> with turn_span("conv_1") as span:
+    ...     span.set_outcome("completed")
+    """
+    if tracer() is None:
+        return _NO_TURN_SPAN
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent,
+        "gen_ai.conversation.id": conversation_id,
+        "gen_ai.request.model": model or None,
+    }
+    name = f"invoke_agent {agent}" if agent else "invoke_agent"
+    span = TurnSpan.start(name, "INTERNAL", attributes)
+    span._conversation_id = conversation_id
+    if get_messages is not None:
+        span._set_content("gen_ai.input.messages", lambda: _messages_json(get_messages()))
+    return span
+
+
+def model_span(
+    model: str,
+    provider: str | None = None,
+    settings: Mapping[str, Any] = _NO_SETTINGS,
+    *,
+    messages: Sequence[Message] = (),
+    system: str | None = None,
+    streaming: bool = False,
+) -> ModelSpan:
+    """A model call, below what is current now, to be ended by `finish(reply)` or `fail(error)`.
+
+    `settings` are those of the call, as the loop has them.
+
+    >>> from tellback.types import ChatReply
+    >>> model_span("gpt-5", "OpenAI").finish(ChatReply("Hello!"))
+    """
+    if tracer() is None:
+        return _NO_MODEL_SPAN
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": model or None,
+        "gen_ai.provider.name": otel_provider_name(provider),
+        "gen_ai.request.stream": streaming or None,
+        "gen_ai.output.type": None if settings.get("output_schema") is None else "json",
+        **_settings_attributes(settings),
+    }
+    span = ModelSpan.start(f"chat {model}".strip(), "CLIENT", attributes)
+    span._set_content("gen_ai.input.messages", lambda: _messages_json(messages))
+    if system:
+        span._set_content("gen_ai.system_instructions", lambda: dump_json([_text_part(system)]))
+    return span
+
+
+def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
+    """A tool call, for a `with` block: what the tool does is below it.
+
+    The name of a tool that is not known is the model's invention, and content like any other.
+
+    >>> with tool_span(ToolCall("call_1", "add")) as span:
+    ...     pass
+    """
+    if tracer() is None:
+        return NO_TOOL_SPAN
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name if is_known or _source.captures_content else None,
+        "gen_ai.tool.call.id": call.id,
+        "gen_ai.tool.type": "function",
+    }
+    name = f"execute_tool {call.name if is_known else 'unknown'}"
+    span = ToolSpan.start(name, "INTERNAL", attributes)
+    span._set_content("gen_ai.tool.call.arguments", lambda: dump_json(_call_arguments(call)))
+    return span
+
+
+def recall_span(mode: str, space_id: str) -> RecallSpan:
+    """A recall, for a `with` block."""
+    if tracer() is None:
+        return _NO_RECALL_SPAN
+    attributes = {"tellback.recall.mode": str(mode), "tellback.space.id": space_id}
+    return RecallSpan.start(f"recall {mode}", "INTERNAL", attributes)
+
+
+def job_span(job: Job) -> JobSpan:
+    """An attempt at a job, for a `with` block. It begins a trace: a worker outlives whatever it was started in."""
+    attributes = {
+        "tellback.job.id": job.id,
+        "tellback.job.kind": job.kind,
+        "tellback.job.attempt": job.attempts,
+        "gen_ai.conversation.id": job.conversation_id,
+        "tellback.space.id": job.memory_space_id,
+    }
+    span = JobSpan.start(f"process job {job.kind}", "CONSUMER", attributes, is_root=True)
+    span._conversation_id = job.conversation_id
+    return span
+
+
+def embedding_span(model: str, provider: str | None, dimensions: int, texts: int) -> CurrentSpan:
+    """A request for so many texts' vectors, for a `with` block."""
+    attributes = {
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.request.model": model,
+        "gen_ai.provider.name": otel_provider_name(provider),
+        "gen_ai.embeddings.dimension.count": dimensions,
+        "tellback.embeddings.texts": texts,
+    }
+    return CurrentSpan.start(f"embeddings {model}", "CLIENT", attributes)
+
+
+def otel_provider_name(provider: object) -> str | None:
+    """What the conventions call a provider, or its own name in their manner.
+
+    >>> otel_provider_name("Gemini"), otel_provider_name("Anthropic"), otel_provider_name("compatible server")
+    ('gcp.gemini', 'anthropic', 'compatible_server')
+    """
+    if not provider:
+        return None
+    normalized = str(provider).lower().replace(" ", "_")
+    return _PROVIDERS.get(normalized, normalized)
+
+
+def _settings_attributes(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are numbers, as the conventions want them."""
+    config = dict(settings.get("config") or _NO_SETTINGS)
+    if settings.get("max_output_tokens") is not None:
+        config["max_tokens"] = settings["max_output_tokens"]
+    return {f"gen_ai.request.{key}": config[key] for key in _SETTINGS if isinstance(config.get(key), int | float)}
+
+
+def _usage_attributes(usage: ChatUsage) -> dict[str, Any]:
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        "tellback.usage.cost_usd": usage.cost_usd,
+    }
+
+
+def _drop_missing(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _messages_json(messages: Iterable[Message]) -> str:
+    return dump_json([{"role": message.role, "parts": _message_parts(message)} for message in messages])
+
+
+def _reply_json(reply: ChatReply) -> str:
+    parts = [{"type": "reasoning", "content": reply.thinking}] if reply.thinking else []
+    parts += _message_parts(reply.message)
+    return dump_json([{"role": "assistant", "parts": parts, "finish_reason": reply.stop_reason}])
+
+
+def _message_parts(message: Message) -> list[dict[str, Any]]:
+    text = message_text(message)
+    if message.role == "tool":
+        return [{"type": "tool_call_response", "id": message.tool_call_id, "response": text}]
+    parts = [_content_part(part) for part in message.parts or ()]
+    if text and message.parts is None:
+        parts.append(_text_part(text))
+    calls = message.tool_calls
+    return parts + [
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": _call_arguments(call)} for call in calls
+    ]
+
+
+def _content_part(part: MessagePart) -> dict[str, Any]:
+    """A part; of pictures, sounds and files only what they are, since spans are no place for megabytes."""
+    if part.kind == "text":
+        return _text_part(part.text or "")
+    return {"type": part.kind, "mime_type": part.mime}
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "content": text}
+
+
+def _call_arguments(call: ToolCall) -> Any:
+    return call.input if call.invalid_input is None else call.invalid_input
