@@ -1,4 +1,4 @@
-"""Input and output models of the tools, their JSON schemas, and the size limit of an output."""
+"""Types of arguments, output models of the tools, JSON schemas, and the size limit of an output."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
 from pydantic_core import core_schema
 
-from tellback.memory.memory import DEFAULT_SPACE_NAME
 from tellback.memory.sanitizer import truncate_text
 from tellback.memory.tools import (
-    BEGIN_FIELD,
-    CATEGORY_FIELD,
-    DATE_FORMAT,
-    MAX_HITS,
     MAX_INPUT_TEXT,
     MAX_RESULT_TEXT,
-    TOPIC_FIELD,
-    VALID_FROM_FIELD,
     format_moment,
     render_source,
 )
@@ -95,11 +88,11 @@ def build_schema(model: type[BaseModel]) -> dict[str, Any]:
     return schema
 
 
-def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) -> ToolInput:
-    """A tool's arguments, checked; `InvalidInput` says what is wrong with them."""
+def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) -> dict[str, Any]:
+    """A tool's arguments by name, checked; `InvalidInput` says what is wrong with them."""
     present = {name: value for name, value in (arguments or {}).items() if value is not None}
     try:
-        return model.model_validate(present)
+        return dict(model.model_validate(present))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         problems = [problem for problem in found if problem["type"] != "none_required"]
@@ -143,12 +136,6 @@ SpaceName = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
 SearchedSpace = Annotated[SpaceName, Field(description="The name of the part of the memory to look in.")]
 LeftOutCount = Annotated[int, Field(description="How many were found and not given, for the answer would be too long.")]
 
-
-def optional(description: str, alias: str | None = None) -> Any:
-    """A field that may be left out."""
-    return Field(default=None, description=description, alias=alias)
-
-
 CategoryKindName = Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"]
 """What sort of thing may be remembered: every kind but patterns, which are found."""
 
@@ -156,71 +143,9 @@ EntityTypeName = Literal["PERSON", "ORGANIZATION", "PLACE", "OBJECT", "CONCEPT",
 """What an entity may be."""
 
 
-class RecallInput(ToolInput):
-    """A question to the memory."""
-
-    query: QuestionText = Field(description="What to look for: a question, or the words it would be told in.")
-    limit: int = Field(default=5, ge=1, le=MAX_HITS, description="How many memories to give at most.")
-    space: SearchedSpace = DEFAULT_SPACE_NAME
-    valid_at: DateText | OmittedNone = optional(f"Give what was true at that time: {DATE_FORMAT}.")
-
-
-class TimelineInput(ToolInput):
-    """A look at how things changed."""
-
-    query: QuestionText | OmittedNone = optional(TOPIC_FIELD)
-    entity: Annotated[str, Field(min_length=1, max_length=500)] | OmittedNone = optional(
-        "The person or thing it is about, by name, or by an id that starts with ent_."
-    )
-    from_: DateText | OmittedNone = optional(BEGIN_FIELD, "from")
-    to: DateText | OmittedNone = optional(f"Where it ends: {DATE_FORMAT}. A day alone is in it to its end.")
-    limit: int = Field(default=10, ge=1, le=MAX_LISTED, description="How many memories to give at most.")
-    space: SearchedSpace = DEFAULT_SPACE_NAME
-
-
-class EntitiesInput(ToolInput):
-    """A search for what memories are about."""
-
-    query: QuestionText | OmittedNone = optional("A name or a description; without it, those most spoken of.")
-    type: EntityTypeName | OmittedNone = optional("Only entities of this type.")
-    limit: int = Field(default=20, ge=1, le=MAX_LISTED, description="How many entities to give at most.")
-    space: SearchedSpace = DEFAULT_SPACE_NAME
-
-
-class ConversationsInput(ToolInput):
-    """A look at the list of conversations, or into one."""
-
-    conversation_id: IdText | OmittedNone = optional(
-        "The conversation to read; without it, the conversations are listed."
-    )
-    limit: int = Field(
-        default=20, ge=1, le=MAX_LISTED, description="How many conversations or messages to give at most."
-    )
-    namespace: SpaceName | OmittedNone = optional("List only conversations of this kind.")
-    before: IdText | OmittedNone = optional("List what is older than the conversation of this id: `nextBefore`.")
-    before_seq: SequenceNumber | OmittedNone = optional("Read the messages before this number: `earlierSeq`.")
-    after_seq: SequenceNumber | OmittedNone = optional("Read the messages after this number: `laterSeq`.")
-
-
-class RememberInput(ToolInput):
-    """Something to keep."""
-
-    text: QuestionText = Field(
-        description="One thing, in a short sentence that can be understood by itself, such as 'Maya is vegetarian.'"
-    )
-    category: CategoryKindName | OmittedNone = optional(CATEGORY_FIELD)
-    importance: ImportanceLevel | OmittedNone = optional("From 1 (a detail) to 5 (vital): 3, if left out.")
-    valid_from: DateText | OmittedNone = optional(VALID_FROM_FIELD)
-    replaces: IdText | OmittedNone = optional("The id of the memory that it corrects or updates, if any.")
-    space: SpaceName = Field(
-        default=DEFAULT_SPACE_NAME, description="The part of the memory to keep it in; made if it is missing."
-    )
-
-
-class ForgetInput(ToolInput):
-    """Something to forget."""
-
-    atom_id: IdText = Field(description="The id of the memory, as recall or timeline gave it.")
+def optional(description: str, alias: str | None = None) -> Any:
+    """A field that may be left out."""
+    return Field(default=None, description=description, alias=alias)
 
 
 class CategoryItem(ToolOutput):
@@ -339,21 +264,15 @@ class MessageItem(ToolOutput):
     id: str
     seq: int
     role: str
-    text: str
-    created_at: str
+    text: Annotated[str, BeforeValidator(replace_surrogates)]
+    created_at: Timestamp
 
     @classmethod
-    def from_message(cls, message: StoredMessage) -> MessageItem:
-        """A message as it is shown: its words, and which tools it calls."""
-        calls = [f"(calls {call.name[:MAX_TOOL_NAME_LENGTH]})" for call in message.tool_calls[:MAX_NAMES_LISTED]]
-        text = truncate_text(message.text, MAX_MESSAGE_LENGTH)
-        return cls(
-            id=message.id,
-            seq=message.seq,
-            role=message.role,
-            text=replace_surrogates("\n".join(filter(None, [text, *calls]))),
-            created_at=_format_timestamp(message.created_at),
-        )
+    def of(cls, value: StoredMessage, **more: Any) -> Self:
+        """A message: its words, and which tools it calls."""
+        calls = [f"(calls {call.name[:MAX_TOOL_NAME_LENGTH]})" for call in value.tool_calls[:MAX_NAMES_LISTED]]
+        text = truncate_text(value.text, MAX_MESSAGE_LENGTH)
+        return super().of(value, text=replace_surrogates("\n".join(filter(None, [text, *calls]))), **more)
 
     def to_text(self) -> str:
         """Who said what, the lines after the first one indented."""

@@ -120,7 +120,7 @@ class _ToolDispatcher:
         try:
             async with asyncio.timeout(self._timeout):
                 arguments = parse_arguments(tool.input_model, params.arguments)
-                return _success_result(await tool.run(await self._resolve_user(scope), arguments))
+                return _success_result(await tool.run(await self._resolve_user(scope), **arguments))
         except TimeoutError:
             log.warning("%s took longer than %g seconds", tool.name, self._timeout)
             return _error_result(f"This took longer than {self._timeout:g} seconds and was stopped. Ask for less.")
