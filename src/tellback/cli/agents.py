@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellback.cli.options import JsonOption, format_examples, register_command
+from tellback.cli.options import JsonOption
 from tellback.cli.output import create_console, escape_controls, print_json, print_line, print_pairs, to_json_value
-from tellback.cli.runner import report_errors
+from tellback.cli.runner import command_group, register_command, report_errors
 
 if TYPE_CHECKING:
     from tellback.agent import Agent, State
     from tellback.agent_sources import AgentCandidate
     from tellback.specs import AgentSpec
 
-agents_app = typer.Typer(
-    no_args_is_help=True,
-    help="Check agents: descriptions in JSON or YAML, and agents with routes.",
-    epilog=format_examples("tellback agents check support.yaml"),
+agents_app = command_group(
+    "Check agents: descriptions in JSON or YAML, and agents with routes.", "tellback agents check support.yaml"
 )
 
 

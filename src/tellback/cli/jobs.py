@@ -19,8 +19,6 @@ from tellback.cli.options import (
     RequiredUrlOption,
     UserTarget,
     VerboseOption,
-    format_examples,
-    register_command,
 )
 from tellback.cli.output import (
     SHORT_LENGTH,
@@ -32,9 +30,11 @@ from tellback.cli.output import (
     to_one_line,
 )
 from tellback.cli.runner import (
+    command_group,
     extraction_options,
     fail,
     open_app,
+    register_command,
     run_async,
     run_for_user,
     run_or_stop,
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tellback.cli")
 
-jobs_app = typer.Typer(
-    no_args_is_help=True,
-    help="List, retry and run jobs: conversations on their way to becoming memories.",
-    epilog=format_examples("tellback jobs list --user maya", "tellback jobs drain"),
+jobs_app = command_group(
+    "List, retry and run jobs: conversations on their way to becoming memories.",
+    "tellback jobs list --user maya",
+    "tellback jobs drain",
 )
 
 

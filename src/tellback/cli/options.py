@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import calendar
-import functools
 import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tellback.types.ids import utc_now
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "tellback.db"
 DEFAULT_USER = "local"
@@ -104,42 +101,6 @@ def unwrap_paragraphs(text: str) -> str:
     'Begin.\\n\\nWhat follows is one line.'
     """
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
-
-
-def register_command(
-    app: typer.Typer, *examples: str, name: str | None = None, panel: str | None = None
-) -> Callable[[F], F]:
-    """Make a function a command, with its docstring as help and examples of what one would type."""
-
-    def decorate(function: F) -> F:
-        assert function.__doc__ is not None
-        help_text = unwrap_paragraphs(function.__doc__)
-        epilog = format_examples(*examples)
-        app.command(name, help=help_text, epilog=epilog, rich_help_panel=panel)(_expand_target(function))
-        return function
-
-    return decorate
-
-
-def _expand_target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the options of a target in the place of a parameter of that type."""
-    parameters = inspect.signature(function, eval_str=True).parameters
-    if "target" not in parameters:
-        return function
-    options = inspect.signature(UserTarget, eval_str=True).parameters
-
-    @functools.wraps(function)
-    def run(**arguments: Any) -> Any:
-        return function(target=UserTarget(**{name: arguments.pop(name) for name in options}), **arguments)
-
-    expanded = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in parameters.items()
-        for each in (options.values() if name == "target" else [parameter])
-    ]
-    run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in expanded}
-    return run
 
 
 def parse_period(text: str, now: datetime) -> tuple[datetime, datetime]:

@@ -1,8 +1,10 @@
-"""Run a command: resolve the model and the user, open and close the store, report errors in one sentence."""
+"""Register and run commands: resolve model and user, open and close the store, report errors in one sentence."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from tellback.cli.options import UserTarget
+from tellback.cli.options import UserTarget, format_examples, unwrap_paragraphs
 from tellback.cli.output import escape_controls
 from tellback.concurrency import cancel_and_wait
 from tellback.errors import (
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tellback.types.memory import MemorySpace
     from tellback.user import User
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 INTERRUPT_EXIT_CODE = 130
@@ -36,6 +39,55 @@ OFFLINE_NOTE = (
     "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
     " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
 )
+
+
+def command_group(help: str, *examples: str) -> typer.Typer:
+    """A group of commands, with its help and examples of what one would type."""
+    return typer.Typer(no_args_is_help=True, help=help, epilog=format_examples(*examples))
+
+
+def register_command(
+    app: typer.Typer, *examples: str, name: str | None = None, panel: str | None = None, may_create: bool = False
+) -> Callable[[F], F]:
+    """Make a function a command, with its docstring as help and examples of what one would type.
+
+    A parameter of the type `UserTarget` or `User` becomes the options of a target. A `User` is the handle in the
+    store, which is open while the command runs, and made if it is missing and the command `may_create` it.
+    """
+
+    def decorate(function: F) -> F:
+        assert function.__doc__ is not None
+        help_text = unwrap_paragraphs(function.__doc__)
+        command = _expand_target(function, may_create)
+        app.command(name, help=help_text, epilog=format_examples(*examples), rich_help_panel=panel)(command)
+        return function
+
+    return decorate
+
+
+def _expand_target(function: Callable[..., Any], may_create: bool) -> Callable[..., Any]:
+    """Put the options of a target behind the other parameters; `--json` is always the last one."""
+    own = dict(inspect.signature(function, eval_str=True, locals={"User": UserTarget}).parameters)
+    target_name = next((name for name, each in own.items() if each.annotation is UserTarget), None)
+    if target_name is None:
+        return function
+    del own[target_name]
+    options = inspect.signature(UserTarget, eval_str=True).parameters
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> Any:
+        target = UserTarget(**{name: arguments.pop(name) for name in options})
+        if not inspect.iscoroutinefunction(function):
+            return function(**{target_name: target}, **arguments)
+        return run_for_user(target, lambda user: function(user, **arguments), may_create=may_create)
+
+    expanded = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in sorted([*own.values(), *options.values()], key=lambda each: each.name == "as_json")
+    ]
+    run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in expanded}
+    return run
 
 
 def format_error(error: TellbackError) -> str:
