@@ -10,9 +10,8 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from contextlib import aclosing, closing, suppress
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -30,7 +29,8 @@ from tellback.cli.output import (
     to_one_line,
 )
 from tellback.cli.runner import OFFLINE_NOTE, format_error, open_app, report_errors, resolve_model, user_of_target
-from tellback.errors import ConfigurationError, NotFoundError, TellbackError
+from tellback.errors import ConfigurationError, TellbackError, require_found
+from tellback.portal import Portal
 from tellback.types import TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
 if TYPE_CHECKING:
@@ -59,25 +59,8 @@ MEMORIES_SHOWN = 20
 REPLY_STOPPED = "The answer was stopped; your message is kept, and you can go on."
 
 
-class LoopThread:
+class LoopThread(Portal):
     """Runs coroutines in a thread of its own. Ctrl-C cancels the one that is waited for, and waits until it is over."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tellback-chat", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.run(self._loop.shutdown_asyncgens())
-        self.run(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine gives. A second Ctrl-C gives up waiting for its end."""
@@ -137,9 +120,12 @@ class ChatRepl:
     async def _find_conversation(self, id: str | None) -> Conversation | None:
         if id is None:
             return await self._backend.find_conversation()
-        found = await self._user.conversations.get(id)
-        if found is None:
-            raise NotFoundError("conversation", id, "`tellback conversations list` shows those there are.")
+        found = require_found(
+            await self._user.conversations.get(id),
+            "conversation",
+            id,
+            "`tellback conversations list` shows those there are.",
+        )
         await self._backend.resume(found)
         return found
 
@@ -370,7 +356,8 @@ def print_routes(agent: Agent, session: SessionState | None) -> None:
 
 def reply_to_json(reply: BackendReply) -> dict[str, Any]:
     """An answer as JSON has it, on one line."""
-    result = reply.result
+    result, session = reply.result, reply.session
+    route = None if session is None else session.current_route
     return {
         "text": result.text,
         "conversation_id": result.conversation_id,
@@ -379,13 +366,9 @@ def reply_to_json(reply: BackendReply) -> dict[str, Any]:
         "pending": to_json_value(result.pending),
         "problems": [str(problem) for problem in result.problems],
         "usage": to_json_value(result.usage),
-        "route": _route_title(reply.session),
-        "data": None if reply.session is None else to_json_value(reply.session.extracted),
+        "route": None if route is None else route.title,
+        "data": None if session is None else to_json_value(session.extracted),
     }
-
-
-def _route_title(session: SessionState | None) -> str | None:
-    return None if session is None or session.current_route is None else session.current_route.title
 
 
 def chat(
@@ -428,7 +411,7 @@ def chat(
     is_interactive = message is None and sys.stdin.isatty() and not as_json
     with report_errors():
         choice = resolve_model(model)
-        with LoopThread() as loop:
+        with closing(LoopThread()) as loop:
             store_context = open_app(target.url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
             rc = loop.run(store_context.__aenter__())
             try:
@@ -436,10 +419,9 @@ def chat(
                 if agent is None:
                     backend: ChatBackend = ModelBackend(user, namespace, space, choice.name)
                 else:
-                    is_typed, arguments = (
-                        _is_on_command_line(context, "model"),
-                        dict(map(_parse_argument, argument or [])),
-                    )
+                    source = context.get_parameter_source("model")  # the environment's is for agents that have none
+                    is_typed = source is not None and source.name == "COMMANDLINE"
+                    arguments = dict(map(_parse_argument, argument or []))
                     backend = _build_agent_backend(rc, user, choice, agent, space, arguments, model_was_typed=is_typed)
                 repl = ChatRepl(loop, backend, space, _read_line if is_interactive else input, as_json=as_json)
                 if backend.model == choice.name and choice.is_offline:
@@ -454,12 +436,6 @@ def chat(
                     _run_piped(repl, message)
             finally:
                 loop.run(store_context.__aexit__(None, None, None))
-
-
-def _is_on_command_line(context: typer.Context, name: str) -> bool:
-    """Whether an option was given on the command line: the environment's model is for agents that have none."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _run_piped(repl: ChatRepl, message: str | None) -> None:

@@ -35,7 +35,7 @@ from tellback.cli.runner import (
     run_async,
     user_of_target,
 )
-from tellback.errors import NotFoundError
+from tellback.errors import require_found
 
 if TYPE_CHECKING:
     from tellback.types.conversations import Conversation, StoredMessage
@@ -87,9 +87,7 @@ async def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a conversation and what was said in it."""
-    found = await user.conversations.get(id)
-    if found is None:
-        raise NotFoundError("conversation", id)
+    found = require_found(await user.conversations.get(id), "conversation", id)
     messages = await user.conversations.messages(id, limit, everything)
     if as_json:
         message_values = [{**to_json_value(each), "text": each.text} for each in messages]

@@ -33,7 +33,7 @@ from tellback.cli.output import (
     to_one_line,
 )
 from tellback.cli.runner import command_group, format_missing_data, register_command, resolve_space, run_for_user
-from tellback.errors import NotFoundError
+from tellback.errors import require_found
 from tellback.types.memory import Atom, Category, CategoryKind, Entity, RecallHit, RecallResult
 
 if TYPE_CHECKING:
@@ -264,9 +264,7 @@ async def show_atom(user: User, id: AtomIdArgument, as_json: JsonOption = False)
     """Show one memory: where it was said, whom it is about, and what stood in its place before and after."""
     from tellback.memory.memory import load_versions
 
-    atom = await user.memory.get_atom(id)
-    if atom is None:
-        raise NotFoundError("atom", id)
+    atom = require_found(await user.memory.get_atom(id), "atom", id)
     entities = [await user.memory.get_entity(each) for each in atom.entity_ids]
     about = [each for each in entities if each is not None]
     versions, messages = await load_versions(user.memory, atom), await _load_cited_messages(user, atom)
@@ -451,9 +449,7 @@ async def _find_entity(user: User, id_or_name: str, space: str | None) -> Entity
     found = await user.memory.get_entity(id_or_name)
     if found is None:
         found = await user.memory.find_entity_by_name((await resolve_space(user, space)).id, None, id_or_name)
-    if found is None:
-        raise NotFoundError("entity", id_or_name, "`tellback entities list` shows those there are.")
-    return found
+    return require_found(found, "entity", id_or_name, "`tellback entities list` shows those there are.")
 
 
 @register_command(spaces_app, "tellback spaces list --user maya", name="list")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -16,6 +17,9 @@ from tellback.types.memory import Atom, AtomStatus, CategoryKind, RecallHit
 
 OnChanged = Callable[[Atom], Any]
 """What is done after a memory was changed: it is given the one that stands now."""
+
+Change = Callable[[str], Awaitable[Atom]]
+"""Changes the memory of an id, and gives the one that stands now."""
 
 KIND_LABELS = {
     CategoryKind.FACT: "Fact: true until it changes",
@@ -148,37 +152,33 @@ def show_actions(ctx: PageContext, atom: Atom, on_changed: OnChanged, *, has_tim
         link.props["href"] = ctx.link("/timeline", atom=atom.id)
     if atom.status is AtomStatus.DELETED:
         return
+    memory = ctx.user.memory
+
+    def add_button(icon: str, name: str, change: Change, notice: str) -> None:
+        widgets.icon_button(icon, name, ctx.guard(lambda: _change_atom(atom, change, notice, on_changed)))
+
     if atom.superseded_by is None:
         widgets.icon_button("edit", "Edit", ctx.guard(lambda: open_edit_dialog(ctx, atom, on_changed)))
     if atom.status is AtomStatus.ARCHIVED:
-        widgets.icon_button("unarchive", "Restore", ctx.guard(lambda: _restore_atom(ctx, atom, on_changed)))
+        add_button("unarchive", "Restore", memory.restore_atom, "Restored: it is recalled again.")
     else:
-        widgets.icon_button("archive", "Archive", ctx.guard(lambda: _archive_atom(ctx, atom, on_changed)))
+        add_button("archive", "Archive", memory.archive_atom, "Archived: it is kept, and recalled only when asked for.")
     widgets.icon_button("delete_outline", "Forget", ctx.guard(lambda: _confirm_forget(ctx, atom, on_changed)))
 
 
-async def _archive_atom(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    changed = await ctx.user.memory.archive_atom(atom.id)
-    notify("Archived: it is kept, and recalled only when asked for.")
-    await on_changed(changed)
-
-
-async def _restore_atom(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    changed = await ctx.user.memory.restore_atom(atom.id)
-    notify("Restored: it is recalled again.")
+async def _change_atom(atom: Atom, change: Change, notice: str, on_changed: OnChanged) -> None:
+    changed = await change(atom.id)
+    notify(notice)
     await on_changed(changed)
 
 
 def _confirm_forget(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    async def forget() -> None:
-        changed = await ctx.user.memory.delete_atom(atom.id)
-        notify("Forgotten: it is never recalled again.")
-        await on_changed(changed)
-
     text = f"“{widgets.truncate(atom.text, 200)}” is never recalled again. This cannot be taken back."
     if atom.supersedes is not None:
         text += " What it had replaced holds again."
     text += " Its row stays in the store, marked, until all your data is deleted."
+    notice = "Forgotten: it is never recalled again."
+    forget = partial(_change_atom, atom, ctx.user.memory.delete_atom, notice, on_changed)
     widgets.confirm(ctx, "Forget this memory?", text, "Forget", forget)
 
 

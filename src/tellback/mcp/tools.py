@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from mcp_types import Tool, ToolAnnotations
 from pydantic import Field, create_model
 
-from tellback.errors import NotFoundError
+from tellback.errors import NotFoundError, require_found
 from tellback.mcp.schemas import (
     MAX_LISTED,
     CategoryKindName,
@@ -226,9 +226,7 @@ async def conversations(
             next_before=shown[-1].id if len(shown) < len(listed) else None,
             note=None if listed else NO_CONVERSATIONS,
         )
-    conversation = await user.conversations.get(conversation_id)
-    if conversation is None:
-        raise NotFoundError("conversation", conversation_id)
+    conversation = require_found(await user.conversations.get(conversation_id), "conversation", conversation_id)
     return await _read_messages(user, conversation, limit, before_seq, after_seq)
 
 

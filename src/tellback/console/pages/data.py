@@ -62,7 +62,6 @@ class DataPage:
         self._user_id = ctx.user.user_id
 
     async def build(self) -> None:
-        """Show it."""
         ctx = self._ctx
         widgets.heading("Take it with you")
         widgets.muted(

@@ -37,7 +37,6 @@ class JobsPage:
         self._ticks = 0
 
     async def build(self) -> None:
-        """Show it."""
         ctx = self._ctx
         on_search = ctx.guard(self._search)
         requested_status = ctx.query.get("status", "")
@@ -99,10 +98,7 @@ class JobsPage:
                 else:
                     widgets.muted(f"{label} of {job.user_id}")
                 with widgets.box("actions"):
-                    if job.status.is_finished:
-                        widgets.icon_button("replay", "Run it again", ctx.guard(lambda: self._retry(job.id)))
-                    else:
-                        widgets.icon_button("cancel", "Cancel", ctx.guard(lambda: self._cancel(job.id)))
+                    self._show_button(job)
             if job.status is JobStatus.RUNNING:
                 ui.linear_progress(show_value=False).props("indeterminate rounded aria-label='It runs'")
             with widgets.box("line"):
@@ -133,15 +129,20 @@ class JobsPage:
         with widgets.empty_state("pending_actions", "There are no jobs.", hint):
             widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
 
-    async def _retry(self, id: str) -> None:
-        await self._ctx.rc.jobs.retry((await self._load_own_job(id)).id)
-        notify("Queued again.")
-        await self._list.show()
+    def _show_button(self, job: Job) -> None:
+        jobs = self._ctx.rc.jobs
+        icon, name, change, notice = (
+            ("replay", "Run it again", jobs.retry, "Queued again.")
+            if job.status.is_finished
+            else ("cancel", "Cancel", jobs.cancel, "Cancelled.")
+        )
 
-    async def _cancel(self, id: str) -> None:
-        await self._ctx.rc.jobs.cancel((await self._load_own_job(id)).id)
-        notify("Cancelled.")
-        await self._list.show()
+        async def change_job() -> None:
+            await change((await self._load_own_job(job.id)).id)
+            notify(notice)
+            await self._list.show()
+
+        widgets.icon_button(icon, name, self._ctx.guard(change_job))
 
     async def _load_own_job(self, id: str) -> Job:
         """A job that may be acted on; another's is as good as unknown, but to admins of the app."""

@@ -11,7 +11,7 @@ from nicegui import ui
 from tellback.console import atoms, widgets
 from tellback.console.context import PageContext, notify
 from tellback.console.layout import console_page
-from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.errors import InvalidArgumentError, require_found
 from tellback.memory.memory import load_versions
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, AtomStatus, MemorySpace, RecallHit
@@ -91,7 +91,6 @@ class MemoryPage:
         self._request_number = 0
 
     async def build(self) -> None:
-        """Show it."""
         ctx, filter_ = self._ctx, self._filter
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
@@ -285,9 +284,7 @@ class MemoryPage:
 async def atom_page(ctx: PageContext) -> None:
     """A memory by its id."""
     id = ctx.query.get("id", "")
-    found = await ctx.user.memory.get_atom(id)
-    if found is None:
-        raise NotFoundError("atom", id)
+    found = require_found(await ctx.user.memory.get_atom(id), "atom", id)
     space = await ctx.user.memory.get_space(found.space_id)
     back_link = ctx.link(PATH, space=found.space_id)
     ui.link(f"← {widgets.truncate(space.name, 60) if space else 'Memory'}", back_link).classes("go plain quiet")
