@@ -130,7 +130,6 @@ class ChatRepl:
         return found
 
     def run(self) -> None:
-        """Talk until there is nothing more to say."""
         while True:
             try:
                 text = self._read_line("you> ").strip()
@@ -439,7 +438,6 @@ def chat(
 
 
 def _run_piped(repl: ChatRepl, message: str | None) -> None:
-    """Answer the message, or each line of the input."""
     if message is not None and message != "-":
         repl.send(message)
         return

@@ -333,7 +333,6 @@ def _model_status(model: ModelAtHand) -> CheckStatus:
 
 
 def _check_chosen_model(name: str, reason: str) -> Check:
-    """Whether the model that would answer can be had."""
     from tellback.chat import ChatOptions, resolve_registration
     from tellback.cli.runner import format_error
 

@@ -28,7 +28,6 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def _parse_expiry(text: str) -> datetime | timedelta:
-    """When a key expires: after a length of time, or at a date."""
     duration = _DURATION.fullmatch(text.strip().lower())
     if duration is not None:
         return timedelta(**{_UNITS[duration[2]]: int(duration[1])})

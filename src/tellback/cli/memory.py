@@ -297,7 +297,6 @@ async def show_atom(user: User, id: AtomIdArgument, as_json: JsonOption = False)
 
 
 async def _load_cited_messages(user: User, atom: Atom) -> list[StoredMessage]:
-    """The messages that an atom cites, as far as they are still there."""
     ids = [id for citation in atom.citations for id in citation.message_ids][:MAX_MESSAGES_QUOTED]
     found = [await user.conversations.message(id) for id in ids]
     return [message for message in found if message is not None]

@@ -242,7 +242,6 @@ async def _load_sample(url: str) -> bool:
 
 
 def _find_free_port(port: int) -> int:
-    """That port, or the next one that nobody has."""
     for candidate in range(port, port + PORT_ATTEMPTS):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

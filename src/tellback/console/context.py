@@ -82,12 +82,10 @@ class PageContext:
 
     @property
     def rc(self) -> Tellback:
-        """The Tellback that is served."""
         return self.caller.server.rc
 
     @property
     def agents(self) -> Mapping[str, Agent]:
-        """The agents with routes that are served."""
         return self.caller.server.agents
 
     def served_agent(self, agent: str) -> ServedAgent:
@@ -174,7 +172,6 @@ class PageContext:
         return guarded
 
     def require_admin(self) -> None:
-        """Refuse whoever has no admin rights."""
         if not self.caller.is_admin:
             raise NotAllowedError("That page needs a credential with the role 'admin'.")
 

@@ -65,7 +65,6 @@ class MarkdownBlock:
 
     @property
     def spans(self) -> list[MarkdownSpan]:
-        """Its text, with what is marked in it."""
         return [MarkdownSpan(self.text)] if self.kind == "code" else parse_spans(self.text)
 
 
@@ -129,7 +128,6 @@ def _iter_blocks(lines: Sequence[str]) -> Iterator[MarkdownBlock]:
 
 
 def _find_line(lines: Sequence[str], start: int, is_wanted: Callable[[str], bool]) -> int:
-    """The index of the first such line, or the end."""
     return next((index for index in range(start, len(lines)) if is_wanted(lines[index])), len(lines))
 
 
@@ -260,11 +258,9 @@ class ToolCard:
             code_block(content)
 
     def show_unfinished(self) -> None:
-        """Nothing came of it."""
         self._set_caption("not finished")
 
     def ask_approval(self, on_decision: OnDecision) -> None:
-        """Have a person decide whether it is called."""
         self._set_caption("waits for your decision")
         self._root.open()
         self._result_box.clear()
@@ -336,14 +332,12 @@ class ReplyView:
             self.add_delta(TextDelta(text))
 
     def show_tools(self, invocations: Sequence[ToolInvocation]) -> None:
-        """What the tools gave."""
         for each in invocations:
             card = self._tool_card(each.id, each.name, each.arguments)
             if each.content is not None:  # else it waits
                 card.show_result(each.content, is_error=each.is_error)
 
     def ask_approvals(self, calls: Sequence[ToolCall], on_decision: Callable[[str, bool], Any]) -> None:
-        """Have a person decide on calls."""
         for call in calls:
             self._tool_card(call.id, call.name, call.input).ask_approval(partial(on_decision, call.id))
 
@@ -352,13 +346,11 @@ class ReplyView:
             note(text, is_error=is_error)
 
     def start(self) -> None:
-        """More comes."""
         self._current_text = None
         self._spinner.set_visibility(True)
         self.root.props("aria-busy=true")
 
     def finish(self) -> None:
-        """Nothing more comes."""
         self.flush()
         for text in self._texts[self._finished_count :]:
             text.finish(self.citation_links)

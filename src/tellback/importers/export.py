@@ -261,7 +261,6 @@ class _JsonStreamReader:
         self._at_end = False
 
     def read(self) -> Iterator[JsonValue]:
-        """The values."""
         if self._in_array:
             self._next_character()
             self._advance(1)
@@ -352,7 +351,6 @@ class ChatPiece:
     spans: array[int] = field(default_factory=lambda: array("Q"), repr=False)
 
     def read(self) -> list[Any]:
-        """The values that stand there."""
         spans = self.spans
         return [read_value_at(self.file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
 
@@ -414,7 +412,6 @@ class ChatExport:
         self._stack.close()
 
     def read(self, entry: ExportEntry) -> ImportedChat:
-        """A chat with its messages."""
         if entry.is_message_lines:
             return jsonl.join_messages(entry.id, map(ChatPiece.read, entry.pieces))
         [[chat]] = map(ChatPiece.read, entry.pieces)

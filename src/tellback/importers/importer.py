@@ -143,7 +143,6 @@ class ImportedConversations:
             before, page_size = conversations[-1], PAGE_SIZE
 
     def add(self, conversation: Conversation) -> None:
-        """Know of one more, or of how it is now."""
         self._ids.add(conversation.id)
         if conversation.session_id is not None:
             self._by_session[conversation.session_id][conversation.id] = conversation
@@ -325,7 +324,6 @@ class _ImportRun:
         self.conversation_ids: list[str] = []
 
     async def run(self, since: datetime | None, limit: int | None) -> None:
-        """Import what is wanted and missing."""
         await self._imported.refresh(PAGE_SIZE)
         wanted = [entry for entry in self._export.entries if _is_since(entry, since)]
         if len(wanted) < len(self._export.entries):
@@ -338,7 +336,6 @@ class _ImportRun:
             self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._messages))
 
     def report(self, extraction: ExtractionCounts) -> ImportReport:
-        """What came of it."""
         return ImportReport(
             format=self._export.format,
             chats=self._chats,

@@ -72,7 +72,6 @@ class ToolOutput(BaseModel):
         return cls.model_validate(value, from_attributes=True).model_copy(update=more)
 
     def to_text(self) -> str:
-        """The answer as a text."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +104,6 @@ def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) ->
 
 
 def _argument_name(location: tuple[int | str, ...]) -> str:
-    """The argument it is about, which may have any name."""
     return ascii(str(location[0])[:80])[1:-1] if location else "arguments"
 
 
@@ -200,7 +198,6 @@ class MemoryListOutput(ToolOutput):
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """One memory a line."""
         return format_listing(self.memories, "memory", "memories", self.left_out, self.note)
 
 
@@ -218,7 +215,6 @@ class EntityItem(ToolOutput):
     last_seen_at: Timestamp | OmittedNone = None
 
     def to_text(self) -> str:
-        """On one line."""
         aliases = f", also {', '.join(map(to_one_line, self.aliases))}" if self.aliases else ""
         description = "" if self.description is None else f": {to_one_line(self.description)}"
         last_seen = "" if self.last_seen_at is None else f", last on {format_date(self.last_seen_at)}"
@@ -234,7 +230,6 @@ class EntityListOutput(ToolOutput):
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """One entity a line."""
         return format_listing(self.entities, "entity", "entities", self.left_out, self.note)
 
 
@@ -251,7 +246,6 @@ class ConversationItem(ToolOutput):
     rolling_summary: ShortText | OmittedNone = None
 
     def to_text(self) -> str:
-        """On one line."""
         title = f" {to_one_line(self.title)}" if self.title else ""
         summary = f": {to_one_line(self.rolling_summary)}" if self.rolling_summary else ""
         facts = f"{self.namespace}, {self.status}, {self.last_seq} messages, last on {format_date(self.updated_at)}"
@@ -293,7 +287,6 @@ class ConversationsOutput(ToolOutput):
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """The list, or who said what."""
         lines = [each.to_text() for each in (*self.conversations, *(self.messages or ()))]
         if self.next_before is not None:
             lines.append(f"There are older ones: before={self.next_before}")
@@ -313,7 +306,6 @@ class RememberOutput(ToolOutput):
     replaced: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """What was done, and the memory."""
         outcome = {"remembered": "Remembered"}.get(self.status, "This was known already")
         replacement = "" if self.replaced is None else f" in the place of {self.replaced}"
         return f"{outcome}{replacement}: {self.memory.to_text()}"
@@ -326,7 +318,6 @@ class ForgetOutput(ToolOutput):
     id: str
 
     def to_text(self) -> str:
-        """What was done."""
         if self.status == "forgotten":
             return f"Forgotten: {self.id} is not recalled any more."
         return f"{self.id} was forgotten before."

@@ -104,7 +104,6 @@ class McpTool:
 
     @cached_property
     def definition(self) -> Tool:
-        """The tool as clients see it."""
         return Tool(
             name=self.name,
             title=self.title,
@@ -122,7 +121,6 @@ class McpTool:
 
 
 def _tool(title: str, **hints: bool) -> Callable[[RunTool], McpTool]:
-    """Make a function a tool."""
     return lambda run: McpTool(run, title, **hints)
 
 

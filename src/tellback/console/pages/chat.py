@@ -155,7 +155,6 @@ class ChatPage:
             self._stop_button.set_visibility(False)
 
     async def _show_history(self, history: ChatHistory) -> None:
-        """The conversation so far."""
         self._log.clear()
         with self._log:
             if history.messages:

@@ -57,7 +57,6 @@ class JobsPage:
         await self._list.restart()
 
     async def _refresh(self) -> None:
-        """What changed since."""
         self._ticks += 1
         if self._ticks % IDLE_FACTOR and all(job.status.is_finished for job in self._list.items or ()):
             return
@@ -155,7 +154,6 @@ class JobsPage:
 
 
 def _format_result(job: Job) -> str:
-    """What a job has changed, in words."""
 
     def format_value(value: Any) -> str:
         return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

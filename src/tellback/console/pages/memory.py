@@ -43,7 +43,6 @@ class MemoryFilter:
 
     @classmethod
     def from_query(cls, ctx: PageContext) -> MemoryFilter:
-        """What the address of the page says."""
         query = ctx.query
         status = query.get("status", "current")
         categories = [name for name in query.get("category", "").split("\n") if name]
