@@ -86,7 +86,7 @@ async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
     with socket.socket() as sock:
-        sock.bind((serve.DEMO_HOST, 0))
+        sock.bind((serve.LOCAL_HOST, 0))
         port = sock.getsockname()[1]
         assert port < serve._find_free_port(port) < port + serve.PORT_ATTEMPTS
 
@@ -94,7 +94,7 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
 def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "PORT_ATTEMPTS", 1)
     with socket.socket() as sock:
-        sock.bind((serve.DEMO_HOST, 0))
+        sock.bind((serve.LOCAL_HOST, 0))
         with pytest.raises(ConfigurationError, match="name another with --port"):
             serve._find_free_port(sock.getsockname()[1])
 

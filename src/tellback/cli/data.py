@@ -37,7 +37,7 @@ from tellback.cli.runner import (
 )
 
 if TYPE_CHECKING:
-    from tellback.admin import ErasureReport, ExportReport
+    from tellback.admin import ExportReport
     from tellback.importers import ImportProgress, ImportReport
     from tellback.importers.importer import ImportProgressCallback
     from tellback.user import User
@@ -100,7 +100,11 @@ def import_command(
         if exit_error.exit_code == INTERRUPT_EXIT_CODE:
             print_line(IMPORT_STOPPED, stderr=True)
         raise
-    _print_report(report, as_json=as_json)
+    if as_json:
+        print_json(report)
+    else:
+        for sentence in str(report).removesuffix(".").split(". "):
+            print_line(f"{sentence}.")
     if report.waiting_jobs:
         print_line("`tellback jobs list` tells what they wait for, and `tellback worker` does them.", stderr=True)
     if report.failed_jobs:
@@ -124,14 +128,6 @@ def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
 def _dry_run_url(url: str) -> str:
     """The store to compare with when nothing may be changed: an empty one for a file that is not there yet."""
     return url if "://" in url or Path(url).exists() else ":memory:"
-
-
-def _print_report(report: ImportReport, *, as_json: bool) -> None:
-    if as_json:
-        print_json(report)
-        return
-    for sentence in str(report).removesuffix(".").split(". "):
-        print_line(f"{sentence}.")
 
 
 @contextmanager
@@ -175,8 +171,9 @@ def export(
     buffer = io.BytesIO()
 
     async def run_export(handle: User) -> ExportReport:
-        if not await _has_data(handle):
-            raise missing_data_error(handle, "data")
+        async with aclosing(handle.admin.export_stream()) as records:
+            if await anext(records, None) is None:
+                raise missing_data_error(handle, "data")
         with create_console(stderr=True).status("Exporting…") as status:
 
             def progress(done: int) -> None:
@@ -195,7 +192,8 @@ def export(
         typer.echo(escape_json(buffer.getvalue().decode()))
     if to is None:
         return
-    outcome = f"All that is kept of {target.user} is in {to}: {_format_counts(report.counts)}."
+    counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count) or "nothing"
+    outcome = f"All that is kept of {target.user} is in {to}: {counts}."
     print_outcome(report, outcome, as_json=as_json)
 
 
@@ -213,12 +211,10 @@ def delete(
     """
     target = UserTarget(url, user, tenant, app_id)
     if not yes:
-        _confirm_deletion(user)
-
-    async def run_delete(handle: User) -> ErasureReport:
-        return await handle.admin.delete_user_data(confirm=True)
-
-    erased = run_for_user(target, run_delete)
+        typed = typer.prompt(f"Type the user's id ({user}) to delete all that is kept of them", default="", err=True)
+        if typed.strip() != user:
+            fail("Nothing was deleted: that was not the user's id.")
+    erased = run_for_user(target, lambda handle: handle.admin.delete_user_data(confirm=True))
     if as_json:
         print_json(dict(erased))
     elif not any(erased.values()):
@@ -228,20 +224,5 @@ def delete(
         print_table(("DELETED", "WHAT"), [(str(count), name) for name, count in erased.items() if count])
 
 
-def _confirm_deletion(user: str) -> None:
-    typed = typer.prompt(f"Type the user's id ({user}) to delete all that is kept of them", default="", err=True)
-    if typed.strip() != user:
-        fail("Nothing was deleted: that was not the user's id.")
-
-
-async def _has_data(user: User) -> bool:
-    async with aclosing(user.admin.export_stream()) as records:
-        return await anext(records, None) is not None
-
-
 def _is_terminal() -> bool:
     return sys.stdout.isatty()
-
-
-def _format_counts(counts: Any) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing"

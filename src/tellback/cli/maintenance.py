@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,6 @@ from tellback.cli.runner import fail, open_app, run_async
 
 if TYPE_CHECKING:
     from tellback.app import Tellback
-    from tellback.cli.diagnostics import StoreInfo
 
 STATUS_STYLES = {"ok": "green", "off": "dim", "warn": "yellow", "fail": "bold red"}
 
@@ -105,19 +104,15 @@ def migrate(
             " a newer Tellback has migrated it, so upgrade this one."
         )
     after = before
-    if not before.exists:
-        if before.kind == "SQLite":
-            fail(f"There is no store at {before.place}: name another with --url or TELLBACK_URL.")
-        check or run_async(lambda: _migrate_store(url))
-        after = before if check else replace(before, exists=True, version=before.needed)
-    elif before.is_behind and not check:
+    if not before.exists and before.kind == "SQLite":
+        fail(f"There is no store at {before.place}: name another with --url or TELLBACK_URL.")
+    if not check and (before.is_behind or not before.exists):
         run_async(lambda: _migrate_store(url))
         after = run_async(lambda: inspect_store(url))
     is_behind = after.version < after.needed
     if as_json:
-        print_json(
-            {**_store_to_json(after), "migrated_from": before.version if after.version != before.version else None}
-        )
+        store = {name: getattr(after, name) for name in ("kind", "place", "version", "needed")}
+        print_json({**store, "migrated_from": before.version if after.version != before.version else None})
     elif is_behind:
         print_line(
             f"{after.place} has schema version {after.version}, and this release needs {after.needed}:"
@@ -133,11 +128,6 @@ def migrate(
 async def _migrate_store(url: str) -> None:
     async with open_app(url, embedder=None):
         pass  # opening it is what migrates it
-
-
-def _store_to_json(found: StoreInfo) -> dict[str, object]:
-    fields: dict[str, object] = to_json_value(found)
-    return {name: fields[name] for name in ("kind", "place", "version", "needed")}
 
 
 def bench(
@@ -157,14 +147,7 @@ def bench(
         print_json({"atoms": atoms, "rounds": rounds, "measures": to_json_value(measures), "note": BENCH_NOTE})
         return
     rows = [
-        (
-            each.what,
-            str(each.rounds),
-            _format_ms(each.median_ms),
-            _format_ms(each.p95_ms),
-            _format_ms(each.cpu_ms),
-            each.note,
-        )
+        (each.what, str(each.rounds), *map(_format_ms, (each.median_ms, each.p95_ms, each.cpu_ms)), each.note)
         for each in measures
     ]
     print_table(("WHAT", "TIMES", "MEDIAN", "95%", "CPU EACH", ""), rows)

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import signal
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -35,6 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 INTERRUPT_EXIT_CODE = 130
+LOCAL_HOST = "127.0.0.1"
 OFFLINE_NOTE = (
     "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
     " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
@@ -220,6 +222,17 @@ def format_missing_data(user: User, kind: str) -> str:
         "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" of {scope.tenant_id}/{scope.app_id}"
     )
     return f"User {scope.user_id!r}{scope_note} has no {kind} here: check --user, --tenant, --app and --url."
+
+
+def probe_port(port: int) -> OSError | None:
+    """Why nobody can listen at a port of this machine; None if it is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOCAL_HOST, port))
+        except OSError as error:
+            return error
+    return None
 
 
 @contextmanager

@@ -17,13 +17,12 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from tellback.errors import ImportFormatError, InvalidArgumentError
 from tellback.importers import chatgpt, claude, jsonl
@@ -161,7 +160,7 @@ def _open_plain(name: str, file: IO[bytes], stack: ExitStack) -> ChatFile:
     head = file.read(4)
     file.seek(0)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        copy = _open_temporary(stack)
+        copy = _open_temporary(stack)  # UTF-16 is what PowerShell writes
         try:
             _transcode_utf16(file, copy)
         except UnicodeError as error:
@@ -171,7 +170,6 @@ def _open_plain(name: str, file: IO[bytes], stack: ExitStack) -> ChatFile:
 
 
 def _transcode_utf16(file: IO[bytes], copy: IO[bytes]) -> None:
-    """UTF-16, which PowerShell writes, as UTF-8."""
     text = io.TextIOWrapper(file, encoding="utf-16", newline="")
     try:
         shutil.copyfileobj(text, codecs.getwriter("utf-8")(copy), CHUNK_BYTES)
@@ -399,14 +397,6 @@ class ChatExport:
             raise
         self.entries = sorted(self._entries_by_id.values(), key=lambda entry: entry.began_at or _EARLIEST)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close its files, and remove what was unpacked."""
         self._stack.close()
@@ -416,9 +406,6 @@ class ChatExport:
             return jsonl.join_messages(entry.id, map(ChatPiece.read, entry.pieces))
         [[chat]] = map(ChatPiece.read, entry.pieces)
         return self._parse(chat)
-
-    def __iter__(self) -> Iterator[ImportedChat]:
-        return map(self.read, self.entries)
 
     def _scan_file(self, file: ChatFile) -> None:
         pieces_by_id: dict[str, ChatPiece] = {}
@@ -499,5 +486,5 @@ def read_chats(source: str | PathLike[str], format: Format = "auto") -> Iterator
     ['I moved to Lisbon.']
     >>> folder.cleanup()
     """
-    with ChatExport(source, format) as export:
-        yield from export
+    with closing(ChatExport(source, format)) as export:
+        yield from map(export.read, export.entries)

@@ -7,6 +7,7 @@ import builtins
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -108,19 +109,6 @@ class WorkCancelled(Exception):
     """Nobody wants the result any more."""
 
 
-def build_metadata(chat: ImportedChat, messages: int) -> dict[str, Any]:
-    """What a conversation that will hold so many messages of a chat says of it."""
-    began_at = chat.began_at
-    details = {
-        "source": chat.source,
-        "id": chat.id,
-        "created_at": None if began_at is None else began_at.isoformat(),
-        "digest": chat.digest,
-        "messages": messages,
-    }
-    return {METADATA_KEY: details}
-
-
 class ImportedConversations:
     """The conversations of a namespace by the chats they were, the newest first."""
 
@@ -160,10 +148,11 @@ class ImportedConversations:
 
     async def missing_messages(self, chat: ImportedChat) -> list[int]:
         """The places of those messages of a chat that are in none of its conversations."""
-        stored: set[str | None] = set()
-        for part in self.conversations_of(chat):
-            for message in await self._conversations.messages(part.id, include_internal=True, include_hidden=True):
-                stored.add(message.idempotency_key)
+        stored = {
+            message.idempotency_key
+            for part in self.conversations_of(chat)
+            for message in await self._conversations.messages(part.id, include_internal=True, include_hidden=True)
+        }
         return [index for index, key in enumerate(chat.keys) if key not in stored]
 
 
@@ -233,14 +222,11 @@ async def _count_results(
     for id in ids:
         for job in await memory.list_jobs(conversation_id=id, limit=MAX_JOBS):
             if id in new_ids or job.finished_at is None or job.finished_at >= started:
-                memories += _count_memories(job)
+                counts = (job.result.get(name) for name in ("added", "superseded"))
+                memories += sum(count for count in counts if isinstance(count, int))
                 failed += job.status is JobStatus.FAILED
                 waiting += not job.status.is_finished
     return ExtractionCounts(memories, failed, waiting)
-
-
-def _count_memories(job: Job) -> int:
-    return sum(count for name in ("added", "superseded") if isinstance(count := job.result.get(name), int))
 
 
 async def import_chats(
@@ -295,7 +281,7 @@ async def import_chats(
     export = await finish_in_thread(
         partial(ChatExport, source, format, on_chat_found), is_cancelled.set, ChatExport.close
     )
-    with export:
+    with closing(export):
         if extract and not dry_run and export.entries:
             await ensure_binding(user.memory, name, space)
         run = _ImportRun(user, name, export, report_progress, dry_run)
@@ -351,16 +337,14 @@ class _ImportRun:
         )
 
     async def _import_chat(self, chat: ImportedChat) -> None:
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 await self._attempt_import(chat)
-            except ConversationClosedError:
-                # Another import has just finished the same chat: look again at what is there.
-                if attempt == MAX_ATTEMPTS - 1:
+                return
+            except ConversationClosedError:  # another import has just finished the same chat: look again
+                if attempt == MAX_ATTEMPTS:
                     raise
                 await self._imported.refresh()
-            else:
-                return
 
     async def _attempt_import(self, chat: ImportedChat) -> None:
         if self._imported.is_complete(chat):
@@ -391,8 +375,15 @@ class _ImportRun:
 
     async def _open_conversation(self, chat: ImportedChat, missing: list[int]) -> tuple[Conversation, list[int]]:
         """Return an open conversation for the chat, and the messages that no conversation of the chat holds yet."""
+        details = {
+            "source": chat.source,
+            "id": chat.id,
+            "created_at": None if chat.began_at is None else chat.began_at.isoformat(),
+            "digest": chat.digest,
+            "messages": len(missing),
+        }
         conversation = await self._conversations.find_or_create(
-            self._namespace, chat.session_id, title=chat.title, metadata=build_metadata(chat, len(missing))
+            self._namespace, chat.session_id, title=chat.title, metadata={METADATA_KEY: details}
         )
         if conversation.id not in self._imported:
             # Another import may have filled and closed one since `missing` was read. While this one is open, no other
