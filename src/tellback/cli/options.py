@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import inspect
 import re
 from collections.abc import Callable
@@ -121,20 +120,19 @@ def parse_period(text: str, now: datetime) -> tuple[datetime, datetime]:
         moment = now - timedelta(seconds=int(ago[1]) * _UNIT_SECONDS[ago[2]])
         return moment, moment
     if found := _PERIOD.fullmatch(lowered):
-        return _calendar_period(*(None if part is None else int(part) for part in found.groups()))
+        return _calendar_period(*found.groups())
     moment = datetime.fromisoformat(text.strip())
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return moment, moment
 
 
-def _calendar_period(year: int | None, month: int | None, day: int | None) -> tuple[datetime, datetime]:
-    assert year is not None
-    first = datetime(year, month or 1, day or 1, tzinfo=UTC)
+def _calendar_period(year: str, month: str | None, day: str | None) -> tuple[datetime, datetime]:
+    first = datetime(int(year), int(month or 1), int(day or 1), tzinfo=UTC)
     if day is not None:
         return first, _instant_before(first + timedelta(days=1))
-    last_month = month or 12
-    last = datetime(year, last_month, calendar.monthrange(year, last_month)[1], tzinfo=UTC)
-    return first, _instant_before(last + timedelta(days=1))
+    if month is not None:
+        return first, _instant_before((first + timedelta(days=31)).replace(day=1))
+    return first, _instant_before(first.replace(year=first.year + 1))
 
 
 def _instant_before(moment: datetime) -> datetime:

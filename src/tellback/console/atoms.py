@@ -13,7 +13,7 @@ from tellback.console import widgets
 from tellback.console.context import PageContext, notify
 from tellback.errors import InvalidArgumentError
 from tellback.types.ids import utc_now
-from tellback.types.memory import Atom, AtomStatus, CategoryKind, RecallHit
+from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, RecallHit
 
 OnChanged = Callable[[Atom], Any]
 """What is done after a memory was changed: it is given the one that stands now."""
@@ -184,17 +184,11 @@ def _confirm_forget(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None
 
 def open_edit_dialog(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
     """Put a new memory in the place of one."""
-    kind = atom.category.kind
-    is_pattern = kind is CategoryKind.PATTERN
+    is_pattern = atom.category.kind is CategoryKind.PATTERN
+    category = Category("fact", CategoryKind.FACT) if is_pattern else atom.category
     with widgets.dialog("Edit this memory") as dialog:
         widgets.muted("Nothing is rewritten: the new text takes the old one's place, which is kept with its time.")
-        form = AtomForm(
-            atom.text,
-            "fact" if is_pattern else atom.category.name,
-            CategoryKind.FACT if is_pattern else kind,
-            atom.importance,
-            "True since (now, if empty)",
-        )
+        form = AtomForm(atom.text, category, atom.importance)
 
         async def save() -> None:
             created = await ctx.user.memory.supersede_atom(atom.id, **form.values())
@@ -208,7 +202,7 @@ def open_edit_dialog(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> Non
 def open_add_dialog(ctx: PageContext, space_id: str | None, on_changed: OnChanged) -> None:
     """Write a memory by hand; without a space, into the one called "default"."""
     with widgets.dialog("Write a memory") as dialog:
-        form = AtomForm("", "fact", CategoryKind.FACT, 3, "True since (now, if empty)")
+        form = AtomForm("", Category("fact", CategoryKind.FACT), 3)
 
         async def save() -> None:
             memory = ctx.user.memory
@@ -224,16 +218,16 @@ def open_add_dialog(ctx: PageContext, space_id: str | None, on_changed: OnChange
 class AtomForm:
     """The fields of a memory."""
 
-    def __init__(self, text: str, category: str, kind: CategoryKind, importance: int, since_label: str) -> None:
+    def __init__(self, text: str, category: Category, importance: int) -> None:
         self.text = ui.textarea("What to remember", value=text).props("outlined autogrow autofocus dir=auto")
         self.text.classes("full")
         with widgets.box("line"):
             kinds = {each.value: label for each, label in KIND_LABELS.items()}
-            self.kind = widgets.select_field(kinds, "Kind", kind.value).classes("wide pick")
+            self.kind = widgets.select_field(kinds, "Kind", category.kind.value).classes("wide pick")
             self.importance = widgets.select_field(IMPORTANCE_LABELS, "Importance", importance).classes("some")
         with widgets.box("line"):
-            self.category = widgets.text_field("Category", category).classes("wide")
-            self.since = widgets.date_field(since_label, None).classes("wide")
+            self.category = widgets.text_field("Category", category.name).classes("wide")
+            self.since = widgets.date_field("True since (now, if empty)", None).classes("wide")
 
     def values(self) -> dict[str, Any]:
         """What `add_atom` and `supersede_atom` take."""

@@ -323,8 +323,10 @@ class ReplyView:
                 self.cards[id].finish_input()
 
     def flush(self) -> None:
-        for part in (*self._texts, *self.cards.values()):
-            part.flush()
+        for text in self._texts:
+            text.flush()
+        for card in self.cards.values():
+            card.flush()
 
     def set_text_if_empty(self, text: str) -> None:
         """A text that did not come as deltas."""

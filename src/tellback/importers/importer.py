@@ -306,7 +306,7 @@ class _ImportRun:
         self._imported = ImportedConversations(user.conversations, namespace)
         self._skipped: Counter[str] = Counter(export.skipped)
         self._left_out: Counter[str] = Counter()
-        self._chats = self._messages = self._continued = self._already_there = 0
+        self._counts: Counter[str] = Counter()  # by the names that the report has for them
         self.conversation_ids: list[str] = []
 
     async def run(self, since: datetime | None, limit: int | None) -> None:
@@ -315,19 +315,16 @@ class _ImportRun:
         if len(wanted) < len(self._export.entries):
             self._skipped[SKIPPED_BEFORE_SINCE] += len(self._export.entries) - len(wanted)
         for index, entry in enumerate(wanted):
-            if limit is not None and self._chats >= limit:
+            if limit is not None and self._counts["chats"] >= limit:
                 self._skipped[SKIPPED_OVER_LIMIT] += len(wanted) - index
                 break
             await self._import_chat(await finish_in_thread(partial(self._export.read, entry)))
-            self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._messages))
+            self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._counts["messages"]))
 
     def report(self, extraction: ExtractionCounts) -> ImportReport:
         return ImportReport(
             format=self._export.format,
-            chats=self._chats,
-            messages=self._messages,
-            continued=self._continued,
-            already_there=self._already_there,
+            **self._counts,
             skipped=dict(self._skipped),
             left_out=dict(self._left_out),
             memories=extraction.memories,
@@ -348,13 +345,13 @@ class _ImportRun:
 
     async def _attempt_import(self, chat: ImportedChat) -> None:
         if self._imported.is_complete(chat):
-            self._already_there += 1
+            self._counts["already_there"] += 1
             return
         existing = self._imported.conversations_of(chat)
         missing = await self._imported.missing_messages(chat) if existing else list(range(len(chat.messages)))
         is_unfinished = any(part.is_open for part in existing)
         if not missing and not is_unfinished:
-            self._already_there += 1
+            self._counts["already_there"] += 1
             return
         if not self._dry_run:
             known_ids = {part.id for part in existing}
@@ -362,15 +359,15 @@ class _ImportRun:
             if not missing and conversation.id not in known_ids:
                 if conversation.last_seq == 0:
                     await self._conversations.close(conversation.id)
-                self._already_there += 1
+                self._counts["already_there"] += 1
                 return
             for batch in _message_batches(chat, missing):
                 await self._conversations.append_messages(conversation.id, batch)
             self._imported.add(await self._conversations.close(conversation.id))
             self.conversation_ids.append(conversation.id)
-        self._chats += 1
-        self._messages += len(missing)
-        self._continued += any(not part.is_open for part in existing)
+        self._counts["chats"] += 1
+        self._counts["messages"] += len(missing)
+        self._counts["continued"] += any(not part.is_open for part in existing)
         self._left_out.update(chat.left_out)
 
     async def _open_conversation(self, chat: ImportedChat, missing: list[int]) -> tuple[Conversation, list[int]]:

@@ -50,7 +50,7 @@ class EntityListPage:
         on_search = ctx.guard(self._search)
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
-            on_merge = partial(open_merge_dialog, ctx, self._space.id, None, lambda merged: self._list.show())
+            on_merge = partial(open_merge_dialog, ctx, self._space.id, None, self._on_changed)
             widgets.button("Merge two", "call_merge", ctx.guard(on_merge), "flat")
             widgets.button("New entity", "add", ctx.guard(self._open_create_dialog), "main")
         query, type = ctx.query.get("q", ""), ctx.query.get("type")
@@ -70,6 +70,9 @@ class EntityListPage:
         space, type = self._ctx.query.get("space"), self._type_field.value
         ui.navigate.history.replace(self._ctx.link(PATH, space=space, q=self._query, type=type))
         await self._list.restart()
+
+    async def _on_changed(self, changed: Entity) -> None:
+        await self._list.show()
 
     async def _load(self, limit: int) -> list[Entity]:
         return await self._ctx.user.memory.search_entities(self._space.id, self._query, self._type_field.value, limit)

@@ -23,14 +23,8 @@ STATUS_LABELS = {"": "All", **{each.value: each.value.capitalize() for each in J
 STATUS_TONES = {JobStatus.DONE: "good", JobStatus.FAILED: "bad", JobStatus.RUNNING: "wait", JobStatus.QUEUED: "wait"}
 
 
-@console_page(PATH, "Jobs")
-async def jobs_page(ctx: PageContext) -> None:
-    """The jobs of a user or, for admins, of everyone."""
-    await JobsPage(ctx).build()
-
-
 class JobsPage:
-    """The page. Whoever is no admin sees a user's own jobs, and of their errors what REST tells of them."""
+    """The jobs of a user or, for admins, of everyone. Others see of the errors of jobs what REST tells of them."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
@@ -151,6 +145,9 @@ class JobsPage:
         if found is None or not is_in_app or (found.scope != scope and not ctx.caller.is_admin):
             raise NotFoundError("job", id)
         return found
+
+
+console_page(PATH, "Jobs")(lambda ctx: JobsPage(ctx).build())
 
 
 def _format_result(job: Job) -> str:

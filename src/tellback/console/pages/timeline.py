@@ -169,9 +169,8 @@ class TimelinePage:
             with widgets.box("line"):
                 widgets.muted(atoms.format_validity(atom))
                 atoms.show_status_chip(atom)
-            link = ui.link(target=self._ctx.link("/atom", id=atom.id)).classes("go plain")
-            with link:
-                ui.label(atom.text).classes("atom-text" + (" over" if is_past else "")).props("dir=auto")
+            with ui.link(target=self._ctx.link("/atom", id=atom.id)).classes("go plain"):
+                atoms.show_text(atom)
             successor_text = texts.get(atom.superseded_by or "")
             if successor_text is not None:
                 widgets.muted(f"then: {widgets.truncate(successor_text, 100)}")

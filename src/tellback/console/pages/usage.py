@@ -52,14 +52,8 @@ class UsageEntry:
         return self.input_tokens + self.output_tokens
 
 
-@console_page(PATH, "Usage")
-async def usage_page(ctx: PageContext) -> None:
-    """Calls, tokens and cost over time."""
-    await UsagePage(ctx).build()
-
-
 class UsagePage:
-    """The page."""
+    """Calls, tokens and cost over time."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
@@ -134,6 +128,9 @@ class UsagePage:
                 tokens = (usage.input_tokens or 0, usage.output_tokens or 0)
                 found.append(UsageEntry(created_at, ANSWER_PURPOSE, model, *tokens, usage.cost_usd))
         return found, is_truncated
+
+
+console_page(PATH, "Usage")(lambda ctx: UsagePage(ctx).build())
 
 
 def _entry_from_record(record: UsageRecord) -> UsageEntry:
