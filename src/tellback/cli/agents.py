@@ -69,18 +69,14 @@ def _print_agent(found: AgentCandidate, *, mermaid: bool) -> None:
 
 
 def _spec_pairs(spec: AgentSpec) -> list[tuple[str, str]]:
+    functions = ", ".join(tool.name for tool in spec.tools if tool.type == "FUNCTION")
     return [
         ("", str(spec.description or "")),
         ("model", str(spec.model or "")),
         ("arguments", ", ".join(_parameter_names(spec))),
         *(("tool", f"{tool.name} ({tool.type})") for tool in spec.tools),
-        ("needs", _required_functions(spec)),
+        ("needs", f"the functions {functions}: rc.register_agent(spec, tools=…)" if functions else ""),
     ]
-
-
-def _required_functions(spec: AgentSpec) -> str:
-    names = [tool.name for tool in spec.tools if tool.type == "FUNCTION"]
-    return f"the functions {', '.join(names)}: rc.register_agent(spec, tools=…)" if names else ""
 
 
 def _parameter_names(spec: AgentSpec) -> list[str]:
@@ -92,7 +88,7 @@ def _parameter_names(spec: AgentSpec) -> list[str]:
 def _agent_pairs(agent: Agent) -> list[tuple[str, str]]:
     pairs = [
         ("goal", agent.goal or ""),
-        ("model", _model_name(agent)),
+        ("model", str(getattr(agent.model, "model", agent.model) or "")),
         ("tools", ", ".join(tool.name for tool in agent.tools)),
     ]
     for route in agent.routes:
@@ -105,10 +101,6 @@ def _agent_pairs(agent: Agent) -> list[tuple[str, str]]:
 def _format_state(state: State) -> str:
     gathers = f" (gathers {', '.join(state.gather)})" if state.gather else ""
     return f"{'run ' if state.kind == 'tool' else ''}{state.title}{gathers}"
-
-
-def _model_name(agent: Agent) -> str:
-    return str(getattr(agent.model, "model", agent.model) or "")
 
 
 def agent_to_json(found: AgentCandidate, *, mermaid: bool = False) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import typer
 
 from tellback.cli.options import (
     DEFAULT_TARGET,
-    ExtractorName,
     JsonOption,
     LimitOption,
     ModelOption,
@@ -139,7 +138,8 @@ def worker(
     model: Annotated[str | None, typer.Option(envvar="TELLBACK_MODEL", help="The model that reads.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="How many jobs at once.")] = 2,
     extractor: Annotated[
-        ExtractorName | None, typer.Option(help="How conversations are read: by the model if there is one.")
+        Literal["llm", "verbatim"] | None,
+        typer.Option(help="How conversations are read: by the model if there is one."),
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="A folder with prompts of your own.")

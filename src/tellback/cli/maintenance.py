@@ -197,14 +197,12 @@ async def _measure_append(rc: Tellback, rounds: int) -> Measure:
     user = rc.user("bench-append")
     conversation = await user.conversations.create("bench")
     await user.conversations.append_user_message(conversation.id, "The first one warms up.")
-    return await _time_rounds(
-        "append a message",
-        rounds,
-        lambda number: user.conversations.append_user_message(
-            conversation.id, f"Message {number} is about {_sample_fact(number)}"
-        ),
-        "committed to a file",
-    )
+
+    async def append(number: int) -> None:
+        text = f"Message {number} is about {_sample_fact(number)}"
+        await user.conversations.append_user_message(conversation.id, text)
+
+    return await _time_rounds("append a message", rounds, append, "committed to a file")
 
 
 async def _measure_turn(rc: Tellback, rounds: int) -> Measure:
@@ -220,12 +218,12 @@ async def _measure_recall(rc: Tellback, atoms: int, rounds: int) -> Measure:
     space = await memory.create_space("bench")
     await memory.add_atoms(space.id, [{"text": _sample_fact(number)} for number in range(atoms)])
     await memory.recall_by_topic(space.id, "Who moved to Lisbon?")
-    return await _time_rounds(
-        f"recall from {atoms:,}",
-        rounds,
-        lambda number: memory.recall_by_topic(space.id, _sample_question(number)),
-        "by topic, 10 hits",
-    )
+
+    async def recall(number: int) -> None:
+        subject, place = SUBJECTS[number % len(SUBJECTS)], PLACES[number // 8 % len(PLACES)]
+        await memory.recall_by_topic(space.id, f"What did {subject} do in {place}?")
+
+    return await _time_rounds(f"recall from {atoms:,}", rounds, recall, "by topic, 10 hits")
 
 
 async def _time_rounds(label: str, rounds: int, work: Callable[[int], Awaitable[object]], note: str) -> Measure:
@@ -249,7 +247,3 @@ def _summarize(label: str, wall_ms: list[float], cpu_ms: float, note: str) -> Me
 def _sample_fact(number: int) -> str:
     subject, action = SUBJECTS[number % len(SUBJECTS)], ACTIONS[number // 8 % len(ACTIONS)]
     return f"{subject} {action} {PLACES[number // 56 % len(PLACES)]} on day {number}."
-
-
-def _sample_question(number: int) -> str:
-    return f"What did {SUBJECTS[number % len(SUBJECTS)]} do in {PLACES[number // 8 % len(PLACES)]}?"

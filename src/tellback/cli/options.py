@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -76,10 +76,6 @@ ModelOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")]
-
-
-ExtractorName = Literal["llm", "verbatim"]
-"""The extractors that a command may name."""
 
 
 def format_examples(*lines: str) -> str:

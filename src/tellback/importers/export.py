@@ -407,6 +407,9 @@ class ChatExport:
         [[chat]] = map(ChatPiece.read, entry.pieces)
         return self._parse(chat)
 
+    def __iter__(self) -> Iterator[ImportedChat]:
+        return map(self.read, self.entries)
+
     def _scan_file(self, file: ChatFile) -> None:
         pieces_by_id: dict[str, ChatPiece] = {}
         unnamed_piece = ChatPiece(file)
@@ -487,4 +490,4 @@ def read_chats(source: str | PathLike[str], format: Format = "auto") -> Iterator
     >>> folder.cleanup()
     """
     with closing(ChatExport(source, format)) as export:
-        yield from map(export.read, export.entries)
+        yield from export

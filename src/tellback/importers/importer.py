@@ -18,7 +18,7 @@ from tellback import validation
 from tellback.concurrency import finish_in_thread
 from tellback.errors import ConversationClosedError
 from tellback.importers.chats import Format, ImportedChat, ImportProgress, ImportReport
-from tellback.importers.export import ChatExport, ExportEntry
+from tellback.importers.export import ChatExport
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Binding, Job, JobStatus
@@ -311,15 +311,17 @@ class _ImportRun:
 
     async def run(self, since: datetime | None, limit: int | None) -> None:
         await self._imported.refresh(PAGE_SIZE)
-        wanted = [entry for entry in self._export.entries if _is_since(entry, since)]
-        if len(wanted) < len(self._export.entries):
-            self._skipped[SKIPPED_BEFORE_SINCE] += len(self._export.entries) - len(wanted)
-        for index, entry in enumerate(wanted):
+        entries = self._export.entries
+        if since is not None:
+            entries = [entry for entry in entries if entry.ended_at is not None and entry.ended_at >= since]
+        if len(entries) < len(self._export.entries):
+            self._skipped[SKIPPED_BEFORE_SINCE] += len(self._export.entries) - len(entries)
+        for index, entry in enumerate(entries):
             if limit is not None and self._counts["chats"] >= limit:
-                self._skipped[SKIPPED_OVER_LIMIT] += len(wanted) - index
+                self._skipped[SKIPPED_OVER_LIMIT] += len(entries) - index
                 break
             await self._import_chat(await finish_in_thread(partial(self._export.read, entry)))
-            self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._counts["messages"]))
+            self._on_progress(ImportProgress("importing", index + 1, len(entries), self._counts["messages"]))
 
     def report(self, extraction: ExtractionCounts) -> ImportReport:
         return ImportReport(
@@ -390,10 +392,6 @@ class _ImportRun:
             if len(self._imported.conversations_of(chat)) > 1:
                 missing = await self._imported.missing_messages(chat)
         return conversation, missing
-
-
-def _is_since(entry: ExportEntry, since: datetime | None) -> bool:
-    return since is None or (entry.ended_at is not None and entry.ended_at >= since)
 
 
 def _message_batches(chat: ImportedChat, indices: Sequence[int]) -> Iterator[list[dict[str, Any]]]:

@@ -95,22 +95,15 @@ def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) ->
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         problems = [problem for problem in found if problem["type"] != "none_required"]
-        sentences = [
-            f"{_argument_name(problem['loc'])}: {_problem_text(problem['msg'])}" for problem in problems[:MAX_PROBLEMS]
-        ]
+        sentences = [_format_problem(problem["loc"], problem["msg"]) for problem in problems[:MAX_PROBLEMS]]
         if len(problems) > MAX_PROBLEMS:
             sentences.append(f"and {len(problems) - MAX_PROBLEMS} more")
         raise InvalidInput("; ".join(sentences)) from None
 
 
-def _argument_name(location: tuple[int | str, ...]) -> str:
-    return ascii(str(location[0])[:80])[1:-1] if location else "arguments"
-
-
-def _problem_text(text: str) -> str:
-    if text == "Extra inputs are not permitted":
-        return "there is no such argument"
-    return text[:300]
+def _format_problem(location: tuple[int | str, ...], text: str) -> str:
+    name = ascii(str(location[0])[:80])[1:-1] if location else "arguments"  # an argument may have any name
+    return f"{name}: {'there is no such argument' if text == 'Extra inputs are not permitted' else text[:300]}"
 
 
 class _PlainJsonSchema(GenerateJsonSchema):
