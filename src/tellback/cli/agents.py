@@ -47,7 +47,7 @@ def check(
         # Never opened: it only is what functions in modules are called with.
         found = [each for source in sources for each in find_agents(source, Tellback(":memory:", worker=False))]
     if as_json:
-        print_json([agent_to_json(each, mermaid=mermaid) for each in found])
+        print_json([_agent_to_json(each, mermaid=mermaid) for each in found])
     else:
         for each in found:
             _print_agent(each, mermaid=mermaid)
@@ -103,8 +103,7 @@ def _format_state(state: State) -> str:
     return f"{'run ' if state.kind == 'tool' else ''}{state.title}{gathers}"
 
 
-def agent_to_json(found: AgentCandidate, *, mermaid: bool = False) -> dict[str, Any]:
-    """What was found, as JSON has it."""
+def _agent_to_json(found: AgentCandidate, *, mermaid: bool = False) -> dict[str, Any]:
     base = {"where": found.source, "ok": found.problem is None, "problem": found.problem, "name": found.name or None}
     if found.spec is not None:
         tools = [{"name": tool.name, "type": tool.type} for tool in found.spec.tools]

@@ -159,7 +159,7 @@ class ChatRepl:
         previous_id = self._backend.conversation_id
         reply = self._loop.run(self._print_stream(stream))
         if self._as_json:
-            typer.echo(to_json_line(reply_to_json(reply)))
+            typer.echo(to_json_line(_reply_to_json(reply)))
         else:
             typer.echo()
             for problem in reply.result.problems:
@@ -202,7 +202,7 @@ class ChatRepl:
             "/routes": self._show_routes,
             "/close": self._close,
             "/new": self._close,
-            "/help": print_help,
+            "/help": _print_help,
         }
         if name not in handlers:
             print_line(f"There is no {name}: /help lists what there is.", style="red", stderr=True)
@@ -221,13 +221,13 @@ class ChatRepl:
             print_line("Nothing is remembered yet: /close makes memories of what was said.")
 
     def _show_why(self) -> None:
-        print_explanation(self._last_reply) if self._last_reply else print_line("Nothing was answered yet.")
+        _print_explanation(self._last_reply) if self._last_reply else print_line("Nothing was answered yet.")
 
     def _show_routes(self) -> None:
         if self._backend.agent is None:
             print_line("There are no routes: name an agent that has some with --agent module:attribute.")
             return
-        print_routes(self._backend.agent, self._loop.run(self._backend.load_session()))
+        _print_routes(self._backend.agent, self._loop.run(self._backend.load_session()))
 
     def _close(self, *, is_quiet: bool = False) -> None:
         with create_console(stderr=True).status("Making memories of what was said…"):
@@ -249,7 +249,7 @@ class ChatRepl:
             f"Going on with {conversation.id}, last changed {format_minute(conversation.updated_at)}:", style="dim"
         )
         for message in messages:
-            print_message(message)
+            _print_message(message)
 
 
 class _StreamPrinter:
@@ -300,21 +300,18 @@ class _StreamPrinter:
         self._is_mid_line = not text.endswith("\n")
 
 
-def print_help() -> None:
-    """What one may type beside messages."""
+def _print_help() -> None:
     width = max(map(len, SLASH_COMMANDS))
     for name, description in SLASH_COMMANDS.items():
         print_line(f"  {name:{width}}  {description}")
 
 
-def print_message(message: StoredMessage) -> None:
-    """A message of the past, on a line."""
+def _print_message(message: StoredMessage) -> None:
     if message.text and message.role in ("user", "assistant"):
         print_line(f"{'you>' if message.role == 'user' else '    '} {to_one_line(message.text, 300)}", style="dim")
 
 
-def print_explanation(reply: BackendReply) -> None:
-    """What an answer was given: memories, turns and tokens."""
+def _print_explanation(reply: BackendReply) -> None:
     context, usage = reply.result.context, reply.result.usage
     if context is None:
         print_line("No memory was asked for this answer.")
@@ -335,8 +332,7 @@ def print_explanation(reply: BackendReply) -> None:
         print_line(f"{usage.input_tokens or 0} tokens were read and {usage.output_tokens or 0} written{model}{cost}.")
 
 
-def print_routes(agent: Agent, session: SessionState | None) -> None:
-    """An agent's routes and states, with a mark at where the session stands, and what was gathered."""
+def _print_routes(agent: Agent, session: SessionState | None) -> None:
     route_id = None if session is None or session.current_route is None else session.current_route.id
     state_id = None if session is None or session.current_state is None else session.current_state.id
     if not agent.routes:
@@ -353,8 +349,7 @@ def print_routes(agent: Agent, session: SessionState | None) -> None:
     print_line("Nothing was gathered yet." if not gathered else f"Gathered: {to_json_line(gathered)}")
 
 
-def reply_to_json(reply: BackendReply) -> dict[str, Any]:
-    """An answer as JSON has it, on one line."""
+def _reply_to_json(reply: BackendReply) -> dict[str, Any]:
     result, session = reply.result, reply.session
     route = None if session is None else session.current_route
     return {

@@ -142,7 +142,7 @@ def bench(
     A turn is with a model that answers at once, so it is what Tellback itself takes. CPU is that of all threads.
     """
     with create_console(stderr=True).status("Measuring…") as status:
-        measures = run_async(lambda: measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
+        measures = run_async(lambda: _measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
     if as_json:
         print_json({"atoms": atoms, "rounds": rounds, "measures": to_json_value(measures), "note": BENCH_NOTE})
         return
@@ -158,8 +158,7 @@ def _format_ms(value: float) -> str:
     return f"{value:.2f} ms" if value < 100 else f"{value:.0f} ms"
 
 
-async def measure_all(atoms: int, rounds: int, on_step: Callable[[str], None]) -> list[Measure]:
-    """Measure it all; `on_step` is called with what comes next."""
+async def _measure_all(atoms: int, rounds: int, on_step: Callable[[str], None]) -> list[Measure]:
     from tellback.app import Tellback
     from tellback.testing import FunctionModel
 

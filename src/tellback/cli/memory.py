@@ -126,8 +126,7 @@ def atom_to_json(atom: Atom) -> dict[str, Any]:
     return {**fields, "citations": to_json_value(atom.citations)}
 
 
-def hit_to_json(hit: RecallHit) -> dict[str, Any]:
-    """A hit as JSON has it, with what its score is made of."""
+def _hit_to_json(hit: RecallHit) -> dict[str, Any]:
     scores = {"score": hit.score, "decay_weight": hit.decay_weight, "entity_match_bonus": hit.entity_match_bonus}
     return {**scores, "atom": atom_to_json(hit.atom), "explanation": dict(hit.explain())}
 
@@ -142,8 +141,7 @@ def print_hits(hits: Iterable[RecallHit]) -> None:
     print_table(("SCORE", *RECALL_COLUMNS), [(f"{hit.score:.2f}", *_recall_row(hit.atom)) for hit in hits])
 
 
-def print_score_parts(hits: Iterable[RecallHit]) -> None:
-    """What each hit's score is made of."""
+def _print_score_parts(hits: Iterable[RecallHit]) -> None:
     for hit in hits:
         parts = ", ".join(f"{name} {value:+.2f}" for name, value in hit.explain().items())
         print_pairs([(f"{hit.score:.2f}", to_one_line(hit.atom.text, SHORT_LENGTH)), ("", parts or "nothing")])
@@ -187,7 +185,7 @@ def recall(
         print_hits(result.hits)
         if explain:
             print_line("\nWhat the scores are made of, in log-odds:")
-            print_score_parts(result.hits)
+            _print_score_parts(result.hits)
 
 
 def timeline(
@@ -228,7 +226,7 @@ def _result_to_json(result: RecallResult) -> dict[str, object]:
         "mode": result.mode.value,
         "total_candidates": result.total_candidates,
         "latency_ms": result.latency_ms,
-        "hits": [hit_to_json(hit) for hit in result.hits],
+        "hits": [_hit_to_json(hit) for hit in result.hits],
     }
 
 

@@ -49,7 +49,7 @@ def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
             _build_layout(ctx, path, title, request.cookies.get(THEME_COOKIE))
             with widgets.box("main").props("id=content tabindex=-1"):  # Quasar has put <main> around it
                 if ctx.user_id is None:
-                    show_user_prompt(ctx, path)
+                    _show_user_prompt(ctx, path)
                     return
                 try:
                     await build(ctx)
@@ -64,8 +64,7 @@ def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
     return decorate
 
 
-def show_user_prompt(ctx: PageContext, path: str) -> None:
-    """Have the person say whose memory to look at."""
+def _show_user_prompt(ctx: PageContext, path: str) -> None:
     with widgets.empty_state("person_search", "Whose memory?", "This credential is for any user of its app: name one."):
         _show_user_field(ctx, path, "User id")
 

@@ -169,12 +169,12 @@ class MemoryItem(ToolOutput):
 
     def to_text(self) -> str:
         """On one line: memories may hold line breaks, and must not look like several."""
-        until = "" if self.valid_to is None else f" until {format_date(self.valid_to)}"
-        facts = [f"since {format_date(self.valid_from)}{until}", self.category.name, f"importance {self.importance}"]
+        until = "" if self.valid_to is None else f" until {_format_date(self.valid_to)}"
+        facts = [f"since {_format_date(self.valid_from)}{until}", self.category.name, f"importance {self.importance}"]
         if self.standing is not None:
             successor = "" if self.superseded_by is None else f" by {self.superseded_by}"
             facts.append(f"{self.standing}{successor}")
-        return f"[{self.id}] {to_one_line(self.text)} ({', '.join(facts)}{self._format_source()})"
+        return f"[{self.id}] {_to_one_line(self.text)} ({', '.join(facts)}{self._format_source()})"
 
     def _format_source(self) -> str:
         if self.source_conversation_id is None:
@@ -208,10 +208,10 @@ class EntityItem(ToolOutput):
     last_seen_at: Timestamp | OmittedNone = None
 
     def to_text(self) -> str:
-        aliases = f", also {', '.join(map(to_one_line, self.aliases))}" if self.aliases else ""
-        description = "" if self.description is None else f": {to_one_line(self.description)}"
-        last_seen = "" if self.last_seen_at is None else f", last on {format_date(self.last_seen_at)}"
-        name = to_one_line(self.canonical_name)
+        aliases = f", also {', '.join(map(_to_one_line, self.aliases))}" if self.aliases else ""
+        description = "" if self.description is None else f": {_to_one_line(self.description)}"
+        last_seen = "" if self.last_seen_at is None else f", last on {_format_date(self.last_seen_at)}"
+        name = _to_one_line(self.canonical_name)
         return f"[{self.id}] {name} ({self.type}{aliases}; {self.atom_count} memories{last_seen}){description}"
 
 
@@ -239,10 +239,10 @@ class ConversationItem(ToolOutput):
     rolling_summary: ShortText | OmittedNone = None
 
     def to_text(self) -> str:
-        title = f" {to_one_line(self.title)}" if self.title else ""
-        summary = f": {to_one_line(self.rolling_summary)}" if self.rolling_summary else ""
-        facts = f"{self.namespace}, {self.status}, {self.last_seq} messages, last on {format_date(self.updated_at)}"
-        return f"[{self.id}]{title} ({to_one_line(facts)}){summary}"
+        title = f" {_to_one_line(self.title)}" if self.title else ""
+        summary = f": {_to_one_line(self.rolling_summary)}" if self.rolling_summary else ""
+        facts = f"{self.namespace}, {self.status}, {self.last_seq} messages, last on {_format_date(self.updated_at)}"
+        return f"[{self.id}]{title} ({_to_one_line(facts)}){summary}"
 
 
 class MessageItem(ToolOutput):
@@ -264,7 +264,7 @@ class MessageItem(ToolOutput):
     def to_text(self) -> str:
         """Who said what, the lines after the first one indented."""
         text = "\n    ".join(self.text.splitlines())
-        return f"{self.seq}. [{self.id}] {self.role}, {format_minute(self.created_at)}: {text}"
+        return f"{self.seq}. [{self.id}] {self.role}, {_format_minute(self.created_at)}: {text}"
 
 
 class ConversationsOutput(ToolOutput):
@@ -281,12 +281,12 @@ class ConversationsOutput(ToolOutput):
 
     def to_text(self) -> str:
         lines = [each.to_text() for each in (*self.conversations, *(self.messages or ()))]
-        if self.next_before is not None:
-            lines.append(f"There are older ones: before={self.next_before}")
-        if self.earlier_seq is not None:
-            lines.append(f"There are earlier messages: before_seq={self.earlier_seq}")
-        if self.later_seq is not None:
-            lines.append(f"There are later messages: after_seq={self.later_seq}")
+        cursors = (
+            ("older ones", "before", self.next_before),
+            ("earlier messages", "before_seq", self.earlier_seq),
+            ("later messages", "after_seq", self.later_seq),
+        )
+        lines += [f"There are {what}: {name}={cursor}" for what, name, cursor in cursors if cursor is not None]
         return "\n".join([*lines, *filter(None, [self.note])])
 
 
@@ -326,18 +326,15 @@ def format_listing(items: Sequence[ToolOutput], singular: str, plural: str, left
     return "\n".join([*lines, *filter(None, [note])])
 
 
-def to_one_line(text: str) -> str:
-    """A text without line breaks."""
+def _to_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def format_date(timestamp: str) -> str:
-    """The day of a moment."""
+def _format_date(timestamp: str) -> str:
     return timestamp[:10]
 
 
-def format_minute(timestamp: str) -> str:
-    """The day and time of a moment, in UTC."""
+def _format_minute(timestamp: str) -> str:
     return timestamp[:16].replace("T", " ")
 
 
