@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -47,6 +48,7 @@ _ADVICE: Mapping[type[TellbackError], str] = {
 """What to do where an error's own words do not say it."""
 
 
+@dataclass(frozen=True, eq=False)
 class PageContext:
     """A page's view of the server, as its credential allows.
 
@@ -54,19 +56,11 @@ class PageContext:
     can be kept and two tabs can show two users; a credential that is fixed to one user shows that one only.
     """
 
-    def __init__(
-        self,
-        caller: Caller,
-        query: Mapping[str, str],
-        is_still_valid: Callable[..., Awaitable[bool]],
-        count_request: Callable[[], Awaitable[None]],
-        tenant_agents: TenantAgents,
-    ) -> None:
-        self.caller = caller
-        self.query = query
-        self._is_still_valid = is_still_valid
-        self._count_request = count_request
-        self._tenant_agents = tenant_agents
+    caller: Caller
+    query: Mapping[str, str]
+    _is_still_valid: Callable[..., Awaitable[bool]]
+    _count_request: Callable[[], Awaitable[None]]
+    _tenant_agents: TenantAgents
 
     @classmethod
     def from_request(cls, request: Request) -> PageContext:
