@@ -28,10 +28,10 @@ from tellback.cli.output import (
 )
 from tellback.cli.runner import (
     command_group,
-    extraction_options,
     format_missing_data,
     open_app,
     register_command,
+    resolve_model,
     run_async,
     user_of_target,
 )
@@ -123,7 +123,8 @@ def close(
     """
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:
-        async with open_app(target.url, worker=wait, **(extraction_options(model) if wait else {})) as rc:
+        reader = resolve_model(model).name if wait else None
+        async with open_app(target.url, worker=wait, model=reader) as rc:
             found = user_of_target(rc, target)
             closed = await found.conversations.close(id)
             if not wait:

@@ -27,7 +27,7 @@ from tellback.cli.output import create_console, escape_json, print_json, print_l
 from tellback.cli.runner import (
     INTERRUPT_EXIT_CODE,
     fail,
-    missing_data_error,
+    format_missing_data,
     open_app,
     report_errors,
     resolve_model,
@@ -35,6 +35,7 @@ from tellback.cli.runner import (
     run_for_user,
     user_of_target,
 )
+from tellback.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tellback.admin import ExportReport
@@ -77,9 +78,10 @@ def import_command(
     async def run_import() -> ImportReport:
         from tellback.importers import import_chats
 
-        async with open_app(
-            _dry_run_url(target.url) if dry_run else target.url, may_create=True, allow_in_memory=dry_run, **options
-        ) as rc:
+        url = target.url
+        if dry_run and not ("://" in url or Path(url).exists()):
+            url = ":memory:"  # nothing may be changed, so a file that is not there yet is compared as an empty store
+        async with open_app(url, may_create=True, allow_in_memory=dry_run, **options) as rc:
             with _progress_bars(is_shown=not as_json) as on_progress:
                 return await import_chats(
                     user_of_target(rc, target),
@@ -125,11 +127,6 @@ def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
     return {"model": choice.name, "extractor": extractor, "worker": True, "summary_every": None}
 
 
-def _dry_run_url(url: str) -> str:
-    """The store to compare with when nothing may be changed: an empty one for a file that is not there yet."""
-    return url if "://" in url or Path(url).exists() else ":memory:"
-
-
 @contextmanager
 def _progress_bars(*, is_shown: bool) -> Iterator[ImportProgressCallback]:
     """A bar for each stage, on a terminal."""
@@ -173,7 +170,7 @@ def export(
     async def run_export(handle: User) -> ExportReport:
         async with aclosing(handle.admin.export_stream()) as records:
             if await anext(records, None) is None:
-                raise missing_data_error(handle, "data")
+                raise ConfigurationError(format_missing_data(handle, "data"))
         with create_console(stderr=True).status("Exporting…") as status:
 
             def progress(done: int) -> None:

@@ -30,10 +30,10 @@ from tellback.cli.output import (
 )
 from tellback.cli.runner import (
     command_group,
-    extraction_options,
     fail,
     open_app,
     register_command,
+    resolve_model,
     run_async,
     run_for_user,
     run_or_stop,
@@ -123,7 +123,7 @@ def drain(
     """
 
     async def run_due_jobs() -> None:
-        async with open_app(target.url, worker=True, **extraction_options(model)) as rc:
+        async with open_app(target.url, worker=True, model=resolve_model(model).name) as rc:
             await rc.jobs.drain(timeout)
 
     run_async(run_due_jobs)

@@ -123,11 +123,6 @@ def resolve_model(model: str | None = None) -> ModelChoice:
     return choice
 
 
-def extraction_options(model: str | None = None) -> dict[str, Any]:
-    """What `Tellback` takes to make memories: the model that reads. The offline one keeps what was said as it is."""
-    return {"model": resolve_model(model).name}
-
-
 def fail(message: str, code: int = 2) -> NoReturn:
     """End the command, and say why."""
     typer.secho(escape_controls(message), err=True, fg="red")
@@ -205,14 +200,9 @@ async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool 
     if may_create and (name_or_id is None or not name_or_id.startswith("ms_")):
         return await user.memory.create_space(name, once=True)
     if not spaces:
-        raise missing_data_error(user, "memory space")
+        raise ConfigurationError(format_missing_data(user, "memory space"))
     names = ", ".join(repr(space.name) for space in spaces)
     raise NotFoundError("memory space", name, f"There are {names}: choose one with --space.")
-
-
-def missing_data_error(user: User, kind: str) -> TellbackError:
-    """That a user has none of what is asked for."""
-    return ConfigurationError(format_missing_data(user, kind))
 
 
 def format_missing_data(user: User, kind: str) -> str:

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from tellback.app import Tellback
 from tellback.chat_backends import ServedAgent
 from tellback.errors import (
-    NotAllowedError,
     ProviderAuthError,
     ProviderConnectionError,
     ProviderOverloadedError,
@@ -96,16 +95,6 @@ class PageContext:
         """The handle of that user; raises `NotAllowedError` or `InvalidArgumentError`."""
         return self.caller.user if self.user_id is None else self.caller.user_handle(self.user_id)
 
-    @property
-    def can_choose_user(self) -> bool:
-        """Whether the credential is for any user of its app."""
-        return self.caller.principal.user_id is None
-
-    @property
-    def is_open_access(self) -> bool:
-        """Whether everyone on this machine is let in, so that nobody logs out."""
-        return self.caller.server.settings.open
-
     def link(self, path: str, **query: str | None) -> str:
         """The address of a page of the console, for the same user: `ctx.link("/atom", id=atom.id)`.
 
@@ -164,10 +153,6 @@ class PageContext:
                 raise
 
         return guarded
-
-    def require_admin(self) -> None:
-        if not self.caller.is_admin:
-            raise NotAllowedError("That page needs a credential with the role 'admin'.")
 
 
 def notify(text: str, *, is_error: bool = False) -> None:

@@ -91,7 +91,7 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
         ui.space()
         _show_user_button(ctx, path)
         widgets.icon_button("contrast", "Light or dark", lambda: _toggle_theme(dark))
-        if not ctx.is_open_access:
+        if not ctx.caller.server.settings.open:  # where everyone on this machine is let in, nobody logs out
             with ui.element("form").props('method="post" action="./logout"'):
                 widgets.icon_button("logout", "Log out", lambda: None).props("type=submit")
     drawer = ui.left_drawer().props("bordered breakpoint=900 width=220")
@@ -107,7 +107,7 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
 
 
 def _show_user_button(ctx: PageContext, path: str) -> None:
-    if not ctx.can_choose_user:
+    if ctx.caller.principal.user_id is not None:
         widgets.set_accessible_name(ui.label(ctx.user_id or "").classes("whose quiet"), f"User {ctx.user_id}")
         return
     button = ui.button(ctx.user_id or "Whose?", icon="person").props("flat no-caps dense color=inherit")

@@ -19,7 +19,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from tellback.console import widgets
-from tellback.console.widgets import code_block, note, text_label, text_span
+from tellback.console.widgets import code_block, note, text_label
 from tellback.types import ReplyDelta, TextDelta, ThinkingDelta, ToolCall, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 from tellback.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from tellback.types.conversations import StoredMessage, ToolInvocation
@@ -208,7 +208,7 @@ class StreamingText:
             return
         if self._last_span is None or len(self._last_span.text) > SPAN_LENGTH:
             with self._root:
-                self._last_span = text_span("")
+                self._last_span = TextElement(tag="span", text="")
         self._last_span.text += new
 
     def finish(self, citation_links: Sequence[tuple[str, str]]) -> None:

@@ -31,11 +31,6 @@ def text_label(text: str) -> ui.label:
     return ui.label(text).classes("said").props("dir=auto")
 
 
-def text_span(text: str) -> TextElement:
-    """A piece of running text."""
-    return TextElement(tag="span", text=text)
-
-
 def code_block(text: str) -> TextElement:
     """A text of fixed width, such as JSON or a prompt, that scrolls if it is long."""
     return TextElement(tag="pre", text=text).classes("block").props("tabindex=0 dir=auto")

@@ -213,12 +213,6 @@ def iter_json_values(file: ChatFile) -> Iterator[JsonValue | UnreadableLine]:
     return _JsonStreamReader(file, in_array=False).read()
 
 
-def read_value_at(file: ChatFile, offset: int, length: int) -> Any:
-    """The value that stood there."""
-    file.file.seek(offset)
-    return json.loads(file.file.read(length).decode())
-
-
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line.decode())
@@ -349,8 +343,11 @@ class ChatPiece:
     spans: array[int] = field(default_factory=lambda: array("Q"), repr=False)
 
     def read(self) -> list[Any]:
-        spans = self.spans
-        return [read_value_at(self.file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
+        file, values = self.file.file, []
+        for offset, length in zip(self.spans[::2], self.spans[1::2], strict=True):
+            file.seek(offset)
+            values.append(json.loads(file.read(length).decode()))
+        return values
 
 
 @dataclass(frozen=True, slots=True)

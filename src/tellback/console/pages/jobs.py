@@ -63,7 +63,7 @@ class JobsPage:
         ctx, scope = self._ctx, self._ctx.user.scope
         is_for_all_users = bool(self._everyone_switch.value)
         if is_for_all_users:
-            ctx.require_admin()
+            ctx.caller.require_admin()
         found = await ctx.rc.jobs.list(
             self._status_field.value or None,
             limit=limit,

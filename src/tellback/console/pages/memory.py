@@ -102,7 +102,10 @@ class MemoryPage:
             self._status_field = widgets.select_field(STATUS_LABELS, "Show", filter_.status, on_change=on_search)
             self._status_field.classes("some")
             self._day_field = widgets.date_field("What held on", filter_.on_day, on_search).classes("some")
-            names = sorted({*(await self._load_categories()), *filter_.categories}, key=str.casefold)
+            newest = await ctx.user.memory.list_atoms(
+                self._space.id, limit=CATEGORY_SAMPLE_SIZE, include_superseded=True
+            )
+            names = sorted({*(atom.category.name for atom in newest), *filter_.categories}, key=str.casefold)
             self._categories_field = widgets.select_field(
                 names, "Categories", filter_.categories, multiple=True, on_change=on_search
             ).classes("wide pick")
@@ -110,12 +113,6 @@ class MemoryPage:
         self._list_box = widgets.box("stack").props('aria-live=polite aria-label="Memories" role=region')
         self._footer_box = widgets.box("line")
         await self._show_first_page()
-
-    async def _load_categories(self) -> set[str]:
-        found = await self._ctx.user.memory.list_atoms(
-            self._space.id, limit=CATEGORY_SAMPLE_SIZE, include_superseded=True
-        )
-        return {atom.category.name for atom in found}
 
     async def _search(self) -> None:
         self._filter = MemoryFilter(

@@ -101,7 +101,7 @@ class UsagePage:
         filters: dict[str, Any] = {}
         list_usage: Callable[..., Any] = ctx.user.admin.usage
         if is_for_all_users:
-            ctx.require_admin()
+            ctx.caller.require_admin()
             list_usage, filters = ctx.rc.usage, {"tenant_id": ctx.user.scope.tenant_id, "app_id": ctx.user.scope.app_id}
         before, has_more = None, True
         while has_more and len(found) < MAX_CALLS:
