@@ -74,13 +74,13 @@ def import_command(
     """
     with report_errors():
         options = _store_options(model, needs_model=not (no_extract or dry_run))
+    url = target.url
+    if dry_run and "://" not in url and not Path(url).exists():
+        url = ":memory:"  # nothing may be changed: what is not there yet is as good as an empty store
 
     async def run_import() -> ImportReport:
         from tellback.importers import import_chats
 
-        url = target.url
-        if dry_run and not ("://" in url or Path(url).exists()):
-            url = ":memory:"  # nothing may be changed, so a file that is not there yet is compared as an empty store
         async with open_app(url, may_create=True, allow_in_memory=dry_run, **options) as rc:
             with _progress_bars(is_shown=not as_json) as on_progress:
                 return await import_chats(
