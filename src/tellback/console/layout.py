@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from tellback.console import widgets
 from tellback.console.context import SERVER_FAILED, PageContext
-from tellback.console.theme import BASE_CSS, WIDGET_CSS
+from tellback.console.theme import CSS
 from tellback.console.widgets import note
 from tellback.errors import TellbackError
 
@@ -81,8 +81,7 @@ def _show_user_field(ctx: PageContext, path: str, label: str) -> None:
 
 
 def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) -> None:
-    ui.add_css(BASE_CSS)
-    ui.add_css(WIDGET_CSS)
+    ui.add_css(CSS)
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
     with ui.header().classes("items-center"):
         ui.link("Skip to content", "#content").classes("skip")
