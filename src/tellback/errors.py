@@ -62,10 +62,12 @@ A tool that fails is not in this tree: its failure goes back to the model as an 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from tellback.types import ChatUsage, Message
+
+T = TypeVar("T")
 
 
 class TellbackError(Exception):
@@ -153,6 +155,13 @@ class NotFoundError(TellbackError):
         self.kind = kind
         self.id = id
         super().__init__(f"There is no {kind} {id!r} for this user.{hint and ' '}{hint}")
+
+
+def require_found(found: T | None, kind: str, id: str, hint: str = "") -> T:
+    """Return what was found for an id; raise `NotFoundError` if that is None."""
+    if found is None:
+        raise NotFoundError(kind, id, hint)
+    return found
 
 
 class ConversationClosedError(TellbackError):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tellback import Tellback
 from tellback.cli import serve
 from tellback.cli.app import app
+from tellback.cli.runner import LOCAL_HOST
 from tellback.demo import SAMPLE_SPACE, SAMPLE_USER, build_tables_agent, load_sample
 from tellback.errors import ConfigurationError
 from tellback.testing import ScriptedModel
@@ -86,7 +87,7 @@ async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
     with socket.socket() as sock:
-        sock.bind((serve.DEMO_HOST, 0))
+        sock.bind((LOCAL_HOST, 0))
         port = sock.getsockname()[1]
         assert port < serve._find_free_port(port) < port + serve.PORT_ATTEMPTS
 
@@ -94,7 +95,7 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
 def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "PORT_ATTEMPTS", 1)
     with socket.socket() as sock:
-        sock.bind((serve.DEMO_HOST, 0))
+        sock.bind((LOCAL_HOST, 0))
         with pytest.raises(ConfigurationError, match="name another with --port"):
             serve._find_free_port(sock.getsockname()[1])
 

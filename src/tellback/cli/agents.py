@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellback.cli.options import JsonOption, format_examples, register_command
+from tellback.cli.options import JsonOption
 from tellback.cli.output import create_console, escape_controls, print_json, print_line, print_pairs, to_json_value
-from tellback.cli.runner import report_errors
+from tellback.cli.runner import command_group, register_command, report_errors
 
 if TYPE_CHECKING:
     from tellback.agent import Agent, State
     from tellback.agent_sources import AgentCandidate
     from tellback.specs import AgentSpec
 
-agents_app = typer.Typer(
-    no_args_is_help=True,
-    help="Check agents: descriptions in JSON or YAML, and agents with routes.",
-    epilog=format_examples("tellback agents check support.yaml"),
+agents_app = command_group(
+    "Check agents: descriptions in JSON or YAML, and agents with routes.", "tellback agents check support.yaml"
 )
 
 
@@ -49,7 +47,7 @@ def check(
         # Never opened: it only is what functions in modules are called with.
         found = [each for source in sources for each in find_agents(source, Tellback(":memory:", worker=False))]
     if as_json:
-        print_json([agent_to_json(each, mermaid=mermaid) for each in found])
+        print_json([_agent_to_json(each, mermaid=mermaid) for each in found])
     else:
         for each in found:
             _print_agent(each, mermaid=mermaid)
@@ -71,18 +69,14 @@ def _print_agent(found: AgentCandidate, *, mermaid: bool) -> None:
 
 
 def _spec_pairs(spec: AgentSpec) -> list[tuple[str, str]]:
+    functions = ", ".join(tool.name for tool in spec.tools if tool.type == "FUNCTION")
     return [
         ("", str(spec.description or "")),
         ("model", str(spec.model or "")),
         ("arguments", ", ".join(_parameter_names(spec))),
         *(("tool", f"{tool.name} ({tool.type})") for tool in spec.tools),
-        ("needs", _required_functions(spec)),
+        ("needs", f"the functions {functions}: rc.register_agent(spec, tools=…)" if functions else ""),
     ]
-
-
-def _required_functions(spec: AgentSpec) -> str:
-    names = [tool.name for tool in spec.tools if tool.type == "FUNCTION"]
-    return f"the functions {', '.join(names)}: rc.register_agent(spec, tools=…)" if names else ""
 
 
 def _parameter_names(spec: AgentSpec) -> list[str]:
@@ -94,7 +88,7 @@ def _parameter_names(spec: AgentSpec) -> list[str]:
 def _agent_pairs(agent: Agent) -> list[tuple[str, str]]:
     pairs = [
         ("goal", agent.goal or ""),
-        ("model", _model_name(agent)),
+        ("model", str(getattr(agent.model, "model", agent.model) or "")),
         ("tools", ", ".join(tool.name for tool in agent.tools)),
     ]
     for route in agent.routes:
@@ -109,12 +103,7 @@ def _format_state(state: State) -> str:
     return f"{'run ' if state.kind == 'tool' else ''}{state.title}{gathers}"
 
 
-def _model_name(agent: Agent) -> str:
-    return str(getattr(agent.model, "model", agent.model) or "")
-
-
-def agent_to_json(found: AgentCandidate, *, mermaid: bool = False) -> dict[str, Any]:
-    """What was found, as JSON has it."""
+def _agent_to_json(found: AgentCandidate, *, mermaid: bool = False) -> dict[str, Any]:
     base = {"where": found.source, "ok": found.problem is None, "problem": found.problem, "name": found.name or None}
     if found.spec is not None:
         tools = [{"name": tool.name, "type": tool.type} for tool in found.spec.tools]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tellback.cli import agents, atoms, conversations, jobs, keys, memory
+from tellback.cli import agents, conversations, jobs, keys, memory
 from tellback.cli.chat import chat
 from tellback.cli.data import delete, export, import_command
 from tellback.cli.maintenance import bench, doctor, migrate
@@ -18,8 +18,8 @@ from tellback.cli.options import (
     MEMORY_PANEL,
     RUN_PANEL,
     format_examples,
-    register_command,
 )
+from tellback.cli.runner import register_command
 from tellback.cli.serve import demo, mcp, serve
 
 app = typer.Typer(
@@ -59,7 +59,7 @@ register_command(
     "tellback timeline job --from 2025 --to 2026-03",
     panel=MEMORY_PANEL,
 )(timeline)
-app.add_typer(atoms.atoms_app, name="atoms", rich_help_panel=MEMORY_PANEL)
+app.add_typer(memory.atoms_app, name="atoms", rich_help_panel=MEMORY_PANEL)
 app.add_typer(memory.entities_app, name="entities", rich_help_panel=MEMORY_PANEL)
 app.add_typer(memory.spaces_app, name="spaces", rich_help_panel=MEMORY_PANEL)
 app.add_typer(conversations.conversations_app, name="conversations", rich_help_panel=DATA_PANEL)

@@ -10,9 +10,8 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from contextlib import aclosing, closing, suppress
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -30,7 +29,8 @@ from tellback.cli.output import (
     to_one_line,
 )
 from tellback.cli.runner import OFFLINE_NOTE, format_error, open_app, report_errors, resolve_model, user_of_target
-from tellback.errors import ConfigurationError, NotFoundError, TellbackError
+from tellback.errors import ConfigurationError, TellbackError, require_found
+from tellback.portal import Portal
 from tellback.types import TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
 if TYPE_CHECKING:
@@ -59,25 +59,8 @@ MEMORIES_SHOWN = 20
 REPLY_STOPPED = "The answer was stopped; your message is kept, and you can go on."
 
 
-class LoopThread:
+class LoopThread(Portal):
     """Runs coroutines in a thread of its own. Ctrl-C cancels the one that is waited for, and waits until it is over."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tellback-chat", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.run(self._loop.shutdown_asyncgens())
-        self.run(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine gives. A second Ctrl-C gives up waiting for its end."""
@@ -137,14 +120,16 @@ class ChatRepl:
     async def _find_conversation(self, id: str | None) -> Conversation | None:
         if id is None:
             return await self._backend.find_conversation()
-        found = await self._user.conversations.get(id)
-        if found is None:
-            raise NotFoundError("conversation", id, "`tellback conversations list` shows those there are.")
+        found = require_found(
+            await self._user.conversations.get(id),
+            "conversation",
+            id,
+            "`tellback conversations list` shows those there are.",
+        )
         await self._backend.resume(found)
         return found
 
     def run(self) -> None:
-        """Talk until there is nothing more to say."""
         while True:
             try:
                 text = self._read_line("you> ").strip()
@@ -174,7 +159,7 @@ class ChatRepl:
         previous_id = self._backend.conversation_id
         reply = self._loop.run(self._print_stream(stream))
         if self._as_json:
-            typer.echo(to_json_line(reply_to_json(reply)))
+            typer.echo(to_json_line(_reply_to_json(reply)))
         else:
             typer.echo()
             for problem in reply.result.problems:
@@ -217,7 +202,7 @@ class ChatRepl:
             "/routes": self._show_routes,
             "/close": self._close,
             "/new": self._close,
-            "/help": print_help,
+            "/help": _print_help,
         }
         if name not in handlers:
             print_line(f"There is no {name}: /help lists what there is.", style="red", stderr=True)
@@ -236,13 +221,13 @@ class ChatRepl:
             print_line("Nothing is remembered yet: /close makes memories of what was said.")
 
     def _show_why(self) -> None:
-        print_explanation(self._last_reply) if self._last_reply else print_line("Nothing was answered yet.")
+        _print_explanation(self._last_reply) if self._last_reply else print_line("Nothing was answered yet.")
 
     def _show_routes(self) -> None:
         if self._backend.agent is None:
             print_line("There are no routes: name an agent that has some with --agent module:attribute.")
             return
-        print_routes(self._backend.agent, self._loop.run(self._backend.load_session()))
+        _print_routes(self._backend.agent, self._loop.run(self._backend.load_session()))
 
     def _close(self, *, is_quiet: bool = False) -> None:
         with create_console(stderr=True).status("Making memories of what was said…"):
@@ -264,7 +249,7 @@ class ChatRepl:
             f"Going on with {conversation.id}, last changed {format_minute(conversation.updated_at)}:", style="dim"
         )
         for message in messages:
-            print_message(message)
+            _print_message(message)
 
 
 class _StreamPrinter:
@@ -315,21 +300,18 @@ class _StreamPrinter:
         self._is_mid_line = not text.endswith("\n")
 
 
-def print_help() -> None:
-    """What one may type beside messages."""
+def _print_help() -> None:
     width = max(map(len, SLASH_COMMANDS))
     for name, description in SLASH_COMMANDS.items():
         print_line(f"  {name:{width}}  {description}")
 
 
-def print_message(message: StoredMessage) -> None:
-    """A message of the past, on a line."""
+def _print_message(message: StoredMessage) -> None:
     if message.text and message.role in ("user", "assistant"):
         print_line(f"{'you>' if message.role == 'user' else '    '} {to_one_line(message.text, 300)}", style="dim")
 
 
-def print_explanation(reply: BackendReply) -> None:
-    """What an answer was given: memories, turns and tokens."""
+def _print_explanation(reply: BackendReply) -> None:
     context, usage = reply.result.context, reply.result.usage
     if context is None:
         print_line("No memory was asked for this answer.")
@@ -350,8 +332,7 @@ def print_explanation(reply: BackendReply) -> None:
         print_line(f"{usage.input_tokens or 0} tokens were read and {usage.output_tokens or 0} written{model}{cost}.")
 
 
-def print_routes(agent: Agent, session: SessionState | None) -> None:
-    """An agent's routes and states, with a mark at where the session stands, and what was gathered."""
+def _print_routes(agent: Agent, session: SessionState | None) -> None:
     route_id = None if session is None or session.current_route is None else session.current_route.id
     state_id = None if session is None or session.current_state is None else session.current_state.id
     if not agent.routes:
@@ -368,9 +349,9 @@ def print_routes(agent: Agent, session: SessionState | None) -> None:
     print_line("Nothing was gathered yet." if not gathered else f"Gathered: {to_json_line(gathered)}")
 
 
-def reply_to_json(reply: BackendReply) -> dict[str, Any]:
-    """An answer as JSON has it, on one line."""
-    result = reply.result
+def _reply_to_json(reply: BackendReply) -> dict[str, Any]:
+    result, session = reply.result, reply.session
+    route = None if session is None else session.current_route
     return {
         "text": result.text,
         "conversation_id": result.conversation_id,
@@ -379,13 +360,9 @@ def reply_to_json(reply: BackendReply) -> dict[str, Any]:
         "pending": to_json_value(result.pending),
         "problems": [str(problem) for problem in result.problems],
         "usage": to_json_value(result.usage),
-        "route": _route_title(reply.session),
-        "data": None if reply.session is None else to_json_value(reply.session.extracted),
+        "route": None if route is None else route.title,
+        "data": None if session is None else to_json_value(session.extracted),
     }
-
-
-def _route_title(session: SessionState | None) -> str | None:
-    return None if session is None or session.current_route is None else session.current_route.title
 
 
 def chat(
@@ -428,7 +405,7 @@ def chat(
     is_interactive = message is None and sys.stdin.isatty() and not as_json
     with report_errors():
         choice = resolve_model(model)
-        with LoopThread() as loop:
+        with closing(LoopThread()) as loop:
             store_context = open_app(target.url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
             rc = loop.run(store_context.__aenter__())
             try:
@@ -436,10 +413,9 @@ def chat(
                 if agent is None:
                     backend: ChatBackend = ModelBackend(user, namespace, space, choice.name)
                 else:
-                    is_typed, arguments = (
-                        _is_on_command_line(context, "model"),
-                        dict(map(_parse_argument, argument or [])),
-                    )
+                    source = context.get_parameter_source("model")  # the environment's is for agents that have none
+                    is_typed = source is not None and source.name == "COMMANDLINE"
+                    arguments = dict(map(_parse_argument, argument or []))
                     backend = _build_agent_backend(rc, user, choice, agent, space, arguments, model_was_typed=is_typed)
                 repl = ChatRepl(loop, backend, space, _read_line if is_interactive else input, as_json=as_json)
                 if backend.model == choice.name and choice.is_offline:
@@ -456,14 +432,7 @@ def chat(
                 loop.run(store_context.__aexit__(None, None, None))
 
 
-def _is_on_command_line(context: typer.Context, name: str) -> bool:
-    """Whether an option was given on the command line: the environment's model is for agents that have none."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def _run_piped(repl: ChatRepl, message: str | None) -> None:
-    """Answer the message, or each line of the input."""
     if message is not None and message != "-":
         repl.send(message)
         return

@@ -13,8 +13,6 @@ from tellback.cli.options import (
     LimitOption,
     ModelOption,
     UserTarget,
-    format_examples,
-    register_command,
 )
 from tellback.cli.output import (
     escape_controls,
@@ -29,14 +27,15 @@ from tellback.cli.output import (
     to_one_line,
 )
 from tellback.cli.runner import (
-    extraction_options,
+    command_group,
     format_missing_data,
     open_app,
+    register_command,
+    resolve_model,
     run_async,
-    run_for_user,
     user_of_target,
 )
-from tellback.errors import NotFoundError
+from tellback.errors import require_found
 
 if TYPE_CHECKING:
     from tellback.types.conversations import Conversation, StoredMessage
@@ -47,11 +46,7 @@ POLL_SECONDS = 0.25
 MAX_WAIT_SECONDS = 300.0
 MAX_ERROR_LENGTH = 160
 
-conversations_app = typer.Typer(
-    no_args_is_help=True,
-    help="List, show and close conversations.",
-    epilog=format_examples("tellback conversations list --user maya"),
-)
+conversations_app = command_group("List, show and close conversations.", "tellback conversations list --user maya")
 
 ConversationIdArgument = Annotated[
     str, typer.Argument(help="The conversation's id, as `tellback conversations list` shows it.", show_default=False)
@@ -59,53 +54,41 @@ ConversationIdArgument = Annotated[
 
 
 @register_command(conversations_app, "tellback conversations list --user maya --status open", name="list")
-def list_conversations(
+async def list_conversations(
+    user: User,
     status: Annotated[
         Literal["open", "closed"] | None, typer.Option("--status", help="Those that are open, or closed.")
     ] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", help="Those of this namespace alone.")] = None,
     limit: LimitOption = 20,
-    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """List a user's conversations, the newest first."""
-
-    async def load(user: User) -> tuple[list[Conversation], str]:
-        found = await user.conversations.list(namespace, status, limit)
-        return found, format_missing_data(user, "such conversation" if status or namespace else "conversation")
-
-    found, empty_note = run_for_user(target, load)
     print_rows(
-        found,
+        await user.conversations.list(namespace, status, limit),
         ("ID", "STATUS", "NAMESPACE", "MESSAGES", "CHANGED", "TITLE"),
         lambda each: (
             *(each.id, each.status, each.namespace, str(each.last_seq)),
             *(format_minute(each.updated_at), each.title or ""),
         ),
         as_json=as_json,
-        if_empty=empty_note,
+        if_empty=format_missing_data(user, "such conversation" if status or namespace else "conversation"),
         title_column="ID",
         to_json=_conversation_to_json,
     )
 
 
 @register_command(conversations_app, "tellback conversations show conv_01J9 --user maya")
-def show(
+async def show(
+    user: User,
     id: ConversationIdArgument,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The last so many messages.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also messages that only the model saw.")] = False,
-    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Show a conversation and what was said in it."""
-
-    async def load(user: User) -> tuple[Conversation, list[StoredMessage]]:
-        found = await user.conversations.get(id)
-        if found is None:
-            raise NotFoundError("conversation", id)
-        return found, await user.conversations.messages(id, limit, everything)
-
-    found, messages = run_for_user(target, load)
+    found = require_found(await user.conversations.get(id), "conversation", id)
+    messages = await user.conversations.messages(id, limit, everything)
     if as_json:
         message_values = [{**to_json_value(each), "text": each.text} for each in messages]
         print_json({**_conversation_to_json(found), "messages": message_values})
@@ -140,7 +123,8 @@ def close(
     """
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:
-        async with open_app(target.url, worker=wait, **(extraction_options(model) if wait else {})) as rc:
+        reader = resolve_model(model).name if wait else None
+        async with open_app(target.url, worker=wait, model=reader) as rc:
             found = user_of_target(rc, target)
             closed = await found.conversations.close(id)
             if not wait:

@@ -27,7 +27,7 @@ from tellback.cli.output import create_console, escape_json, print_json, print_l
 from tellback.cli.runner import (
     INTERRUPT_EXIT_CODE,
     fail,
-    missing_data_error,
+    format_missing_data,
     open_app,
     report_errors,
     resolve_model,
@@ -35,9 +35,10 @@ from tellback.cli.runner import (
     run_for_user,
     user_of_target,
 )
+from tellback.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tellback.admin import ErasureReport, ExportReport
+    from tellback.admin import ExportReport
     from tellback.importers import ImportProgress, ImportReport
     from tellback.importers.importer import ImportProgressCallback
     from tellback.user import User
@@ -73,13 +74,14 @@ def import_command(
     """
     with report_errors():
         options = _store_options(model, needs_model=not (no_extract or dry_run))
+    url = target.url
+    if dry_run and "://" not in url and not Path(url).exists():
+        url = ":memory:"  # nothing may be changed: what is not there yet is as good as an empty store
 
     async def run_import() -> ImportReport:
         from tellback.importers import import_chats
 
-        async with open_app(
-            _dry_run_url(target.url) if dry_run else target.url, may_create=True, allow_in_memory=dry_run, **options
-        ) as rc:
+        async with open_app(url, may_create=True, allow_in_memory=dry_run, **options) as rc:
             with _progress_bars(is_shown=not as_json) as on_progress:
                 return await import_chats(
                     user_of_target(rc, target),
@@ -100,7 +102,11 @@ def import_command(
         if exit_error.exit_code == INTERRUPT_EXIT_CODE:
             print_line(IMPORT_STOPPED, stderr=True)
         raise
-    _print_report(report, as_json=as_json)
+    if as_json:
+        print_json(report)
+    else:
+        for sentence in str(report).removesuffix(".").split(". "):
+            print_line(f"{sentence}.")
     if report.waiting_jobs:
         print_line("`tellback jobs list` tells what they wait for, and `tellback worker` does them.", stderr=True)
     if report.failed_jobs:
@@ -119,19 +125,6 @@ def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
         print_line(f"Memories are made by {choice.name}.", stderr=True)
     extractor = "verbatim" if choice.is_offline else None
     return {"model": choice.name, "extractor": extractor, "worker": True, "summary_every": None}
-
-
-def _dry_run_url(url: str) -> str:
-    """The store to compare with when nothing may be changed: an empty one for a file that is not there yet."""
-    return url if "://" in url or Path(url).exists() else ":memory:"
-
-
-def _print_report(report: ImportReport, *, as_json: bool) -> None:
-    if as_json:
-        print_json(report)
-        return
-    for sentence in str(report).removesuffix(".").split(". "):
-        print_line(f"{sentence}.")
 
 
 @contextmanager
@@ -175,8 +168,9 @@ def export(
     buffer = io.BytesIO()
 
     async def run_export(handle: User) -> ExportReport:
-        if not await _has_data(handle):
-            raise missing_data_error(handle, "data")
+        async with aclosing(handle.admin.export_stream()) as records:
+            if await anext(records, None) is None:
+                raise ConfigurationError(format_missing_data(handle, "data"))
         with create_console(stderr=True).status("Exporting…") as status:
 
             def progress(done: int) -> None:
@@ -195,7 +189,8 @@ def export(
         typer.echo(escape_json(buffer.getvalue().decode()))
     if to is None:
         return
-    outcome = f"All that is kept of {target.user} is in {to}: {_format_counts(report.counts)}."
+    counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count) or "nothing"
+    outcome = f"All that is kept of {target.user} is in {to}: {counts}."
     print_outcome(report, outcome, as_json=as_json)
 
 
@@ -213,12 +208,10 @@ def delete(
     """
     target = UserTarget(url, user, tenant, app_id)
     if not yes:
-        _confirm_deletion(user)
-
-    async def run_delete(handle: User) -> ErasureReport:
-        return await handle.admin.delete_user_data(confirm=True)
-
-    erased = run_for_user(target, run_delete)
+        typed = typer.prompt(f"Type the user's id ({user}) to delete all that is kept of them", default="", err=True)
+        if typed.strip() != user:
+            fail("Nothing was deleted: that was not the user's id.")
+    erased = run_for_user(target, lambda handle: handle.admin.delete_user_data(confirm=True))
     if as_json:
         print_json(dict(erased))
     elif not any(erased.values()):
@@ -228,20 +221,5 @@ def delete(
         print_table(("DELETED", "WHAT"), [(str(count), name) for name, count in erased.items() if count])
 
 
-def _confirm_deletion(user: str) -> None:
-    typed = typer.prompt(f"Type the user's id ({user}) to delete all that is kept of them", default="", err=True)
-    if typed.strip() != user:
-        fail("Nothing was deleted: that was not the user's id.")
-
-
-async def _has_data(user: User) -> bool:
-    async with aclosing(user.admin.export_stream()) as records:
-        return await anext(records, None) is not None
-
-
 def _is_terminal() -> bool:
     return sys.stdout.isatty()
-
-
-def _format_counts(counts: Any) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing"

@@ -11,7 +11,6 @@ import importlib.metadata
 import os
 import re
 import shlex
-import socket
 import sqlite3
 import sys
 from contextlib import closing
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tellback.cli import MIN_PYTHON
+from tellback.cli.runner import LOCAL_HOST, format_error, probe_port
 from tellback.errors import ConfigurationError, StoreCorruptError, StoreUnavailableError, TellbackError
 from tellback.stores import Store, open_store
 from tellback.stores.catalogue import migrations
@@ -35,7 +35,6 @@ MAX_CHECKED_BYTES = 500_000_000
 MAX_TABLES_NAMED = 3
 """How many tables of another program are named."""
 
-LOCAL_HOST = "127.0.0.1"
 PROBE_TIMEOUT = 1.0
 """How long whoever listens at the port may take to answer."""
 
@@ -85,16 +84,12 @@ def validate_store_file(url: str, *, may_create: bool) -> None:
     somebody wants who has mistyped a name.
     """
     path = store_path(open_store(url))
-    if path is None:
-        return
-    if not path.exists():
-        if not may_create:
-            raise StoreUnavailableError(
-                f"There is no store at {path}: name another with --url or TELLBACK_URL, or begin one with"
-                " `tellback chat`."
-            )
-        return
-    _validate_file(path)
+    if path is not None and path.exists():
+        _validate_file(path)
+    elif path is not None and not may_create:
+        raise StoreUnavailableError(
+            f"There is no store at {path}: name another with --url or TELLBACK_URL, or begin one with `tellback chat`."
+        )
 
 
 def _validate_file(path: Path) -> None:
@@ -122,19 +117,11 @@ def _validate_file(path: Path) -> None:
     except sqlite3.Error as error:
         raise to_store_error(error, str(path)) from error
     if tables and "tellback_migrations" not in tables:
+        names = ", ".join(map(repr, tables[:MAX_TABLES_NAMED])) + ("…" if len(tables) > MAX_TABLES_NAMED else "")
         raise ConfigurationError(
-            f"{path} belongs to another program (it has {_format_tables(tables)}):"
+            f"{path} belongs to another program (it has the table{'s' if len(tables) > 1 else ''} {names}):"
             " name a file of Tellback's own with --url."
         )
-
-
-def _format_tables(tables: list[str]) -> str:
-    named = ", ".join(repr(each) for each in tables[:MAX_TABLES_NAMED])
-    return (
-        f"the tables {named}…"
-        if len(tables) > MAX_TABLES_NAMED
-        else f"the table{'s' if len(tables) > 1 else ''} {named}"
-    )
 
 
 def _list_tables(connection: sqlite3.Connection) -> list[str]:
@@ -334,9 +321,7 @@ def _model_status(model: ModelAtHand) -> CheckStatus:
 
 
 def _check_chosen_model(name: str, reason: str) -> Check:
-    """Whether the model that would answer can be had."""
     from tellback.chat import ChatOptions, resolve_registration
-    from tellback.cli.runner import format_error
 
     try:
         resolve_registration(ChatOptions(model=name))
@@ -357,24 +342,19 @@ async def _check_embedder() -> Check:
 
 
 def _check_port(port: int) -> Check:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOCAL_HOST, port))
-        except OSError as error:
-            if _is_tellback_server(port):
-                return Check("port", "ok", f"a Tellback server answers at {LOCAL_HOST}:{port}")
-            to_do = f"tellback serve --port {port + 1 if port < 65_535 else 8765}"
-            return Check("port", "warn", f"{port} is taken ({error.strerror})", to_do)
-    return Check("port", "ok", f"{port} is free for tellback serve")
+    error = probe_port(port)
+    if error is None:
+        return Check("port", "ok", f"{port} is free for tellback serve")
+    if _is_tellback_server(port):
+        return Check("port", "ok", f"a Tellback server answers at {LOCAL_HOST}:{port}")
+    to_do = f"tellback serve --port {port + 1 if port < 65_535 else 8765}"
+    return Check("port", "warn", f"{port} is taken ({error.strerror})", to_do)
 
 
 def _is_tellback_server(port: int) -> bool:
-    connection = http.client.HTTPConnection(LOCAL_HOST, port, timeout=PROBE_TIMEOUT)
-    try:
-        connection.request("GET", "/health/live")
-        return b'"live"' in connection.getresponse().read(200)
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    with closing(http.client.HTTPConnection(LOCAL_HOST, port, timeout=PROBE_TIMEOUT)) as connection:
+        try:
+            connection.request("GET", "/health/live")
+            return b'"live"' in connection.getresponse().read(200)
+        except (OSError, http.client.HTTPException):
+            return False

@@ -12,15 +12,12 @@ import typer
 
 from tellback.cli.options import (
     DEFAULT_TARGET,
-    ExtractorName,
     JsonOption,
     LimitOption,
     ModelOption,
     RequiredUrlOption,
     UserTarget,
     VerboseOption,
-    format_examples,
-    register_command,
 )
 from tellback.cli.output import (
     SHORT_LENGTH,
@@ -32,9 +29,11 @@ from tellback.cli.output import (
     to_one_line,
 )
 from tellback.cli.runner import (
-    extraction_options,
+    command_group,
     fail,
     open_app,
+    register_command,
+    resolve_model,
     run_async,
     run_for_user,
     run_or_stop,
@@ -49,10 +48,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tellback.cli")
 
-jobs_app = typer.Typer(
-    no_args_is_help=True,
-    help="List, retry and run jobs: conversations on their way to becoming memories.",
-    epilog=format_examples("tellback jobs list --user maya", "tellback jobs drain"),
+jobs_app = command_group(
+    "List, retry and run jobs: conversations on their way to becoming memories.",
+    "tellback jobs list --user maya",
+    "tellback jobs drain",
 )
 
 
@@ -124,7 +123,7 @@ def drain(
     """
 
     async def run_due_jobs() -> None:
-        async with open_app(target.url, worker=True, **extraction_options(model)) as rc:
+        async with open_app(target.url, worker=True, model=resolve_model(model).name) as rc:
             await rc.jobs.drain(timeout)
 
     run_async(run_due_jobs)
@@ -139,7 +138,8 @@ def worker(
     model: Annotated[str | None, typer.Option(envvar="TELLBACK_MODEL", help="The model that reads.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="How many jobs at once.")] = 2,
     extractor: Annotated[
-        ExtractorName | None, typer.Option(help="How conversations are read: by the model if there is one.")
+        Literal["llm", "verbatim"] | None,
+        typer.Option(help="How conversations are read: by the model if there is one."),
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="A folder with prompts of your own.")

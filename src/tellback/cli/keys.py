@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tellback.cli.options import JsonOption, RequiredUrlOption, format_examples, register_command
+from tellback.cli.options import JsonOption, RequiredUrlOption
 from tellback.cli.output import print_json, print_outcome, print_table, to_json_value
-from tellback.cli.runner import fail, open_app, run_async
+from tellback.cli.runner import command_group, fail, open_app, register_command, run_async
 from tellback.errors import NotFoundError
 from tellback.types.access import ApiKey, ApiKeyRole
 from tellback.types.ids import utc_now
@@ -21,18 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-keys_app = typer.Typer(
-    no_args_is_help=True,
-    help="Make, list and revoke API keys of a server.",
-    epilog=format_examples("tellback keys create --url tellback.db"),
-)
+keys_app = command_group("Make, list and revoke API keys of a server.", "tellback keys create --url tellback.db")
 
 _DURATION = re.compile(r"(\d{1,5})\s*([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def _parse_expiry(text: str) -> datetime | timedelta:
-    """When a key expires: after a length of time, or at a date."""
     duration = _DURATION.fullmatch(text.strip().lower())
     if duration is not None:
         return timedelta(**{_UNITS[duration[2]]: int(duration[1])})

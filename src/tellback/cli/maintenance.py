@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,6 @@ from tellback.cli.runner import fail, open_app, run_async
 
 if TYPE_CHECKING:
     from tellback.app import Tellback
-    from tellback.cli.diagnostics import StoreInfo
 
 STATUS_STYLES = {"ok": "green", "off": "dim", "warn": "yellow", "fail": "bold red"}
 
@@ -105,19 +104,15 @@ def migrate(
             " a newer Tellback has migrated it, so upgrade this one."
         )
     after = before
-    if not before.exists:
-        if before.kind == "SQLite":
-            fail(f"There is no store at {before.place}: name another with --url or TELLBACK_URL.")
-        check or run_async(lambda: _migrate_store(url))
-        after = before if check else replace(before, exists=True, version=before.needed)
-    elif before.is_behind and not check:
+    if not before.exists and before.kind == "SQLite":
+        fail(f"There is no store at {before.place}: name another with --url or TELLBACK_URL.")
+    if not check and (before.is_behind or not before.exists):
         run_async(lambda: _migrate_store(url))
         after = run_async(lambda: inspect_store(url))
     is_behind = after.version < after.needed
     if as_json:
-        print_json(
-            {**_store_to_json(after), "migrated_from": before.version if after.version != before.version else None}
-        )
+        store = {name: getattr(after, name) for name in ("kind", "place", "version", "needed")}
+        print_json({**store, "migrated_from": before.version if after.version != before.version else None})
     elif is_behind:
         print_line(
             f"{after.place} has schema version {after.version}, and this release needs {after.needed}:"
@@ -135,11 +130,6 @@ async def _migrate_store(url: str) -> None:
         pass  # opening it is what migrates it
 
 
-def _store_to_json(found: StoreInfo) -> dict[str, object]:
-    fields: dict[str, object] = to_json_value(found)
-    return {name: fields[name] for name in ("kind", "place", "version", "needed")}
-
-
 def bench(
     atoms: Annotated[
         int, typer.Option("--atoms", min=10, max=100_000, help="How many memories to recall from.")
@@ -152,19 +142,12 @@ def bench(
     A turn is with a model that answers at once, so it is what Tellback itself takes. CPU is that of all threads.
     """
     with create_console(stderr=True).status("Measuring…") as status:
-        measures = run_async(lambda: measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
+        measures = run_async(lambda: _measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
     if as_json:
         print_json({"atoms": atoms, "rounds": rounds, "measures": to_json_value(measures), "note": BENCH_NOTE})
         return
     rows = [
-        (
-            each.what,
-            str(each.rounds),
-            _format_ms(each.median_ms),
-            _format_ms(each.p95_ms),
-            _format_ms(each.cpu_ms),
-            each.note,
-        )
+        (each.what, str(each.rounds), *map(_format_ms, (each.median_ms, each.p95_ms, each.cpu_ms)), each.note)
         for each in measures
     ]
     print_table(("WHAT", "TIMES", "MEDIAN", "95%", "CPU EACH", ""), rows)
@@ -175,8 +158,7 @@ def _format_ms(value: float) -> str:
     return f"{value:.2f} ms" if value < 100 else f"{value:.0f} ms"
 
 
-async def measure_all(atoms: int, rounds: int, on_step: Callable[[str], None]) -> list[Measure]:
-    """Measure it all; `on_step` is called with what comes next."""
+async def _measure_all(atoms: int, rounds: int, on_step: Callable[[str], None]) -> list[Measure]:
     from tellback.app import Tellback
     from tellback.testing import FunctionModel
 
@@ -214,14 +196,12 @@ async def _measure_append(rc: Tellback, rounds: int) -> Measure:
     user = rc.user("bench-append")
     conversation = await user.conversations.create("bench")
     await user.conversations.append_user_message(conversation.id, "The first one warms up.")
-    return await _time_rounds(
-        "append a message",
-        rounds,
-        lambda number: user.conversations.append_user_message(
-            conversation.id, f"Message {number} is about {_sample_fact(number)}"
-        ),
-        "committed to a file",
-    )
+
+    async def append(number: int) -> None:
+        text = f"Message {number} is about {_sample_fact(number)}"
+        await user.conversations.append_user_message(conversation.id, text)
+
+    return await _time_rounds("append a message", rounds, append, "committed to a file")
 
 
 async def _measure_turn(rc: Tellback, rounds: int) -> Measure:
@@ -237,12 +217,12 @@ async def _measure_recall(rc: Tellback, atoms: int, rounds: int) -> Measure:
     space = await memory.create_space("bench")
     await memory.add_atoms(space.id, [{"text": _sample_fact(number)} for number in range(atoms)])
     await memory.recall_by_topic(space.id, "Who moved to Lisbon?")
-    return await _time_rounds(
-        f"recall from {atoms:,}",
-        rounds,
-        lambda number: memory.recall_by_topic(space.id, _sample_question(number)),
-        "by topic, 10 hits",
-    )
+
+    async def recall(number: int) -> None:
+        subject, place = SUBJECTS[number % len(SUBJECTS)], PLACES[number // 8 % len(PLACES)]
+        await memory.recall_by_topic(space.id, f"What did {subject} do in {place}?")
+
+    return await _time_rounds(f"recall from {atoms:,}", rounds, recall, "by topic, 10 hits")
 
 
 async def _time_rounds(label: str, rounds: int, work: Callable[[int], Awaitable[object]], note: str) -> Measure:
@@ -266,7 +246,3 @@ def _summarize(label: str, wall_ms: list[float], cpu_ms: float, note: str) -> Me
 def _sample_fact(number: int) -> str:
     subject, action = SUBJECTS[number % len(SUBJECTS)], ACTIONS[number // 8 % len(ACTIONS)]
     return f"{subject} {action} {PLACES[number // 56 % len(PLACES)]} on day {number}."
-
-
-def _sample_question(number: int) -> str:
-    return f"What did {SUBJECTS[number % len(SUBJECTS)]} do in {PLACES[number // 8 % len(PLACES)]}?"

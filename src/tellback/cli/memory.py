@@ -1,8 +1,8 @@
-"""`tellback recall`, `timeline`, `entities` and `spaces`, and how memories are printed."""
+"""`tellback recall`, `timeline`, `atoms`, `entities` and `spaces`: what is remembered, and how it is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,9 +15,7 @@ from tellback.cli.options import (
     LimitOption,
     SpaceOption,
     UserTarget,
-    format_examples,
     parse_period_end,
-    register_command,
     time_option,
 )
 from tellback.cli.output import (
@@ -34,37 +32,61 @@ from tellback.cli.output import (
     to_json_value,
     to_one_line,
 )
-from tellback.cli.runner import format_missing_data, resolve_space, run_for_user
-from tellback.errors import NotFoundError
+from tellback.cli.runner import command_group, format_missing_data, register_command, resolve_space, run_for_user
+from tellback.errors import require_found
+from tellback.types.memory import Atom, Category, CategoryKind, Entity, RecallHit, RecallResult
 
 if TYPE_CHECKING:
     from tellback.types.conversations import StoredMessage
-    from tellback.types.memory import Atom, Entity, MemorySpace, RecallHit, RecallResult
     from tellback.user import User
 
-ATOM_COLUMNS = ("HOLDS", "CATEGORY", "ID", "SAID IN", "TEXT")
+ATOM_COLUMNS = ("ID", "HOLDS", "CATEGORY", "IMPORTANCE", "SAID IN", "TEXT")
+RECALL_COLUMNS = ("HOLDS", "CATEGORY", "ID", "SAID IN", "TEXT")
 MAX_MESSAGES_QUOTED = 3
 """How many of an atom's messages are quoted."""
 
 MAX_ATOMS_SHOWN = 20
 """How many of an entity's memories are shown with it."""
 
-ENTITY_COLUMNS = ("ID", "TYPE", "NAME", "ALSO", "ATOMS", "DESCRIPTION")
+atoms_app = command_group(
+    "List, show, add, supersede and archive atoms: the single memories of a user.",
+    "tellback atoms list --user maya",
+    'tellback atoms add "Maya is vegetarian." --user maya',
+)
+entities_app = command_group(
+    "List, search, show and merge entities: whom and what memories are about.", "tellback entities list --user maya"
+)
+spaces_app = command_group(
+    "List and make memory spaces: the parts of a user's memory.", "tellback spaces list --user maya"
+)
 
-entities_app = typer.Typer(
-    no_args_is_help=True,
-    help="List, search, show and merge entities: whom and what memories are about.",
-    epilog=format_examples("tellback entities list --user maya"),
-)
-spaces_app = typer.Typer(
-    no_args_is_help=True,
-    help="List and make memory spaces: the parts of a user's memory.",
-    epilog=format_examples("tellback spaces list --user maya"),
-)
+
+def _parse_category(text: str) -> Category:
+    """A category as it is written on the command line: a kind, or a name with its kind."""
+    name, separator, kind = text.rpartition(":")
+    kinds = [each.value.lower() for each in CategoryKind]
+    if kind.lower() not in kinds:
+        raise typer.BadParameter(f"{kind!r} is no kind of memory: there are {', '.join(kinds)}.")
+    return Category(name if separator else kind.lower(), CategoryKind(kind.upper()))
 
 
 CategoriesOption = Annotated[
     list[str] | None, typer.Option("--category", "-c", help="Memories of this category alone.")
+]
+AtomIdArgument = Annotated[
+    str, typer.Argument(help="The atom's id, as `tellback atoms list` shows it.", show_default=False)
+]
+ImportanceOption = Annotated[int | None, typer.Option("--importance", min=1, max=5, help="From 1 to 5; a fact has 3.")]
+ValidFromOption = Annotated[datetime | None, time_option("--from", "When it became true: now, if not said.")]
+CategoryOption = Annotated[
+    Category | None,
+    typer.Option(
+        "--category",
+        "-c",
+        parser=_parse_category,
+        metavar="<str>",
+        help="What sort of memory it is: fact, rule, intention, episode or preference, or name:kind for one of yours.",
+    ),
 ]
 EntityTypeName = Literal["person", "organization", "place", "object", "concept", "event", "agreement"]
 EntityTypeOption = Annotated[EntityTypeName | None, typer.Option("--type", "-t", help="Those of this type alone.")]
@@ -89,8 +111,13 @@ def format_source(atom: Atom) -> str:
     return "" if more < 0 else atom.citations[0].conversation_id + (f" +{more}" if more else "")
 
 
-def _atom_cells(atom: Atom) -> tuple[str, ...]:
+def _recall_row(atom: Atom) -> tuple[str, ...]:
     return format_validity(atom), format_category(atom), atom.id, format_source(atom), atom.text
+
+
+def _atom_row(atom: Atom) -> tuple[str, ...]:
+    validity, category, id, source, text = _recall_row(atom)
+    return id, validity, category, str(atom.importance), source, text
 
 
 def atom_to_json(atom: Atom) -> dict[str, Any]:
@@ -99,52 +126,25 @@ def atom_to_json(atom: Atom) -> dict[str, Any]:
     return {**fields, "citations": to_json_value(atom.citations)}
 
 
-def hit_to_json(hit: RecallHit) -> dict[str, Any]:
-    """A hit as JSON has it, with what its score is made of."""
+def _hit_to_json(hit: RecallHit) -> dict[str, Any]:
     scores = {"score": hit.score, "decay_weight": hit.decay_weight, "entity_match_bonus": hit.entity_match_bonus}
     return {**scores, "atom": atom_to_json(hit.atom), "explanation": dict(hit.explain())}
 
 
-def print_atoms(atoms: Sequence[Atom]) -> None:
+def print_atoms(atoms: Iterable[Atom]) -> None:
     """A table of atoms."""
-    rows = [
-        (each.id, format_validity(each), format_category(each), str(each.importance), format_source(each), each.text)
-        for each in atoms
-    ]
-    print_table(("ID", "HOLDS", "CATEGORY", "IMPORTANCE", "SAID IN", "TEXT"), rows)
+    print_table(ATOM_COLUMNS, map(_atom_row, atoms))
 
 
 def print_hits(hits: Iterable[RecallHit]) -> None:
     """A table of what was recalled."""
-    print_table(("SCORE", *ATOM_COLUMNS), [(f"{hit.score:.2f}", *_atom_cells(hit.atom)) for hit in hits])
+    print_table(("SCORE", *RECALL_COLUMNS), [(f"{hit.score:.2f}", *_recall_row(hit.atom)) for hit in hits])
 
 
-def print_score_parts(hits: Iterable[RecallHit]) -> None:
-    """What each hit's score is made of."""
+def _print_score_parts(hits: Iterable[RecallHit]) -> None:
     for hit in hits:
         parts = ", ".join(f"{name} {value:+.2f}" for name, value in hit.explain().items())
         print_pairs([(f"{hit.score:.2f}", to_one_line(hit.atom.text, SHORT_LENGTH)), ("", parts or "nothing")])
-
-
-async def load_cited_messages(user: User, atom: Atom) -> list[StoredMessage]:
-    """The messages that an atom cites, as far as they are still there."""
-    ids = [id for citation in atom.citations for id in citation.message_ids][:MAX_MESSAGES_QUOTED]
-    found = [await user.conversations.message(id) for id in ids]
-    return [message for message in found if message is not None]
-
-
-def quote_rows(messages: Iterable[StoredMessage]) -> list[tuple[str, str]]:
-    """Messages as lines: who said it and when, and what."""
-
-    def quote(each: StoredMessage) -> str:
-        return f'{format_minute(each.created_at)} {each.role}: "{to_one_line(each.text, 200)}" ({each.conversation_id})'
-
-    return [("said", quote(each)) for each in messages]
-
-
-def _entity_row(entity: Entity) -> tuple[str, ...]:
-    names = entity.type.value, entity.canonical_name, ", ".join(entity.aliases)
-    return entity.id, *names, str(entity.atom_count), to_one_line(entity.description or "", SHORT_LENGTH)
 
 
 def recall(
@@ -185,7 +185,7 @@ def recall(
         print_hits(result.hits)
         if explain:
             print_line("\nWhat the scores are made of, in log-odds:")
-            print_score_parts(result.hits)
+            _print_score_parts(result.hits)
 
 
 def timeline(
@@ -218,7 +218,7 @@ def timeline(
     elif not result.hits:
         print_line("Nothing is remembered of that time.", stderr=True)
     else:
-        print_table(ATOM_COLUMNS, [_atom_cells(atom) for atom in result.atoms])
+        print_table(RECALL_COLUMNS, map(_recall_row, result.atoms))
 
 
 def _result_to_json(result: RecallResult) -> dict[str, object]:
@@ -226,60 +226,187 @@ def _result_to_json(result: RecallResult) -> dict[str, object]:
         "mode": result.mode.value,
         "total_candidates": result.total_candidates,
         "latency_ms": result.latency_ms,
-        "hits": [hit_to_json(hit) for hit in result.hits],
+        "hits": [_hit_to_json(hit) for hit in result.hits],
     }
 
 
+@register_command(atoms_app, "tellback atoms list --user maya", "tellback atoms list -c preference --all", name="list")
+async def list_atoms(
+    user: User,
+    space: SpaceOption = None,
+    category: Annotated[str | None, typer.Option("--category", "-c", help="Those of this category alone.")] = None,
+    at: AtOption = None,
+    archived: Annotated[bool, typer.Option("--archived", help="What was put aside, instead.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also what is over.")] = False,
+    limit: LimitOption = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is remembered of a user, the newest first."""
+    found = await resolve_space(user, space)
+    status = "ARCHIVED" if archived else None
+    atoms = await user.memory.list_atoms(
+        found.id, category, status, at, limit, include_superseded=everything and at is None
+    )
+    print_rows(
+        atoms,
+        ATOM_COLUMNS,
+        _atom_row,
+        as_json=as_json,
+        if_empty="Nothing like that is remembered.",
+        to_json=atom_to_json,
+    )
+
+
+@register_command(atoms_app, "tellback atoms show atom_01J9 --user maya", name="show")
+async def show_atom(user: User, id: AtomIdArgument, as_json: JsonOption = False) -> None:
+    """Show one memory: where it was said, whom it is about, and what stood in its place before and after."""
+    from tellback.memory.memory import load_versions
+
+    atom = require_found(await user.memory.get_atom(id), "atom", id)
+    entities = [await user.memory.get_entity(each) for each in atom.entity_ids]
+    about = [each for each in entities if each is not None]
+    versions, messages = await load_versions(user.memory, atom), await _load_cited_messages(user, atom)
+    if as_json:
+        details = {
+            "history": [atom_to_json(each) for each in versions],
+            "entities": to_json_value(about),
+            "messages": to_json_value(messages),
+        }
+        print_json({**atom_to_json(atom), **details})
+        return
+    print_pairs(
+        [
+            ("id", atom.id),
+            ("text", atom.text),
+            ("holds", format_validity(atom)),
+            ("category", format_category(atom)),
+            ("importance", f"{atom.importance}, confidence {atom.confidence:g}"),
+            ("status", atom.status.value.lower()),
+            ("known since", format_minute(atom.created_at)),
+            ("about", ", ".join(f"{each.canonical_name} ({each.id})" for each in about)),
+            *(("said", _format_quote(each)) for each in messages),
+            *(
+                ("history", f"{format_validity(each)}: {each.text} ({each.id})")
+                for each in versions
+                if len(versions) > 1
+            ),
+        ]
+    )
+
+
+async def _load_cited_messages(user: User, atom: Atom) -> list[StoredMessage]:
+    ids = [id for citation in atom.citations for id in citation.message_ids][:MAX_MESSAGES_QUOTED]
+    found = [await user.conversations.message(id) for id in ids]
+    return [message for message in found if message is not None]
+
+
+def _format_quote(message: StoredMessage) -> str:
+    origin = f"{format_minute(message.created_at)} {message.role}"
+    return f'{origin}: "{to_one_line(message.text, 200)}" ({message.conversation_id})'
+
+
+@register_command(
+    atoms_app,
+    'tellback atoms add "Maya is vegetarian." -c preference --user maya',
+    'tellback atoms add "Maya lives in Lisbon." --from 2026-03 --user maya',
+    may_create=True,
+)
+async def add(
+    user: User,
+    text: Annotated[str, typer.Argument(help="What to remember.", show_default=False)],
+    space: SpaceOption = None,
+    category: CategoryOption = None,
+    importance: ImportanceOption = None,
+    valid_from: ValidFromOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remember something."""
+    found = await resolve_space(user, space, may_create=True)
+    atom = await user.memory.add_atom(found.id, text, category, importance, valid_from=valid_from)
+    _print_result("is remembered", atom, as_json)
+
+
+@register_command(atoms_app, 'tellback atoms supersede atom_01J9 "Maya lives in Porto." --from 2026-09')
+async def supersede(
+    user: User,
+    id: AtomIdArgument,
+    text: Annotated[str, typer.Argument(help="What holds now.", show_default=False)],
+    category: CategoryOption = None,
+    importance: ImportanceOption = None,
+    valid_from: ValidFromOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put something new in a memory's place: the old one held until then, and stays in the history."""
+    atom = await user.memory.supersede_atom(id, text, category, importance, valid_from=valid_from)
+    _print_result(f"takes the place of {id}", atom, as_json)
+
+
+@register_command(atoms_app, "tellback atoms archive atom_01J9", "tellback atoms archive atom_01J9 --restore")
+async def archive(
+    user: User,
+    id: AtomIdArgument,
+    restore: Annotated[bool, typer.Option("--restore", help="Bring it back instead.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a memory aside: it is kept, and no longer recalled."""
+    atom = await (user.memory.restore_atom(id) if restore else user.memory.archive_atom(id))
+    _print_result("is back" if restore else "is archived", atom, as_json)
+
+
+def _print_result(outcome: str, atom: Atom, as_json: bool) -> None:
+    print_outcome(atom_to_json(atom), f"{atom.id} {outcome}: {atom.text}", as_json=as_json)
+
+
 @register_command(entities_app, "tellback entities list --user maya --type person", name="list")
-def list_entities(
+async def list_entities(
+    user: User,
     space: SpaceOption = None,
     type: EntityTypeOption = None,
     limit: LimitOption = 50,
-    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """List what memories are about, the oldest first."""
-
-    async def load(handle: User) -> list[Entity]:
-        found = await resolve_space(handle, space)
-        return await handle.memory.list_entities(found.id, type and type.upper(), limit)
-
-    _print_entities(run_for_user(target, load), as_json)
+    found = await resolve_space(user, space)
+    _print_entities(await user.memory.list_entities(found.id, type and type.upper(), limit), as_json)
 
 
 @register_command(entities_app, 'tellback entities search "sister" --user maya')
-def search(
+async def search(
+    user: User,
     query: Annotated[str, typer.Argument(help="A name, or words of a description.", show_default=False)],
     space: SpaceOption = None,
     type: EntityTypeOption = None,
     limit: LimitOption = 20,
-    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Search entities by name and description, the best first."""
-
-    async def load(handle: User) -> list[Entity]:
-        found = await resolve_space(handle, space)
-        return await handle.memory.search_entities(found.id, query, type and type.upper(), limit)
-
-    _print_entities(run_for_user(target, load), as_json)
+    found = await resolve_space(user, space)
+    _print_entities(await user.memory.search_entities(found.id, query, type and type.upper(), limit), as_json)
 
 
-@register_command(entities_app, "tellback entities show Lena --user maya")
-def show(
-    entity: EntityArgument,
-    space: SpaceOption = None,
-    target: UserTarget = DEFAULT_TARGET,
-    as_json: JsonOption = False,
+def _print_entities(entities: list[Entity], as_json: bool) -> None:
+    print_rows(
+        entities,
+        ("ID", "TYPE", "NAME", "ALSO", "ATOMS", "DESCRIPTION"),
+        _entity_row,
+        as_json=as_json,
+        if_empty="There are no such entities.",
+        title_column="NAME",
+    )
+
+
+def _entity_row(entity: Entity) -> tuple[str, ...]:
+    names = entity.type.value, entity.canonical_name, ", ".join(entity.aliases)
+    return entity.id, *names, str(entity.atom_count), to_one_line(entity.description or "", SHORT_LENGTH)
+
+
+@register_command(entities_app, "tellback entities show Lena --user maya", name="show")
+async def show_entity(
+    user: User, entity: EntityArgument, space: SpaceOption = None, as_json: JsonOption = False
 ) -> None:
     """Show one entity, and what is remembered about it."""
-
-    async def load(handle: User) -> tuple[Entity, list[Atom]]:
-        found = await find_entity(handle, entity, space)
-        recalled = await handle.memory.recall_by_entity(found.memory_space_id, found.id, MAX_ATOMS_SHOWN)
-        return found, recalled.atoms
-
-    found, atoms = run_for_user(target, load)
+    found = await _find_entity(user, entity, space)
+    atoms = (await user.memory.recall_by_entity(found.memory_space_id, found.id, MAX_ATOMS_SHOWN)).atoms
     if as_json:
         print_json({**to_json_value(found), "atoms": [atom_to_json(atom) for atom in atoms]})
         return
@@ -300,74 +427,47 @@ def show(
 
 
 @register_command(entities_app, "tellback entities merge Lena ent_01J9 --user maya")
-def merge(
+async def merge(
+    user: User,
     canonical: Annotated[str, typer.Argument(help="The one that stays, by id or name.", show_default=False)],
     alias: Annotated[str, typer.Argument(help="The one that is the same, by id or name.", show_default=False)],
     space: SpaceOption = None,
-    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Let one entity stand for another: memories about both become memories about the first."""
-
-    async def merge_both(handle: User) -> Entity:
-        kept_entity = await find_entity(handle, canonical, space)
-        merged_entity = await find_entity(handle, alias, space)
-        return await handle.memory.merge_entities(kept_entity.id, merged_entity.id)
-
-    merged = run_for_user(target, merge_both)
+    first, second = await _find_entity(user, canonical, space), await _find_entity(user, alias, space)
+    merged = await user.memory.merge_entities(first.id, second.id)
     aliases = ", ".join(merged.aliases)
     outcome = f"{merged.canonical_name} ({merged.id}) stands for both, also called {aliases}."
     print_outcome(merged, outcome, as_json=as_json)
 
 
-async def find_entity(user: User, id_or_name: str, space: str | None) -> Entity:
-    """The entity of that id or name."""
+async def _find_entity(user: User, id_or_name: str, space: str | None) -> Entity:
     found = await user.memory.get_entity(id_or_name)
     if found is None:
         found = await user.memory.find_entity_by_name((await resolve_space(user, space)).id, None, id_or_name)
-    if found is None:
-        raise NotFoundError("entity", id_or_name, "`tellback entities list` shows those there are.")
-    return found
-
-
-def _print_entities(entities: list[Entity], as_json: bool) -> None:
-    print_rows(
-        entities,
-        ENTITY_COLUMNS,
-        _entity_row,
-        as_json=as_json,
-        if_empty="There are no such entities.",
-        title_column="NAME",
-    )
+    return require_found(found, "entity", id_or_name, "`tellback entities list` shows those there are.")
 
 
 @register_command(spaces_app, "tellback spaces list --user maya", name="list")
-def list_spaces(
-    target: UserTarget = DEFAULT_TARGET,
-    as_json: JsonOption = False,
-) -> None:
+async def list_spaces(user: User, as_json: JsonOption = False) -> None:
     """List a user's memory spaces, the oldest first."""
-
-    async def load(handle: User) -> tuple[list[MemorySpace], str]:
-        return await handle.memory.list_spaces(), format_missing_data(handle, "memory space")
-
-    found, empty_note = run_for_user(target, load)
     print_rows(
-        found,
+        await user.memory.list_spaces(),
         ("ID", "NAME", "ATOMS", "SINCE"),
         lambda each: (each.id, each.name, str(each.atom_count), format_date(each.created_at)),
         as_json=as_json,
-        if_empty=empty_note,
+        if_empty=format_missing_data(user, "memory space"),
         title_column="NAME",
     )
 
 
-@register_command(spaces_app, "tellback spaces create work --user maya")
-def create(
+@register_command(spaces_app, "tellback spaces create work --user maya", may_create=True)
+async def create(
+    user: User,
     name: Annotated[str, typer.Argument(help="What it is called.", show_default=False)],
-    target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
     """Make a memory space. If there is one of that name, that one is given."""
-    space = run_for_user(target, lambda handle: handle.memory.create_space(name, once=True), may_create=True)
+    space = await user.memory.create_space(name, once=True)
     print_outcome(space, f"{space.name} is {space.id}.", as_json=as_json)

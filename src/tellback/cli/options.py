@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import calendar
-import functools
 import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from tellback.types.ids import utc_now
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "tellback.db"
 DEFAULT_USER = "local"
@@ -82,10 +78,6 @@ LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")]
 
 
-ExtractorName = Literal["llm", "verbatim"]
-"""The extractors that a command may name."""
-
-
 def format_examples(*lines: str) -> str:
     """The end of a command's help: what one would type.
 
@@ -106,42 +98,6 @@ def unwrap_paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
 
 
-def register_command(
-    app: typer.Typer, *examples: str, name: str | None = None, panel: str | None = None
-) -> Callable[[F], F]:
-    """Make a function a command, with its docstring as help and examples of what one would type."""
-
-    def decorate(function: F) -> F:
-        assert function.__doc__ is not None
-        help_text = unwrap_paragraphs(function.__doc__)
-        epilog = format_examples(*examples)
-        app.command(name, help=help_text, epilog=epilog, rich_help_panel=panel)(_expand_target(function))
-        return function
-
-    return decorate
-
-
-def _expand_target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the options of a target in the place of a parameter of that type."""
-    parameters = inspect.signature(function, eval_str=True).parameters
-    if "target" not in parameters:
-        return function
-    options = inspect.signature(UserTarget, eval_str=True).parameters
-
-    @functools.wraps(function)
-    def run(**arguments: Any) -> Any:
-        return function(target=UserTarget(**{name: arguments.pop(name) for name in options}), **arguments)
-
-    expanded = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in parameters.items()
-        for each in (options.values() if name == "target" else [parameter])
-    ]
-    run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in expanded}
-    return run
-
-
 def parse_period(text: str, now: datetime) -> tuple[datetime, datetime]:
     """The first and the last moment of what a text names, in UTC unless it says otherwise.
 
@@ -160,20 +116,19 @@ def parse_period(text: str, now: datetime) -> tuple[datetime, datetime]:
         moment = now - timedelta(seconds=int(ago[1]) * _UNIT_SECONDS[ago[2]])
         return moment, moment
     if found := _PERIOD.fullmatch(lowered):
-        return _calendar_period(*(None if part is None else int(part) for part in found.groups()))
+        return _calendar_period(*found.groups())
     moment = datetime.fromisoformat(text.strip())
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return moment, moment
 
 
-def _calendar_period(year: int | None, month: int | None, day: int | None) -> tuple[datetime, datetime]:
-    assert year is not None
-    first = datetime(year, month or 1, day or 1, tzinfo=UTC)
+def _calendar_period(year: str, month: str | None, day: str | None) -> tuple[datetime, datetime]:
+    first = datetime(int(year), int(month or 1), int(day or 1), tzinfo=UTC)
     if day is not None:
         return first, _instant_before(first + timedelta(days=1))
-    last_month = month or 12
-    last = datetime(year, last_month, calendar.monthrange(year, last_month)[1], tzinfo=UTC)
-    return first, _instant_before(last + timedelta(days=1))
+    if month is not None:
+        return first, _instant_before((first + timedelta(days=31)).replace(day=1))
+    return first, _instant_before(first.replace(year=first.year + 1))
 
 
 def _instant_before(moment: datetime) -> datetime:

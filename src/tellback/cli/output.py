@@ -40,7 +40,7 @@ def escape_controls(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(each if _is_harmless(each) else _escape_character(each) for each in text)
+    return "".join(each if _is_harmless(each) else each.encode("unicode_escape").decode() for each in text)
 
 
 def _is_harmless(character: str) -> bool:
@@ -48,10 +48,6 @@ def _is_harmless(character: str) -> bool:
         return True
     # Not "printable" to Python, yet part of ordinary text: other spaces, and what joins letters and emoji.
     return unicodedata.category(character) == "Zs" or character in "\u200c\u200d\u00ad"
-
-
-def _escape_character(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def to_one_line(text: str, limit: int | None = None) -> str:

@@ -1,16 +1,19 @@
-"""Run a command: resolve the model and the user, open and close the store, report errors in one sentence."""
+"""Register and run commands: resolve model and user, open and close the store, report errors in one sentence."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import signal
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from tellback.cli.options import UserTarget
+from tellback.cli.options import UserTarget, format_examples, unwrap_paragraphs
 from tellback.cli.output import escape_controls
 from tellback.concurrency import cancel_and_wait
 from tellback.errors import (
@@ -29,13 +32,64 @@ if TYPE_CHECKING:
     from tellback.types.memory import MemorySpace
     from tellback.user import User
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 INTERRUPT_EXIT_CODE = 130
+LOCAL_HOST = "127.0.0.1"
 OFFLINE_NOTE = (
     "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
     " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
 )
+
+
+def command_group(help: str, *examples: str) -> typer.Typer:
+    """A group of commands, with its help and examples of what one would type."""
+    return typer.Typer(no_args_is_help=True, help=help, epilog=format_examples(*examples))
+
+
+def register_command(
+    app: typer.Typer, *examples: str, name: str | None = None, panel: str | None = None, may_create: bool = False
+) -> Callable[[F], F]:
+    """Make a function a command, with its docstring as help and examples of what one would type.
+
+    A parameter of the type `UserTarget` or `User` becomes the options of a target. A `User` is the handle in the
+    store, which is open while the command runs, and made if it is missing and the command `may_create` it.
+    """
+
+    def decorate(function: F) -> F:
+        assert function.__doc__ is not None
+        help_text = unwrap_paragraphs(function.__doc__)
+        command = _expand_target(function, may_create)
+        app.command(name, help=help_text, epilog=format_examples(*examples), rich_help_panel=panel)(command)
+        return function
+
+    return decorate
+
+
+def _expand_target(function: Callable[..., Any], may_create: bool) -> Callable[..., Any]:
+    """Put the options of a target behind the other parameters; `--json` is always the last one."""
+    own = dict(inspect.signature(function, eval_str=True, locals={"User": UserTarget}).parameters)
+    target_name = next((name for name, each in own.items() if each.annotation is UserTarget), None)
+    if target_name is None:
+        return function
+    del own[target_name]
+    options = inspect.signature(UserTarget, eval_str=True).parameters
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> Any:
+        target = UserTarget(**{name: arguments.pop(name) for name in options})
+        if not inspect.iscoroutinefunction(function):
+            return function(**{target_name: target}, **arguments)
+        return run_for_user(target, lambda user: function(user, **arguments), may_create=may_create)
+
+    expanded = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in sorted([*own.values(), *options.values()], key=lambda each: each.name == "as_json")
+    ]
+    run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in expanded}
+    return run
 
 
 def format_error(error: TellbackError) -> str:
@@ -67,11 +121,6 @@ def resolve_model(model: str | None = None) -> ModelChoice:
     choice = choose_model(model)
     resolve_registration(ChatOptions(model=choice.name))
     return choice
-
-
-def extraction_options(model: str | None = None) -> dict[str, Any]:
-    """What `Tellback` takes to make memories: the model that reads. The offline one keeps what was said as it is."""
-    return {"model": resolve_model(model).name}
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
@@ -151,14 +200,9 @@ async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool 
     if may_create and (name_or_id is None or not name_or_id.startswith("ms_")):
         return await user.memory.create_space(name, once=True)
     if not spaces:
-        raise missing_data_error(user, "memory space")
+        raise ConfigurationError(format_missing_data(user, "memory space"))
     names = ", ".join(repr(space.name) for space in spaces)
     raise NotFoundError("memory space", name, f"There are {names}: choose one with --space.")
-
-
-def missing_data_error(user: User, kind: str) -> TellbackError:
-    """That a user has none of what is asked for."""
-    return ConfigurationError(format_missing_data(user, kind))
 
 
 def format_missing_data(user: User, kind: str) -> str:
@@ -168,6 +212,17 @@ def format_missing_data(user: User, kind: str) -> str:
         "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" of {scope.tenant_id}/{scope.app_id}"
     )
     return f"User {scope.user_id!r}{scope_note} has no {kind} here: check --user, --tenant, --app and --url."
+
+
+def probe_port(port: int) -> OSError | None:
+    """Why nobody can listen at a port of this machine; None if it is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOCAL_HOST, port))
+        except OSError as error:
+            return error
+    return None
 
 
 @contextmanager

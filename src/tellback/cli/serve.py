@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import socket
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
@@ -17,7 +16,7 @@ import typer
 
 from tellback.cli.options import ModelOption, RequiredUrlOption, VerboseOption
 from tellback.cli.output import log_to_console
-from tellback.cli.runner import fail, run_or_stop, stop_on_signals
+from tellback.cli.runner import LOCAL_HOST, fail, probe_port, run_or_stop, stop_on_signals
 from tellback.errors import ConfigurationError, MissingExtraError, TellbackError
 from tellback.server.settings import JwtSettings, ServeOptions
 
@@ -29,7 +28,6 @@ log = logging.getLogger("tellback.cli")
 
 ENV_PREFIX = "TELLBACK_"
 JWT_PREFIX = "jwt_"
-DEMO_HOST = "127.0.0.1"
 DEMO_PORT = 8765
 PORT_ATTEMPTS = 20
 
@@ -224,7 +222,7 @@ def _demo_options(url: str, port: int | None, model: str | None) -> ServeOptions
 
     return ServeOptions(
         url=url,
-        host=DEMO_HOST,
+        host=LOCAL_HOST,
         port=_find_free_port(DEMO_PORT) if port is None else port,
         model=model,
         agents=("tellback.demo:build_tables_agent",),
@@ -242,16 +240,11 @@ async def _load_sample(url: str) -> bool:
 
 
 def _find_free_port(port: int) -> int:
-    """That port, or the next one that nobody has."""
-    for candidate in range(port, port + PORT_ATTEMPTS):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((DEMO_HOST, candidate))
-            except OSError:
-                continue
-            return candidate
-    raise ConfigurationError(f"The ports {port} to {port + PORT_ATTEMPTS - 1} are all taken: name another with --port.")
+    found = next((each for each in range(port, port + PORT_ATTEMPTS) if probe_port(each) is None), None)
+    if found is None:
+        last = port + PORT_ATTEMPTS - 1
+        raise ConfigurationError(f"The ports {port} to {last} are all taken: name another with --port.")
+    return found
 
 
 def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -12,10 +13,13 @@ from tellback.console import widgets
 from tellback.console.context import PageContext, notify
 from tellback.errors import InvalidArgumentError
 from tellback.types.ids import utc_now
-from tellback.types.memory import Atom, AtomStatus, CategoryKind, RecallHit
+from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, RecallHit
 
 OnChanged = Callable[[Atom], Any]
 """What is done after a memory was changed: it is given the one that stands now."""
+
+Change = Callable[[str], Awaitable[Atom]]
+"""Changes the memory of an id, and gives the one that stands now."""
 
 KIND_LABELS = {
     CategoryKind.FACT: "Fact: true until it changes",
@@ -148,53 +152,43 @@ def show_actions(ctx: PageContext, atom: Atom, on_changed: OnChanged, *, has_tim
         link.props["href"] = ctx.link("/timeline", atom=atom.id)
     if atom.status is AtomStatus.DELETED:
         return
+    memory = ctx.user.memory
+
+    def add_button(icon: str, name: str, change: Change, notice: str) -> None:
+        widgets.icon_button(icon, name, ctx.guard(lambda: _change_atom(atom, change, notice, on_changed)))
+
     if atom.superseded_by is None:
         widgets.icon_button("edit", "Edit", ctx.guard(lambda: open_edit_dialog(ctx, atom, on_changed)))
     if atom.status is AtomStatus.ARCHIVED:
-        widgets.icon_button("unarchive", "Restore", ctx.guard(lambda: _restore_atom(ctx, atom, on_changed)))
+        add_button("unarchive", "Restore", memory.restore_atom, "Restored: it is recalled again.")
     else:
-        widgets.icon_button("archive", "Archive", ctx.guard(lambda: _archive_atom(ctx, atom, on_changed)))
+        add_button("archive", "Archive", memory.archive_atom, "Archived: it is kept, and recalled only when asked for.")
     widgets.icon_button("delete_outline", "Forget", ctx.guard(lambda: _confirm_forget(ctx, atom, on_changed)))
 
 
-async def _archive_atom(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    changed = await ctx.user.memory.archive_atom(atom.id)
-    notify("Archived: it is kept, and recalled only when asked for.")
-    await on_changed(changed)
-
-
-async def _restore_atom(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    changed = await ctx.user.memory.restore_atom(atom.id)
-    notify("Restored: it is recalled again.")
+async def _change_atom(atom: Atom, change: Change, notice: str, on_changed: OnChanged) -> None:
+    changed = await change(atom.id)
+    notify(notice)
     await on_changed(changed)
 
 
 def _confirm_forget(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    async def forget() -> None:
-        changed = await ctx.user.memory.delete_atom(atom.id)
-        notify("Forgotten: it is never recalled again.")
-        await on_changed(changed)
-
     text = f"“{widgets.truncate(atom.text, 200)}” is never recalled again. This cannot be taken back."
     if atom.supersedes is not None:
         text += " What it had replaced holds again."
     text += " Its row stays in the store, marked, until all your data is deleted."
+    notice = "Forgotten: it is never recalled again."
+    forget = partial(_change_atom, atom, ctx.user.memory.delete_atom, notice, on_changed)
     widgets.confirm(ctx, "Forget this memory?", text, "Forget", forget)
 
 
 def open_edit_dialog(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
     """Put a new memory in the place of one."""
-    kind = atom.category.kind
-    is_pattern = kind is CategoryKind.PATTERN
+    is_pattern = atom.category.kind is CategoryKind.PATTERN
+    category = Category("fact", CategoryKind.FACT) if is_pattern else atom.category
     with widgets.dialog("Edit this memory") as dialog:
         widgets.muted("Nothing is rewritten: the new text takes the old one's place, which is kept with its time.")
-        form = AtomForm(
-            atom.text,
-            "fact" if is_pattern else atom.category.name,
-            CategoryKind.FACT if is_pattern else kind,
-            atom.importance,
-            "True since (now, if empty)",
-        )
+        form = AtomForm(atom.text, category, atom.importance)
 
         async def save() -> None:
             created = await ctx.user.memory.supersede_atom(atom.id, **form.values())
@@ -208,7 +202,7 @@ def open_edit_dialog(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> Non
 def open_add_dialog(ctx: PageContext, space_id: str | None, on_changed: OnChanged) -> None:
     """Write a memory by hand; without a space, into the one called "default"."""
     with widgets.dialog("Write a memory") as dialog:
-        form = AtomForm("", "fact", CategoryKind.FACT, 3, "True since (now, if empty)")
+        form = AtomForm("", Category("fact", CategoryKind.FACT), 3)
 
         async def save() -> None:
             memory = ctx.user.memory
@@ -224,16 +218,16 @@ def open_add_dialog(ctx: PageContext, space_id: str | None, on_changed: OnChange
 class AtomForm:
     """The fields of a memory."""
 
-    def __init__(self, text: str, category: str, kind: CategoryKind, importance: int, since_label: str) -> None:
+    def __init__(self, text: str, category: Category, importance: int) -> None:
         self.text = ui.textarea("What to remember", value=text).props("outlined autogrow autofocus dir=auto")
         self.text.classes("full")
         with widgets.box("line"):
             kinds = {each.value: label for each, label in KIND_LABELS.items()}
-            self.kind = widgets.select_field(kinds, "Kind", kind.value).classes("wide pick")
+            self.kind = widgets.select_field(kinds, "Kind", category.kind.value).classes("wide pick")
             self.importance = widgets.select_field(IMPORTANCE_LABELS, "Importance", importance).classes("some")
         with widgets.box("line"):
-            self.category = widgets.text_field("Category", category).classes("wide")
-            self.since = widgets.date_field(since_label, None).classes("wide")
+            self.category = widgets.text_field("Category", category.name).classes("wide")
+            self.since = widgets.date_field("True since (now, if empty)", None).classes("wide")
 
     def values(self) -> dict[str, Any]:
         """What `add_atom` and `supersede_atom` take."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -14,7 +15,6 @@ from starlette.requests import Request
 from tellback.app import Tellback
 from tellback.chat_backends import ServedAgent
 from tellback.errors import (
-    NotAllowedError,
     ProviderAuthError,
     ProviderConnectionError,
     ProviderOverloadedError,
@@ -47,6 +47,7 @@ _ADVICE: Mapping[type[TellbackError], str] = {
 """What to do where an error's own words do not say it."""
 
 
+@dataclass(frozen=True, eq=False)
 class PageContext:
     """A page's view of the server, as its credential allows.
 
@@ -54,19 +55,11 @@ class PageContext:
     can be kept and two tabs can show two users; a credential that is fixed to one user shows that one only.
     """
 
-    def __init__(
-        self,
-        caller: Caller,
-        query: Mapping[str, str],
-        is_still_valid: Callable[..., Awaitable[bool]],
-        count_request: Callable[[], Awaitable[None]],
-        tenant_agents: TenantAgents,
-    ) -> None:
-        self.caller = caller
-        self.query = query
-        self._is_still_valid = is_still_valid
-        self._count_request = count_request
-        self._tenant_agents = tenant_agents
+    caller: Caller
+    query: Mapping[str, str]
+    _is_still_valid: Callable[..., Awaitable[bool]]
+    _count_request: Callable[[], Awaitable[None]]
+    _tenant_agents: TenantAgents
 
     @classmethod
     def from_request(cls, request: Request) -> PageContext:
@@ -82,12 +75,10 @@ class PageContext:
 
     @property
     def rc(self) -> Tellback:
-        """The Tellback that is served."""
         return self.caller.server.rc
 
     @property
     def agents(self) -> Mapping[str, Agent]:
-        """The agents with routes that are served."""
         return self.caller.server.agents
 
     def served_agent(self, agent: str) -> ServedAgent:
@@ -103,16 +94,6 @@ class PageContext:
     def user(self) -> User:
         """The handle of that user; raises `NotAllowedError` or `InvalidArgumentError`."""
         return self.caller.user if self.user_id is None else self.caller.user_handle(self.user_id)
-
-    @property
-    def can_choose_user(self) -> bool:
-        """Whether the credential is for any user of its app."""
-        return self.caller.principal.user_id is None
-
-    @property
-    def is_open_access(self) -> bool:
-        """Whether everyone on this machine is let in, so that nobody logs out."""
-        return self.caller.server.settings.open
 
     def link(self, path: str, **query: str | None) -> str:
         """The address of a page of the console, for the same user: `ctx.link("/atom", id=atom.id)`.
@@ -172,11 +153,6 @@ class PageContext:
                 raise
 
         return guarded
-
-    def require_admin(self) -> None:
-        """Refuse whoever has no admin rights."""
-        if not self.caller.is_admin:
-            raise NotAllowedError("That page needs a credential with the role 'admin'.")
 
 
 def notify(text: str, *, is_error: bool = False) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from tellback.console import widgets
 from tellback.console.context import SERVER_FAILED, PageContext
-from tellback.console.theme import BASE_CSS, WIDGET_CSS
+from tellback.console.theme import CSS
 from tellback.console.widgets import note
 from tellback.errors import TellbackError
 
@@ -49,7 +49,7 @@ def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
             _build_layout(ctx, path, title, request.cookies.get(THEME_COOKIE))
             with widgets.box("main").props("id=content tabindex=-1"):  # Quasar has put <main> around it
                 if ctx.user_id is None:
-                    show_user_prompt(ctx, path)
+                    _show_user_prompt(ctx, path)
                     return
                 try:
                     await build(ctx)
@@ -64,8 +64,7 @@ def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
     return decorate
 
 
-def show_user_prompt(ctx: PageContext, path: str) -> None:
-    """Have the person say whose memory to look at."""
+def _show_user_prompt(ctx: PageContext, path: str) -> None:
     with widgets.empty_state("person_search", "Whose memory?", "This credential is for any user of its app: name one."):
         _show_user_field(ctx, path, "User id")
 
@@ -82,8 +81,7 @@ def _show_user_field(ctx: PageContext, path: str, label: str) -> None:
 
 
 def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) -> None:
-    ui.add_css(BASE_CSS)
-    ui.add_css(WIDGET_CSS)
+    ui.add_css(CSS)
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
     with ui.header().classes("items-center"):
         ui.link("Skip to content", "#content").classes("skip")
@@ -92,7 +90,7 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
         ui.space()
         _show_user_button(ctx, path)
         widgets.icon_button("contrast", "Light or dark", lambda: _toggle_theme(dark))
-        if not ctx.is_open_access:
+        if not ctx.caller.server.settings.open:  # where everyone on this machine is let in, nobody logs out
             with ui.element("form").props('method="post" action="./logout"'):
                 widgets.icon_button("logout", "Log out", lambda: None).props("type=submit")
     drawer = ui.left_drawer().props("bordered breakpoint=900 width=220")
@@ -108,7 +106,7 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
 
 
 def _show_user_button(ctx: PageContext, path: str) -> None:
-    if not ctx.can_choose_user:
+    if ctx.caller.principal.user_id is not None:
         widgets.set_accessible_name(ui.label(ctx.user_id or "").classes("whose quiet"), f"User {ctx.user_id}")
         return
     button = ui.button(ctx.user_id or "Whose?", icon="person").props("flat no-caps dense color=inherit")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from tellback.console import widgets
-from tellback.console.widgets import code_block, note, text_label, text_span
+from tellback.console.widgets import code_block, note, text_label
 from tellback.types import ReplyDelta, TextDelta, ThinkingDelta, ToolCall, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 from tellback.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from tellback.types.conversations import StoredMessage, ToolInvocation
@@ -65,7 +65,6 @@ class MarkdownBlock:
 
     @property
     def spans(self) -> list[MarkdownSpan]:
-        """Its text, with what is marked in it."""
         return [MarkdownSpan(self.text)] if self.kind == "code" else parse_spans(self.text)
 
 
@@ -129,7 +128,6 @@ def _iter_blocks(lines: Sequence[str]) -> Iterator[MarkdownBlock]:
 
 
 def _find_line(lines: Sequence[str], start: int, is_wanted: Callable[[str], bool]) -> int:
-    """The index of the first such line, or the end."""
     return next((index for index in range(start, len(lines)) if is_wanted(lines[index])), len(lines))
 
 
@@ -192,7 +190,8 @@ def _render_span(span: MarkdownSpan, citation_links: Sequence[tuple[str, str]]) 
 class StreamingText:
     """A text that grows. It is shown when `flush` is called, so that many small pieces cost one update."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_thinking: bool) -> None:
+        self.is_thinking = is_thinking
         self._root = widgets.box("said").props("dir=auto")
         self._last_span: TextElement | None = None
         self._buffer: list[str] = []
@@ -209,13 +208,13 @@ class StreamingText:
             return
         if self._last_span is None or len(self._last_span.text) > SPAN_LENGTH:
             with self._root:
-                self._last_span = text_span("")
+                self._last_span = TextElement(tag="span", text="")
         self._last_span.text += new
 
     def finish(self, citation_links: Sequence[tuple[str, str]]) -> None:
-        """It is complete: draw its marks, and links where its numbers in brackets lead."""
+        """It is complete: draw the marks of an answer, and links where its numbers in brackets lead."""
         self.flush()
-        if not is_plain_text(self.text):
+        if not self.is_thinking and not is_plain_text(self.text):
             self._root.clear()
             with self._root:
                 render_markdown(self.text, citation_links)
@@ -259,11 +258,9 @@ class ToolCard:
             code_block(content)
 
     def show_unfinished(self) -> None:
-        """Nothing came of it."""
         self._set_caption("not finished")
 
     def ask_approval(self, on_decision: OnDecision) -> None:
-        """Have a person decide whether it is called."""
         self._set_caption("waits for your decision")
         self._root.open()
         self._result_box.clear()
@@ -282,6 +279,10 @@ class ToolCard:
         self._root.update()
 
 
+def _thinking_box() -> ui.expansion:
+    return ui.expansion("Thinking", icon="psychology_alt").classes("tool").props("dense dense-toggle")
+
+
 class ReplyView:
     """An answer while it comes. `citation_links` are where the numbers in it lead, once that is known."""
 
@@ -293,37 +294,27 @@ class ReplyView:
             self._spinner = ui.spinner("dots", size="1.75rem").props("aria-label=Answering")
             self.footer = widgets.box("line", "foot")
         self._current_text: StreamingText | None = None
-        self._current_thinking: StreamingText | None = None
         self._texts: list[StreamingText] = []
-        self._thinking_texts: list[StreamingText] = []
         self._finished_count = 0
         self.citation_links: Sequence[tuple[str, str]] = ()
         self.cards: dict[str, ToolCard] = {}
 
     @property
     def text(self) -> str:
-        return "".join(flow.text for flow in self._texts)
+        return "".join(each.text for each in self._texts if not each.is_thinking)
 
     def add_delta(self, delta: ReplyDelta) -> None:
         """Show a delta at the next `flush`."""
         match delta:
-            case TextDelta(text):
-                self._current_thinking = None
-                if self._current_text is None:
-                    with self._parts_box:
-                        self._current_text = StreamingText()
+            case TextDelta(text) | ThinkingDelta(text):
+                is_thinking = isinstance(delta, ThinkingDelta)
+                if self._current_text is None or self._current_text.is_thinking != is_thinking:
+                    with self._parts_box, _thinking_box() if is_thinking else nullcontext():
+                        self._current_text = StreamingText(is_thinking=is_thinking)
                     self._texts.append(self._current_text)
                 self._current_text.add(text)
-            case ThinkingDelta(text):
-                self._current_text = None
-                if self._current_thinking is None:
-                    with self._parts_box, ui.expansion("Thinking", icon="psychology_alt").classes("tool") as opened:
-                        opened.props("dense dense-toggle")
-                        self._current_thinking = StreamingText()
-                    self._thinking_texts.append(self._current_thinking)
-                self._current_thinking.add(text)
             case ToolUseStart(id, name):
-                self._current_text = self._current_thinking = None
+                self._current_text = None
                 with self._parts_box:
                     self.cards[id] = ToolCard(name)
             case ToolUseInputDelta(id, partial_json) if id in self.cards:
@@ -332,8 +323,8 @@ class ReplyView:
                 self.cards[id].finish_input()
 
     def flush(self) -> None:
-        for flow in (*self._thinking_texts, *self._texts):
-            flow.flush()
+        for text in self._texts:
+            text.flush()
         for card in self.cards.values():
             card.flush()
 
@@ -343,14 +334,12 @@ class ReplyView:
             self.add_delta(TextDelta(text))
 
     def show_tools(self, invocations: Sequence[ToolInvocation]) -> None:
-        """What the tools gave."""
         for each in invocations:
             card = self._tool_card(each.id, each.name, each.arguments)
             if each.content is not None:  # else it waits
                 card.show_result(each.content, is_error=each.is_error)
 
     def ask_approvals(self, calls: Sequence[ToolCall], on_decision: Callable[[str, bool], Any]) -> None:
-        """Have a person decide on calls."""
         for call in calls:
             self._tool_card(call.id, call.name, call.input).ask_approval(partial(on_decision, call.id))
 
@@ -359,16 +348,14 @@ class ReplyView:
             note(text, is_error=is_error)
 
     def start(self) -> None:
-        """More comes."""
-        self._current_text = self._current_thinking = None
+        self._current_text = None
         self._spinner.set_visibility(True)
         self.root.props("aria-busy=true")
 
     def finish(self) -> None:
-        """Nothing more comes."""
         self.flush()
-        for flow in self._texts[self._finished_count :]:
-            flow.finish(self.citation_links)
+        for text in self._texts[self._finished_count :]:
+            text.finish(self.citation_links)
         self._finished_count = len(self._texts)
         self._spinner.set_visibility(False)
         self.root.props("aria-busy=false")
@@ -395,12 +382,8 @@ def tool_results_by_id(messages: Sequence[StoredMessage]) -> dict[str, ToolResul
     }
 
 
-def show_stored_message(message: StoredMessage, results: Mapping[str, ToolResultBlock]) -> None:
+def show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock], *, has_markdown: bool) -> None:
     """What of a message is there to be read: its words, files by their names, and tool calls with what they gave."""
-    _show_blocks(message.content, results, has_markdown=message.role == "assistant")
-
-
-def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock], *, has_markdown: bool) -> None:
     for each in blocks:
         if isinstance(each, TextBlock):
             if has_markdown and not is_plain_text(each.text):
@@ -420,9 +403,9 @@ def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResul
                 card.show_result(result.content, is_error=result.is_error)
 
 
-def has_own_content(message: StoredMessage) -> bool:
-    """Whether a message is more than the results of calls, which are shown with those."""
-    return any(not isinstance(each, ToolResultBlock) for each in message.content)
+def has_own_content(blocks: Sequence[ContentBlock]) -> bool:
+    """Whether there is more than the results of calls, which are shown with those."""
+    return any(not isinstance(each, ToolResultBlock) for each in blocks)
 
 
 def show_conversation(
@@ -438,16 +421,13 @@ def show_conversation(
     results = tool_results_by_id(messages)
     for message in messages:
         blocks = [each for each in message.content if not isinstance(each, ToolUseBlock) or each.id not in pending_ids]
-        if message.visibility == "hidden" or message.role == "system":
-            continue
-        if not any(not isinstance(each, ToolResultBlock) for each in blocks):
-            continue
-        if message.visibility == "internal" and not message.tool_calls:
+        is_unseen = message.visibility == "hidden" or (message.visibility == "internal" and not message.tool_calls)
+        if is_unseen or message.role == "system" or not has_own_content(blocks):
             continue
         is_user = message.role == "user"
         with widgets.box("mine" if is_user else "answer", tag="article") as article:
             article.props["aria-label"] = "You said" if is_user else f"{speaker} said"
-            _show_blocks(blocks, results, has_markdown=not is_user)
+            show_blocks(blocks, results, has_markdown=not is_user)
             if not is_user and not message.tool_calls:
                 with widgets.box("line", "foot"):
                     show_footer(message)

@@ -1,8 +1,8 @@
-"""The stylesheets of the console, for light and dark."""
+"""The stylesheet of the console, for light and dark."""
 
 from __future__ import annotations
 
-BASE_CSS = """
+CSS = """
 body {
   --surface: #ffffff; --ground: #f7f7f4; --ink: #1f2328; --quiet: #5b626c; --edge: #dfdfd9; --mine: #e4ecf9;
   --link: #2a4d86; --good: #1e6b3a; --warn: #8a5300; --bad: #b3261e; --lit: #fff3c4;
@@ -22,10 +22,9 @@ body.body--dark {
 /* Quasar's own colours are in a layer, where `!important` beats ours: the variables it reads are changed instead. */
 body .q-header .q-btn.q-btn { --q-primary: var(--ink); }
 .dialog > * { flex-shrink: 0; }
-.q-header { border-bottom: 1px solid var(--edge); }
 .q-drawer--bordered.q-drawer--left { border-right: 1px solid var(--edge); }
 .q-header { display: flex; flex-direction: row; flex-wrap: nowrap; align-items: center; gap: .25rem;
-  padding: .35rem .75rem; min-height: 3.25rem; }
+  padding: .35rem .75rem; min-height: 3.25rem; border-bottom: 1px solid var(--edge); }
 .q-drawer nav { width: 100%; gap: .15rem; } .q-drawer__content { padding: .75rem; }
 .title { font-size: 1.15rem; font-weight: 600; white-space: nowrap; margin-left: .25rem; }
 .whose { max-width: 12rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -91,9 +90,6 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
   .whose { max-width: 7rem; } .card { padding: .75rem; }
 }
 @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
-"""
-
-WIDGET_CSS = """
 .stack { display: flex; flex-direction: column; gap: .75rem; width: 100%; min-width: 0; }
 .stack.tight { gap: .35rem; } .stack > .q-btn { align-self: flex-start; }
 .body--dark input[type=date] { color-scheme: dark; }

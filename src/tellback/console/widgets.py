@@ -12,7 +12,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from tellback.console.context import PageContext
-from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.errors import InvalidArgumentError, require_found
 from tellback.types.memory import MemorySpace
 
 Work = Callable[[], Awaitable[Any]]
@@ -29,11 +29,6 @@ _BUTTON_PROPS = {
 def text_label(text: str) -> ui.label:
     """A text that somebody wrote: line breaks kept, long words broken, its direction found by its letters."""
     return ui.label(text).classes("said").props("dir=auto")
-
-
-def text_span(text: str) -> TextElement:
-    """A piece of running text."""
-    return TextElement(tag="span", text=text)
 
 
 def code_block(text: str) -> TextElement:
@@ -123,19 +118,13 @@ def pairs(*rows: tuple[str, str | None]) -> None:
 def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: frozenset[int] = frozenset()) -> None:
     """A table of plain text. Columns in `numbers` are aligned to the right."""
     with box("scroll"), box("facts", tag="table"):
-        with box(tag="thead"), box(tag="tr"):
-            for index, column in enumerate(columns):
-                _cell("th", column, index in numbers)
-        with box(tag="tbody"):
-            for row in rows:
-                with box(tag="tr"):
-                    for index, value in enumerate(row):
-                        _cell("td", value, index in numbers)
-
-
-def _cell(tag: str, text: str, is_number: bool) -> None:
-    with box("number" if is_number else "", tag=tag):
-        ui.label(text)
+        for tag, cell_tag, lines in (("thead", "th", [columns]), ("tbody", "td", rows)):
+            with box(tag=tag):
+                for line in lines:
+                    with box(tag="tr"):
+                        for index, text in enumerate(line):
+                            with box("number" if index in numbers else "", tag=cell_tag):
+                                ui.label(text)
 
 
 @contextmanager
@@ -266,10 +255,8 @@ async def resolve_space(ctx: PageContext) -> tuple[list[MemorySpace], MemorySpac
     spaces = await ctx.user.memory.list_spaces()
     requested = ctx.query.get("space")
     if requested is not None:
-        for space in spaces:
-            if space.id == requested:
-                return spaces, space
-        raise NotFoundError("space", requested)
+        found = next((space for space in spaces if space.id == requested), None)
+        return spaces, require_found(found, "space", requested)
     return spaces, next((space for space in spaces if space.name == "default"), spaces[0] if spaces else None)
 
 

@@ -51,7 +51,6 @@ def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
 
 
 def _branch_path(nodes: Mapping[str, Any], current: Any, builder: ChatBuilder) -> Iterator[str]:
-    """From the root to the current node."""
     node_id = current if isinstance(current, str) and current in nodes else _newest_node(nodes)
     parent_by_child = {
         child: id for id, node in nodes.items() for child in as_list(node.get("children")) if isinstance(child, str)

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Any, Literal, TypeVar
 
 from tellback.types.ids import utc_now
@@ -91,14 +90,14 @@ class ImportedChat:
     @property
     def began_at(self) -> datetime | None:
         """When it began: what the export says, or else its first message."""
-        times = [message.created_at for message in self.messages if message.created_at is not None]
-        return self.created_at or (min(times) if times else None)
+        times = (message.created_at for message in self.messages if message.created_at is not None)
+        return self.created_at or min(times, default=None)
 
     @property
     def ended_at(self) -> datetime | None:
         """When something was last said in it."""
-        times = [message.created_at for message in self.messages if message.created_at is not None]
-        return max(times) if times else self.created_at
+        times = (message.created_at for message in self.messages if message.created_at is not None)
+        return max(times, default=self.created_at)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -167,9 +166,8 @@ class ImportReport:
         if self.already_there:
             sentences.append(f"{_pluralize(self.already_there, 'chat')} had been imported before, and had nothing new")
         sentences += [f"skipped {count}: {reason}" for reason, count in sorted(self.skipped.items())]
-        sentences += [
-            f"left out {_pluralize(count, 'message')}: {reason}" for reason, count in sorted(self.left_out.items())
-        ]
+        left_out = sorted(self.left_out.items())
+        sentences += [f"left out {_pluralize(count, 'message')}: {reason}" for reason, count in left_out]
         if self.memories:
             sentences.append(f"{self.memories} {'memory' if self.memories == 1 else 'memories'} made")
         if self.failed_jobs:
@@ -181,13 +179,11 @@ class ImportReport:
 
 def digest_texts(*texts: str) -> str:
     """The same for the same texts in the same order, and for no others."""
-
-    def update_hash(hasher: hashlib._Hash, text: str) -> hashlib._Hash:
+    hasher = hashlib.sha256()
+    for text in texts:
         encoded = text.encode(errors="surrogatepass")
         hasher.update(f"{len(encoded)}:".encode() + encoded)
-        return hasher
-
-    return reduce(update_hash, texts, hashlib.sha256()).hexdigest()[:32]
+    return hasher.hexdigest()[:32]
 
 
 def _pluralize(count: int, noun: str) -> str:
@@ -312,15 +308,8 @@ class ChatBuilder:
     def build(self, id: Any, title: Any, raw: Any = None) -> ImportedChat:
         """The chat; one whose export has no id for it is known by what is in it."""
         chat_id = parse_short_text(id, MAX_ID_LENGTH) or f"sha256:{_digest_json(raw)}"
-        messages = tuple(self._messages)
-        return ImportedChat(
-            self._source,
-            chat_id,
-            parse_short_text(title, MAX_TITLE_LENGTH),
-            messages,
-            self._created_at,
-            dict(self._left_out),
-        )
+        short_title, messages = parse_short_text(title, MAX_TITLE_LENGTH), tuple(self._messages)
+        return ImportedChat(self._source, chat_id, short_title, messages, self._created_at, dict(self._left_out))
 
 
 def _digest_json(raw: Any) -> str:

@@ -17,13 +17,12 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from tellback.errors import ImportFormatError, InvalidArgumentError
 from tellback.importers import chatgpt, claude, jsonl
@@ -161,7 +160,7 @@ def _open_plain(name: str, file: IO[bytes], stack: ExitStack) -> ChatFile:
     head = file.read(4)
     file.seek(0)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        copy = _open_temporary(stack)
+        copy = _open_temporary(stack)  # UTF-16 is what PowerShell writes
         try:
             _transcode_utf16(file, copy)
         except UnicodeError as error:
@@ -171,7 +170,6 @@ def _open_plain(name: str, file: IO[bytes], stack: ExitStack) -> ChatFile:
 
 
 def _transcode_utf16(file: IO[bytes], copy: IO[bytes]) -> None:
-    """UTF-16, which PowerShell writes, as UTF-8."""
     text = io.TextIOWrapper(file, encoding="utf-16", newline="")
     try:
         shutil.copyfileobj(text, codecs.getwriter("utf-8")(copy), CHUNK_BYTES)
@@ -215,12 +213,6 @@ def iter_json_values(file: ChatFile) -> Iterator[JsonValue | UnreadableLine]:
     return _JsonStreamReader(file, in_array=False).read()
 
 
-def read_value_at(file: ChatFile, offset: int, length: int) -> Any:
-    """The value that stood there."""
-    file.file.seek(offset)
-    return json.loads(file.file.read(length).decode())
-
-
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line.decode())
@@ -261,7 +253,6 @@ class _JsonStreamReader:
         self._at_end = False
 
     def read(self) -> Iterator[JsonValue]:
-        """The values."""
         if self._in_array:
             self._next_character()
             self._advance(1)
@@ -352,9 +343,11 @@ class ChatPiece:
     spans: array[int] = field(default_factory=lambda: array("Q"), repr=False)
 
     def read(self) -> list[Any]:
-        """The values that stand there."""
-        spans = self.spans
-        return [read_value_at(self.file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
+        file, values = self.file.file, []
+        for offset, length in zip(self.spans[::2], self.spans[1::2], strict=True):
+            file.seek(offset)
+            values.append(json.loads(file.read(length).decode()))
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,20 +394,11 @@ class ChatExport:
             raise
         self.entries = sorted(self._entries_by_id.values(), key=lambda entry: entry.began_at or _EARLIEST)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close its files, and remove what was unpacked."""
         self._stack.close()
 
     def read(self, entry: ExportEntry) -> ImportedChat:
-        """A chat with its messages."""
         if entry.is_message_lines:
             return jsonl.join_messages(entry.id, map(ChatPiece.read, entry.pieces))
         [[chat]] = map(ChatPiece.read, entry.pieces)
@@ -502,5 +486,5 @@ def read_chats(source: str | PathLike[str], format: Format = "auto") -> Iterator
     ['I moved to Lisbon.']
     >>> folder.cleanup()
     """
-    with ChatExport(source, format) as export:
+    with closing(ChatExport(source, format)) as export:
         yield from export

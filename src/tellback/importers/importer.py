@@ -7,6 +7,7 @@ import builtins
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,7 +18,7 @@ from tellback import validation
 from tellback.concurrency import finish_in_thread
 from tellback.errors import ConversationClosedError
 from tellback.importers.chats import Format, ImportedChat, ImportProgress, ImportReport
-from tellback.importers.export import ChatExport, ExportEntry
+from tellback.importers.export import ChatExport
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.ids import utc_now
 from tellback.types.jobs import Binding, Job, JobStatus
@@ -108,19 +109,6 @@ class WorkCancelled(Exception):
     """Nobody wants the result any more."""
 
 
-def build_metadata(chat: ImportedChat, messages: int) -> dict[str, Any]:
-    """What a conversation that will hold so many messages of a chat says of it."""
-    began_at = chat.began_at
-    details = {
-        "source": chat.source,
-        "id": chat.id,
-        "created_at": None if began_at is None else began_at.isoformat(),
-        "digest": chat.digest,
-        "messages": messages,
-    }
-    return {METADATA_KEY: details}
-
-
 class ImportedConversations:
     """The conversations of a namespace by the chats they were, the newest first."""
 
@@ -143,7 +131,6 @@ class ImportedConversations:
             before, page_size = conversations[-1], PAGE_SIZE
 
     def add(self, conversation: Conversation) -> None:
-        """Know of one more, or of how it is now."""
         self._ids.add(conversation.id)
         if conversation.session_id is not None:
             self._by_session[conversation.session_id][conversation.id] = conversation
@@ -161,10 +148,11 @@ class ImportedConversations:
 
     async def missing_messages(self, chat: ImportedChat) -> list[int]:
         """The places of those messages of a chat that are in none of its conversations."""
-        stored: set[str | None] = set()
-        for part in self.conversations_of(chat):
-            for message in await self._conversations.messages(part.id, include_internal=True, include_hidden=True):
-                stored.add(message.idempotency_key)
+        stored = {
+            message.idempotency_key
+            for part in self.conversations_of(chat)
+            for message in await self._conversations.messages(part.id, include_internal=True, include_hidden=True)
+        }
         return [index for index, key in enumerate(chat.keys) if key not in stored]
 
 
@@ -234,14 +222,11 @@ async def _count_results(
     for id in ids:
         for job in await memory.list_jobs(conversation_id=id, limit=MAX_JOBS):
             if id in new_ids or job.finished_at is None or job.finished_at >= started:
-                memories += _count_memories(job)
+                counts = (job.result.get(name) for name in ("added", "superseded"))
+                memories += sum(count for count in counts if isinstance(count, int))
                 failed += job.status is JobStatus.FAILED
                 waiting += not job.status.is_finished
     return ExtractionCounts(memories, failed, waiting)
-
-
-def _count_memories(job: Job) -> int:
-    return sum(count for name in ("added", "superseded") if isinstance(count := job.result.get(name), int))
 
 
 async def import_chats(
@@ -296,7 +281,7 @@ async def import_chats(
     export = await finish_in_thread(
         partial(ChatExport, source, format, on_chat_found), is_cancelled.set, ChatExport.close
     )
-    with export:
+    with closing(export):
         if extract and not dry_run and export.entries:
             await ensure_binding(user.memory, name, space)
         run = _ImportRun(user, name, export, report_progress, dry_run)
@@ -321,30 +306,27 @@ class _ImportRun:
         self._imported = ImportedConversations(user.conversations, namespace)
         self._skipped: Counter[str] = Counter(export.skipped)
         self._left_out: Counter[str] = Counter()
-        self._chats = self._messages = self._continued = self._already_there = 0
+        self._counts: Counter[str] = Counter()  # by the names that the report has for them
         self.conversation_ids: list[str] = []
 
     async def run(self, since: datetime | None, limit: int | None) -> None:
-        """Import what is wanted and missing."""
         await self._imported.refresh(PAGE_SIZE)
-        wanted = [entry for entry in self._export.entries if _is_since(entry, since)]
-        if len(wanted) < len(self._export.entries):
-            self._skipped[SKIPPED_BEFORE_SINCE] += len(self._export.entries) - len(wanted)
-        for index, entry in enumerate(wanted):
-            if limit is not None and self._chats >= limit:
-                self._skipped[SKIPPED_OVER_LIMIT] += len(wanted) - index
+        entries = self._export.entries
+        if since is not None:
+            entries = [entry for entry in entries if entry.ended_at is not None and entry.ended_at >= since]
+        if len(entries) < len(self._export.entries):
+            self._skipped[SKIPPED_BEFORE_SINCE] += len(self._export.entries) - len(entries)
+        for index, entry in enumerate(entries):
+            if limit is not None and self._counts["chats"] >= limit:
+                self._skipped[SKIPPED_OVER_LIMIT] += len(entries) - index
                 break
             await self._import_chat(await finish_in_thread(partial(self._export.read, entry)))
-            self._on_progress(ImportProgress("importing", index + 1, len(wanted), self._messages))
+            self._on_progress(ImportProgress("importing", index + 1, len(entries), self._counts["messages"]))
 
     def report(self, extraction: ExtractionCounts) -> ImportReport:
-        """What came of it."""
         return ImportReport(
             format=self._export.format,
-            chats=self._chats,
-            messages=self._messages,
-            continued=self._continued,
-            already_there=self._already_there,
+            **self._counts,
             skipped=dict(self._skipped),
             left_out=dict(self._left_out),
             memories=extraction.memories,
@@ -354,26 +336,24 @@ class _ImportRun:
         )
 
     async def _import_chat(self, chat: ImportedChat) -> None:
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 await self._attempt_import(chat)
-            except ConversationClosedError:
-                # Another import has just finished the same chat: look again at what is there.
-                if attempt == MAX_ATTEMPTS - 1:
+                return
+            except ConversationClosedError:  # another import has just finished the same chat: look again
+                if attempt == MAX_ATTEMPTS:
                     raise
                 await self._imported.refresh()
-            else:
-                return
 
     async def _attempt_import(self, chat: ImportedChat) -> None:
         if self._imported.is_complete(chat):
-            self._already_there += 1
+            self._counts["already_there"] += 1
             return
         existing = self._imported.conversations_of(chat)
         missing = await self._imported.missing_messages(chat) if existing else list(range(len(chat.messages)))
         is_unfinished = any(part.is_open for part in existing)
         if not missing and not is_unfinished:
-            self._already_there += 1
+            self._counts["already_there"] += 1
             return
         if not self._dry_run:
             known_ids = {part.id for part in existing}
@@ -381,21 +361,28 @@ class _ImportRun:
             if not missing and conversation.id not in known_ids:
                 if conversation.last_seq == 0:
                     await self._conversations.close(conversation.id)
-                self._already_there += 1
+                self._counts["already_there"] += 1
                 return
             for batch in _message_batches(chat, missing):
                 await self._conversations.append_messages(conversation.id, batch)
             self._imported.add(await self._conversations.close(conversation.id))
             self.conversation_ids.append(conversation.id)
-        self._chats += 1
-        self._messages += len(missing)
-        self._continued += any(not part.is_open for part in existing)
+        self._counts["chats"] += 1
+        self._counts["messages"] += len(missing)
+        self._counts["continued"] += any(not part.is_open for part in existing)
         self._left_out.update(chat.left_out)
 
     async def _open_conversation(self, chat: ImportedChat, missing: list[int]) -> tuple[Conversation, list[int]]:
         """Return an open conversation for the chat, and the messages that no conversation of the chat holds yet."""
+        details = {
+            "source": chat.source,
+            "id": chat.id,
+            "created_at": None if chat.began_at is None else chat.began_at.isoformat(),
+            "digest": chat.digest,
+            "messages": len(missing),
+        }
         conversation = await self._conversations.find_or_create(
-            self._namespace, chat.session_id, title=chat.title, metadata=build_metadata(chat, len(missing))
+            self._namespace, chat.session_id, title=chat.title, metadata={METADATA_KEY: details}
         )
         if conversation.id not in self._imported:
             # Another import may have filled and closed one since `missing` was read. While this one is open, no other
@@ -405,10 +392,6 @@ class _ImportRun:
             if len(self._imported.conversations_of(chat)) > 1:
                 missing = await self._imported.missing_messages(chat)
         return conversation, missing
-
-
-def _is_since(entry: ExportEntry, since: datetime | None) -> bool:
-    return since is None or (entry.ended_at is not None and entry.ended_at >= since)
 
 
 def _message_batches(chat: ImportedChat, indices: Sequence[int]) -> Iterator[list[dict[str, Any]]]:

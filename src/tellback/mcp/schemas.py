@@ -1,4 +1,4 @@
-"""Input and output models of the tools, their JSON schemas, and the size limit of an output."""
+"""Types of arguments, output models of the tools, JSON schemas, and the size limit of an output."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
 from pydantic_core import core_schema
 
-from tellback.memory.memory import DEFAULT_SPACE_NAME
 from tellback.memory.sanitizer import truncate_text
 from tellback.memory.tools import (
-    BEGIN_FIELD,
-    CATEGORY_FIELD,
-    DATE_FORMAT,
-    MAX_HITS,
     MAX_INPUT_TEXT,
     MAX_RESULT_TEXT,
-    TOPIC_FIELD,
-    VALID_FROM_FIELD,
     format_moment,
     render_source,
 )
@@ -79,7 +72,6 @@ class ToolOutput(BaseModel):
         return cls.model_validate(value, from_attributes=True).model_copy(update=more)
 
     def to_text(self) -> str:
-        """The answer as a text."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
@@ -95,31 +87,23 @@ def build_schema(model: type[BaseModel]) -> dict[str, Any]:
     return schema
 
 
-def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) -> ToolInput:
-    """A tool's arguments, checked; `InvalidInput` says what is wrong with them."""
+def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) -> dict[str, Any]:
+    """A tool's arguments by name, checked; `InvalidInput` says what is wrong with them."""
     present = {name: value for name, value in (arguments or {}).items() if value is not None}
     try:
-        return model.model_validate(present)
+        return dict(model.model_validate(present))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         problems = [problem for problem in found if problem["type"] != "none_required"]
-        sentences = [
-            f"{_argument_name(problem['loc'])}: {_problem_text(problem['msg'])}" for problem in problems[:MAX_PROBLEMS]
-        ]
+        sentences = [_format_problem(problem["loc"], problem["msg"]) for problem in problems[:MAX_PROBLEMS]]
         if len(problems) > MAX_PROBLEMS:
             sentences.append(f"and {len(problems) - MAX_PROBLEMS} more")
         raise InvalidInput("; ".join(sentences)) from None
 
 
-def _argument_name(location: tuple[int | str, ...]) -> str:
-    """The argument it is about, which may have any name."""
-    return ascii(str(location[0])[:80])[1:-1] if location else "arguments"
-
-
-def _problem_text(text: str) -> str:
-    if text == "Extra inputs are not permitted":
-        return "there is no such argument"
-    return text[:300]
+def _format_problem(location: tuple[int | str, ...], text: str) -> str:
+    name = ascii(str(location[0])[:80])[1:-1] if location else "arguments"  # an argument may have any name
+    return f"{name}: {'there is no such argument' if text == 'Extra inputs are not permitted' else text[:300]}"
 
 
 class _PlainJsonSchema(GenerateJsonSchema):
@@ -143,12 +127,6 @@ SpaceName = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
 SearchedSpace = Annotated[SpaceName, Field(description="The name of the part of the memory to look in.")]
 LeftOutCount = Annotated[int, Field(description="How many were found and not given, for the answer would be too long.")]
 
-
-def optional(description: str, alias: str | None = None) -> Any:
-    """A field that may be left out."""
-    return Field(default=None, description=description, alias=alias)
-
-
 CategoryKindName = Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"]
 """What sort of thing may be remembered: every kind but patterns, which are found."""
 
@@ -156,71 +134,9 @@ EntityTypeName = Literal["PERSON", "ORGANIZATION", "PLACE", "OBJECT", "CONCEPT",
 """What an entity may be."""
 
 
-class RecallInput(ToolInput):
-    """A question to the memory."""
-
-    query: QuestionText = Field(description="What to look for: a question, or the words it would be told in.")
-    limit: int = Field(default=5, ge=1, le=MAX_HITS, description="How many memories to give at most.")
-    space: SearchedSpace = DEFAULT_SPACE_NAME
-    valid_at: DateText | OmittedNone = optional(f"Give what was true at that time: {DATE_FORMAT}.")
-
-
-class TimelineInput(ToolInput):
-    """A look at how things changed."""
-
-    query: QuestionText | OmittedNone = optional(TOPIC_FIELD)
-    entity: Annotated[str, Field(min_length=1, max_length=500)] | OmittedNone = optional(
-        "The person or thing it is about, by name, or by an id that starts with ent_."
-    )
-    from_: DateText | OmittedNone = optional(BEGIN_FIELD, "from")
-    to: DateText | OmittedNone = optional(f"Where it ends: {DATE_FORMAT}. A day alone is in it to its end.")
-    limit: int = Field(default=10, ge=1, le=MAX_LISTED, description="How many memories to give at most.")
-    space: SearchedSpace = DEFAULT_SPACE_NAME
-
-
-class EntitiesInput(ToolInput):
-    """A search for what memories are about."""
-
-    query: QuestionText | OmittedNone = optional("A name or a description; without it, those most spoken of.")
-    type: EntityTypeName | OmittedNone = optional("Only entities of this type.")
-    limit: int = Field(default=20, ge=1, le=MAX_LISTED, description="How many entities to give at most.")
-    space: SearchedSpace = DEFAULT_SPACE_NAME
-
-
-class ConversationsInput(ToolInput):
-    """A look at the list of conversations, or into one."""
-
-    conversation_id: IdText | OmittedNone = optional(
-        "The conversation to read; without it, the conversations are listed."
-    )
-    limit: int = Field(
-        default=20, ge=1, le=MAX_LISTED, description="How many conversations or messages to give at most."
-    )
-    namespace: SpaceName | OmittedNone = optional("List only conversations of this kind.")
-    before: IdText | OmittedNone = optional("List what is older than the conversation of this id: `nextBefore`.")
-    before_seq: SequenceNumber | OmittedNone = optional("Read the messages before this number: `earlierSeq`.")
-    after_seq: SequenceNumber | OmittedNone = optional("Read the messages after this number: `laterSeq`.")
-
-
-class RememberInput(ToolInput):
-    """Something to keep."""
-
-    text: QuestionText = Field(
-        description="One thing, in a short sentence that can be understood by itself, such as 'Maya is vegetarian.'"
-    )
-    category: CategoryKindName | OmittedNone = optional(CATEGORY_FIELD)
-    importance: ImportanceLevel | OmittedNone = optional("From 1 (a detail) to 5 (vital): 3, if left out.")
-    valid_from: DateText | OmittedNone = optional(VALID_FROM_FIELD)
-    replaces: IdText | OmittedNone = optional("The id of the memory that it corrects or updates, if any.")
-    space: SpaceName = Field(
-        default=DEFAULT_SPACE_NAME, description="The part of the memory to keep it in; made if it is missing."
-    )
-
-
-class ForgetInput(ToolInput):
-    """Something to forget."""
-
-    atom_id: IdText = Field(description="The id of the memory, as recall or timeline gave it.")
+def optional(description: str, alias: str | None = None) -> Any:
+    """A field that may be left out."""
+    return Field(default=None, description=description, alias=alias)
 
 
 class CategoryItem(ToolOutput):
@@ -253,12 +169,12 @@ class MemoryItem(ToolOutput):
 
     def to_text(self) -> str:
         """On one line: memories may hold line breaks, and must not look like several."""
-        until = "" if self.valid_to is None else f" until {format_date(self.valid_to)}"
-        facts = [f"since {format_date(self.valid_from)}{until}", self.category.name, f"importance {self.importance}"]
+        until = "" if self.valid_to is None else f" until {_format_date(self.valid_to)}"
+        facts = [f"since {_format_date(self.valid_from)}{until}", self.category.name, f"importance {self.importance}"]
         if self.standing is not None:
             successor = "" if self.superseded_by is None else f" by {self.superseded_by}"
             facts.append(f"{self.standing}{successor}")
-        return f"[{self.id}] {to_one_line(self.text)} ({', '.join(facts)}{self._format_source()})"
+        return f"[{self.id}] {_to_one_line(self.text)} ({', '.join(facts)}{self._format_source()})"
 
     def _format_source(self) -> str:
         if self.source_conversation_id is None:
@@ -275,7 +191,6 @@ class MemoryListOutput(ToolOutput):
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """One memory a line."""
         return format_listing(self.memories, "memory", "memories", self.left_out, self.note)
 
 
@@ -293,11 +208,10 @@ class EntityItem(ToolOutput):
     last_seen_at: Timestamp | OmittedNone = None
 
     def to_text(self) -> str:
-        """On one line."""
-        aliases = f", also {', '.join(map(to_one_line, self.aliases))}" if self.aliases else ""
-        description = "" if self.description is None else f": {to_one_line(self.description)}"
-        last_seen = "" if self.last_seen_at is None else f", last on {format_date(self.last_seen_at)}"
-        name = to_one_line(self.canonical_name)
+        aliases = f", also {', '.join(map(_to_one_line, self.aliases))}" if self.aliases else ""
+        description = "" if self.description is None else f": {_to_one_line(self.description)}"
+        last_seen = "" if self.last_seen_at is None else f", last on {_format_date(self.last_seen_at)}"
+        name = _to_one_line(self.canonical_name)
         return f"[{self.id}] {name} ({self.type}{aliases}; {self.atom_count} memories{last_seen}){description}"
 
 
@@ -309,7 +223,6 @@ class EntityListOutput(ToolOutput):
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """One entity a line."""
         return format_listing(self.entities, "entity", "entities", self.left_out, self.note)
 
 
@@ -326,11 +239,10 @@ class ConversationItem(ToolOutput):
     rolling_summary: ShortText | OmittedNone = None
 
     def to_text(self) -> str:
-        """On one line."""
-        title = f" {to_one_line(self.title)}" if self.title else ""
-        summary = f": {to_one_line(self.rolling_summary)}" if self.rolling_summary else ""
-        facts = f"{self.namespace}, {self.status}, {self.last_seq} messages, last on {format_date(self.updated_at)}"
-        return f"[{self.id}]{title} ({to_one_line(facts)}){summary}"
+        title = f" {_to_one_line(self.title)}" if self.title else ""
+        summary = f": {_to_one_line(self.rolling_summary)}" if self.rolling_summary else ""
+        facts = f"{self.namespace}, {self.status}, {self.last_seq} messages, last on {_format_date(self.updated_at)}"
+        return f"[{self.id}]{title} ({_to_one_line(facts)}){summary}"
 
 
 class MessageItem(ToolOutput):
@@ -339,26 +251,20 @@ class MessageItem(ToolOutput):
     id: str
     seq: int
     role: str
-    text: str
-    created_at: str
+    text: Annotated[str, BeforeValidator(replace_surrogates)]
+    created_at: Timestamp
 
     @classmethod
-    def from_message(cls, message: StoredMessage) -> MessageItem:
-        """A message as it is shown: its words, and which tools it calls."""
-        calls = [f"(calls {call.name[:MAX_TOOL_NAME_LENGTH]})" for call in message.tool_calls[:MAX_NAMES_LISTED]]
-        text = truncate_text(message.text, MAX_MESSAGE_LENGTH)
-        return cls(
-            id=message.id,
-            seq=message.seq,
-            role=message.role,
-            text=replace_surrogates("\n".join(filter(None, [text, *calls]))),
-            created_at=_format_timestamp(message.created_at),
-        )
+    def of(cls, value: StoredMessage, **more: Any) -> Self:
+        """A message: its words, and which tools it calls."""
+        calls = [f"(calls {call.name[:MAX_TOOL_NAME_LENGTH]})" for call in value.tool_calls[:MAX_NAMES_LISTED]]
+        text = truncate_text(value.text, MAX_MESSAGE_LENGTH)
+        return super().of(value, text=replace_surrogates("\n".join(filter(None, [text, *calls]))), **more)
 
     def to_text(self) -> str:
         """Who said what, the lines after the first one indented."""
         text = "\n    ".join(self.text.splitlines())
-        return f"{self.seq}. [{self.id}] {self.role}, {format_minute(self.created_at)}: {text}"
+        return f"{self.seq}. [{self.id}] {self.role}, {_format_minute(self.created_at)}: {text}"
 
 
 class ConversationsOutput(ToolOutput):
@@ -374,14 +280,13 @@ class ConversationsOutput(ToolOutput):
     note: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """The list, or who said what."""
         lines = [each.to_text() for each in (*self.conversations, *(self.messages or ()))]
-        if self.next_before is not None:
-            lines.append(f"There are older ones: before={self.next_before}")
-        if self.earlier_seq is not None:
-            lines.append(f"There are earlier messages: before_seq={self.earlier_seq}")
-        if self.later_seq is not None:
-            lines.append(f"There are later messages: after_seq={self.later_seq}")
+        cursors = (
+            ("older ones", "before", self.next_before),
+            ("earlier messages", "before_seq", self.earlier_seq),
+            ("later messages", "after_seq", self.later_seq),
+        )
+        lines += [f"There are {what}: {name}={cursor}" for what, name, cursor in cursors if cursor is not None]
         return "\n".join([*lines, *filter(None, [self.note])])
 
 
@@ -394,7 +299,6 @@ class RememberOutput(ToolOutput):
     replaced: str | OmittedNone = None
 
     def to_text(self) -> str:
-        """What was done, and the memory."""
         outcome = {"remembered": "Remembered"}.get(self.status, "This was known already")
         replacement = "" if self.replaced is None else f" in the place of {self.replaced}"
         return f"{outcome}{replacement}: {self.memory.to_text()}"
@@ -407,7 +311,6 @@ class ForgetOutput(ToolOutput):
     id: str
 
     def to_text(self) -> str:
-        """What was done."""
         if self.status == "forgotten":
             return f"Forgotten: {self.id} is not recalled any more."
         return f"{self.id} was forgotten before."
@@ -423,18 +326,15 @@ def format_listing(items: Sequence[ToolOutput], singular: str, plural: str, left
     return "\n".join([*lines, *filter(None, [note])])
 
 
-def to_one_line(text: str) -> str:
-    """A text without line breaks."""
+def _to_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def format_date(timestamp: str) -> str:
-    """The day of a moment."""
+def _format_date(timestamp: str) -> str:
     return timestamp[:10]
 
 
-def format_minute(timestamp: str) -> str:
-    """The day and time of a moment, in UTC."""
+def _format_minute(timestamp: str) -> str:
     return timestamp[:16].replace("T", " ")
 
 

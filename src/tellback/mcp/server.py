@@ -31,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 
 import tellback
 from tellback.errors import ChatError, ConfigurationError, EmbeddingError, StoreError, TellbackError
-from tellback.mcp.schemas import ToolOutput, parse_arguments, replace_surrogates
+from tellback.mcp.schemas import parse_arguments, replace_surrogates
 from tellback.mcp.tools import INSTRUCTIONS, READ_ONLY_INSTRUCTIONS, McpTool, select_tools
 from tellback.memory.tools import DEFAULT_TIMEOUT
 from tellback.tools.dispatch import ThreadPool
@@ -120,7 +120,8 @@ class _ToolDispatcher:
         try:
             async with asyncio.timeout(self._timeout):
                 arguments = parse_arguments(tool.input_model, params.arguments)
-                return _success_result(await tool.run(await self._resolve_user(scope), arguments))
+                output = await tool.run(await self._resolve_user(scope), **arguments)
+            return CallToolResult(content=[TextContent(text=output.to_text())], structured_content=output.to_json())
         except TimeoutError:
             log.warning("%s took longer than %g seconds", tool.name, self._timeout)
             return _error_result(f"This took longer than {self._timeout:g} seconds and was stopped. Ask for less.")
@@ -136,10 +137,6 @@ class _ToolDispatcher:
     async def _resolve_user(self, scope: Mapping[str, Any]) -> User:
         found = self._user_of(scope)
         return await found if inspect.isawaitable(found) else found
-
-
-def _success_result(output: ToolOutput) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=output.to_text())], structured_content=output.to_json())
 
 
 def _error_result(message: str) -> CallToolResult:

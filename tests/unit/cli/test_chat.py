@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def open_repl(
     build_backend: Callable[[Any, Any], ChatBackend] | None = None,
     extractor: str | None = "verbatim",
 ) -> Iterator[ChatRepl]:
-    with LoopThread() as loop:
+    with closing(LoopThread()) as loop:
         rc = Tellback("tellback.db", model=model, extractor=extractor)
         loop.run(rc.open())
         try:

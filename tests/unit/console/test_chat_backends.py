@@ -51,9 +51,9 @@ def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user()
     assert context_of_chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
     assert build_context(rc, "app", None).user_id is None
     context = build_context(rc, "user", "maya", user="noor")
-    assert (context.user_id, context.can_choose_user) == ("maya", False)
+    assert (context.user_id, context.caller.principal.user_id) == ("maya", "maya")
     with pytest.raises(NotAllowedError, match="role 'admin'"):
-        context.require_admin()
+        context.caller.require_admin()
 
 
 @pytest.mark.parametrize(

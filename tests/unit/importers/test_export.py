@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from array import array
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ def test_chats_come_with_the_oldest_first(tmp_path: Path) -> None:
 def test_the_format_is_detected(tmp_path: Path) -> None:
     lines = [{"conversation": "a", "role": "user", "content": "Hi"}]
     for name, value, format in (("g.json", GPT, "chatgpt"), ("c.json", CLAUDE, "claude"), ("p.jsonl", lines, "jsonl")):
-        with ChatExport(write_json(tmp_path / name, value)) as export:
+        with closing(ChatExport(write_json(tmp_path / name, value))) as export:
             assert export.format == format
 
 
@@ -177,7 +179,7 @@ def test_a_line_may_be_a_whole_chat(tmp_path: Path) -> None:
 def test_bad_lines_are_counted_and_the_others_read(tmp_path: Path) -> None:
     good = b'{"role": "user", "content": "Hi"}'
     (tmp_path / "c.jsonl").write_bytes(b"\n".join([good, b"{oops", b"", b'"caf\xe9"', b"3", good]))
-    with ChatExport(tmp_path / "c.jsonl") as export:
+    with closing(ChatExport(tmp_path / "c.jsonl")) as export:
         [chat] = list(export)
         assert len(chat.messages) == 2
         assert export.skipped == {
@@ -194,7 +196,7 @@ def test_one_chat_may_be_a_file_of_its_own(tmp_path: Path) -> None:
 
 def test_chats_that_are_not_imported_are_counted(tmp_path: Path) -> None:
     chats = [*GPT, GPT[0], gpt_chat("empty"), gpt_chat("secret", gpt_message("user", "x"), is_do_not_remember=True), 3]
-    with ChatExport(write_json(tmp_path / "conversations.json", chats)) as export:
+    with closing(ChatExport(write_json(tmp_path / "conversations.json", chats))) as export:
         assert len(export.entries) == 2
         assert export.skipped == {
             "it stands in the export twice": 1,
@@ -230,7 +232,8 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
         assert repr([each.value for each in found if isinstance(each, export.JsonValue)]) == repr(expected)
         for each in found:
             assert isinstance(each, export.JsonValue)
-            assert repr(export.read_value_at(chats, each.offset, each.length)) == repr(each.value)
+            [again] = export.ChatPiece(chats, array("Q", (each.offset, each.length))).read()
+            assert repr(again) == repr(each.value)
 
 
 def test_keys_tell_equal_messages_apart() -> None:
@@ -256,7 +259,7 @@ def test_a_chat_over_several_files_is_one_and_copies_of_a_file_add_nothing(tmp_p
     february = [{"conversation": "c", "role": "user", "content": "February"}]
     for name, lines in (("1", january), ("2", february), ("3", january + february)):
         write_json(tmp_path / f"{name}.jsonl", lines)
-    with ChatExport(tmp_path) as export:
+    with closing(ChatExport(tmp_path)) as export:
         [chat] = export
         assert [message.text for message in chat.messages] == ["January", "February"]
         assert chat.left_out == {"in another file of the export as well": 2}

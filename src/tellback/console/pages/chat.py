@@ -119,8 +119,7 @@ class ChatPage:
         self._log = widgets.box("talk").props("role=log aria-live=polite aria-label=Conversation")
         await self._show_history(await self._backend.load_history())
         self._show_composer()
-        client = context.client
-        client.on_delete(self._on_disconnect)
+        context.client.on_delete(self._cancel)  # as for all clients that go away, its turn is cancelled
         ui.run_javascript(_SCROLL_FOLLOW)
 
     def _show_toolbar(self) -> None:
@@ -156,7 +155,6 @@ class ChatPage:
             self._stop_button.set_visibility(False)
 
     async def _show_history(self, history: ChatHistory) -> None:
-        """The conversation so far."""
         self._log.clear()
         with self._log:
             if history.messages:
@@ -311,13 +309,9 @@ class ChatPage:
             self._turn.cancel()
 
     async def _cancel_and_wait(self) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-            await asyncio.wait({self._turn})  # whoever shows its answer waited first, and is done with it now
-
-    def _on_disconnect(self) -> None:
-        """The page is gone: as for all clients that go away, its turn is cancelled."""
         self._cancel()
+        if self._turn is not None:
+            await asyncio.wait({self._turn})  # whoever shows its answer waited first, and is done with it now
 
     def _new_view(self) -> ReplyView:
         with self._log:

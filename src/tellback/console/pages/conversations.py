@@ -11,9 +11,9 @@ from tellback.console import widgets
 from tellback.console.context import EXTRACTION_WAIT_SECONDS, PageContext, notify
 from tellback.console.explanation import format_cost
 from tellback.console.layout import console_page
-from tellback.console.messages import has_own_content, show_stored_message, tool_results_by_id
+from tellback.console.messages import has_own_content, show_blocks, tool_results_by_id
 from tellback.console.widgets import note, text_label
-from tellback.errors import NotFoundError
+from tellback.errors import require_found
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.memory import Atom
 
@@ -112,7 +112,7 @@ class ConversationView:
         call_ids = {call.id for message in messages for call in message.tool_calls}
         for message in messages:
             # Results stand with their calls, unless those are on another page.
-            if not has_own_content(message) and call_ids.issuperset(tool_results_by_id([message])):
+            if not has_own_content(message.content) and call_ids.issuperset(tool_results_by_id([message])):
                 continue
             with widgets.box("message", message.role, tag="article") as article:
                 if message.id == self._highlighted_id:
@@ -128,8 +128,8 @@ class ConversationView:
                         address = self._ctx.link("/conversations", id=self._conversation.id, message=message.id)
                         link = ui.link(f"#{message.seq}", address).classes("go plain quiet")
                         widgets.set_accessible_name(link, f"Link to message {message.seq}")
-                show_stored_message(message, results)
-                if not has_own_content(message):
+                show_blocks(message.content, results, has_markdown=message.role == "assistant")
+                if not has_own_content(message.content):
                     for result in tool_results_by_id([message]).values():
                         text_label(result.content)
 
@@ -213,9 +213,7 @@ async def conversations_page(ctx: PageContext) -> None:
     if id is None:
         await ConversationList(ctx).build()
         return
-    found = await ctx.user.conversations.get(id)
-    if found is None:
-        raise NotFoundError("conversation", id)
+    found = require_found(await ctx.user.conversations.get(id), "conversation", id)
     await ConversationView(ctx, found, ctx.query.get("message")).build()
 
 

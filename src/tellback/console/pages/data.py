@@ -48,21 +48,14 @@ async def download_export(request: Request) -> Response:
         return error_response(error)
 
 
-@console_page(PATH, "Your data")
-async def data_page(ctx: PageContext) -> None:
-    """What is kept, as files, and how to be rid of it."""
-    await DataPage(ctx).build()
-
-
 class DataPage:
-    """The page of one user."""
+    """All that is kept of a user: as files, and how to be rid of it."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
         self._user_id = ctx.user.user_id
 
     async def build(self) -> None:
-        """Show it."""
         ctx = self._ctx
         widgets.heading("Take it with you")
         widgets.muted(
@@ -125,3 +118,6 @@ class DataPage:
                 rows = [(name.replace("_", " "), f"{count:,}") for name, count in erased.items() if count]
                 widgets.table(("What", "How many"), rows, frozenset({1}))
         await self._show_counts()
+
+
+console_page(PATH, "Your data")(lambda ctx: DataPage(ctx).build())

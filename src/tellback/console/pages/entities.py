@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -10,8 +11,8 @@ from nicegui import ui
 from tellback.console import atoms, widgets
 from tellback.console.context import PageContext, notify
 from tellback.console.layout import console_page
-from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.types.memory import Atom, Entity, EntityType, MemorySpace, RecallHit
+from tellback.errors import InvalidArgumentError, require_found
+from tellback.types.memory import Entity, EntityType, MemorySpace, RecallHit
 
 PATH = "/entities"
 ENTITIES_PER_PAGE = 30
@@ -27,20 +28,13 @@ async def entities_page(ctx: PageContext) -> None:
     """The entities of a space, or one of them."""
     id = ctx.query.get("id")
     if id is not None:
-        await EntityPage(ctx, await _load_entity(ctx, id)).build()
+        await EntityPage(ctx, require_found(await ctx.user.memory.get_entity(id), "entity", id)).build()
         return
     spaces, space = await widgets.resolve_space(ctx)
     if space is None:
         widgets.show_no_memory(ctx, "hub", "Here you will see whom and what it is about.")
         return
     await EntityListPage(ctx, spaces, space).build()
-
-
-async def _load_entity(ctx: PageContext, id: str) -> Entity:
-    found = await ctx.user.memory.get_entity(id)
-    if found is None:
-        raise NotFoundError("entity", id)
-    return found
 
 
 class EntityListPage:
@@ -52,12 +46,12 @@ class EntityListPage:
         self._space = space
 
     async def build(self) -> None:
-        """Show it."""
         ctx = self._ctx
         on_search = ctx.guard(self._search)
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
-            widgets.button("Merge two", "call_merge", ctx.guard(self._open_merge_dialog), "flat")
+            on_merge = partial(open_merge_dialog, ctx, self._space.id, None, self._on_changed)
+            widgets.button("Merge two", "call_merge", ctx.guard(on_merge), "flat")
             widgets.button("New entity", "add", ctx.guard(self._open_create_dialog), "main")
         query, type = ctx.query.get("q", ""), ctx.query.get("type")
         with widgets.search_line("Search by name", query, MAX_NAME_LENGTH, on_search) as self._query_field:
@@ -76,6 +70,9 @@ class EntityListPage:
         space, type = self._ctx.query.get("space"), self._type_field.value
         ui.navigate.history.replace(self._ctx.link(PATH, space=space, q=self._query, type=type))
         await self._list.restart()
+
+    async def _on_changed(self, changed: Entity) -> None:
+        await self._list.show()
 
     async def _load(self, limit: int) -> list[Entity]:
         return await self._ctx.user.memory.search_entities(self._space.id, self._query, self._type_field.value, limit)
@@ -103,12 +100,6 @@ class EntityListPage:
         )
         with widgets.empty_state("hub", "No entities are known yet.", hint):
             widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
-
-    async def _open_merge_dialog(self) -> None:
-        await open_merge_dialog(self._ctx, self._space.id, None, self._on_merged)
-
-    async def _on_merged(self, entity: Entity) -> None:
-        await self._list.show()
 
     def _open_create_dialog(self) -> None:
         ctx = self._ctx
@@ -143,7 +134,6 @@ class EntityPage:
         self._entity = entity
 
     async def build(self) -> None:
-        """Show it."""
         ctx, entity = self._ctx, self._entity
         ui.link("← Entities", ctx.link(PATH, space=entity.space_id)).classes("go plain quiet")
         with widgets.box("card", "stack", tag="article"):
@@ -153,7 +143,8 @@ class EntityPage:
             with widgets.box("line"):
                 widgets.chip(TYPE_LABELS[entity.type.value])
                 with widgets.box("actions"):
-                    widgets.link_button("Timeline", "timeline", ctx.link("/timeline", **self._timeline_query()))
+                    timeline = ctx.link("/timeline", space=entity.space_id, entity=entity.id)
+                    widgets.link_button("Timeline", "timeline", timeline)
                     if entity.merged_into is None:
                         widgets.button("Merge", "call_merge", ctx.guard(self._open_merge_dialog), "small")
         if entity.merged_into is not None:
@@ -176,21 +167,15 @@ class EntityPage:
         self._list = widgets.PagedList(ctx, ENTITIES_PER_PAGE, self._load_hits, self._show_hit, self._show_empty)
         await self._list.show()
 
-    def _timeline_query(self) -> dict[str, str]:
-        return {"space": self._entity.space_id, "entity": self._entity.id}
-
     async def _load_hits(self, limit: int) -> Sequence[RecallHit]:
         entity = self._entity
         return (await self._ctx.user.memory.recall_by_entity(entity.space_id, entity.id, limit=limit)).hits
 
     def _show_hit(self, hit: RecallHit) -> None:
-        atoms.show_card(self._ctx, hit.atom, self._on_changed)
+        atoms.show_card(self._ctx, hit.atom, lambda changed: self._list.show())
 
     def _show_empty(self) -> None:
         widgets.muted("Nothing current is about it; its timeline may have more.")
-
-    async def _on_changed(self, atom: Atom) -> None:
-        await self._list.show()
 
     async def _open_merge_dialog(self) -> None:
         async def on_merged(entity: Entity) -> None:
@@ -221,11 +206,11 @@ async def open_merge_dialog(
             elif first.id == second.id:
                 summary.text = "Choose two different ones."
             else:
-                is_single = second.atom_count == 1
-                memories = "1 memory" if is_single else f"{second.atom_count:,} memories"
+                memories = widgets.format_count(second.atom_count, "memory", "memories")
+                becomes = "becomes one" if second.atom_count == 1 else "become memories"
                 summary.text = (
                     f"“{second.canonical_name}” is the same as “{first.canonical_name}” from now on."
-                    f" {memories} about it {'becomes one' if is_single else 'become memories'} about"
+                    f" {memories} about it {becomes} about"
                     f" “{first.canonical_name}”, which is also called “{second.canonical_name}” then."
                     " This cannot be taken back."
                 )

@@ -23,21 +23,14 @@ STATUS_LABELS = {"": "All", **{each.value: each.value.capitalize() for each in J
 STATUS_TONES = {JobStatus.DONE: "good", JobStatus.FAILED: "bad", JobStatus.RUNNING: "wait", JobStatus.QUEUED: "wait"}
 
 
-@console_page(PATH, "Jobs")
-async def jobs_page(ctx: PageContext) -> None:
-    """The jobs of a user or, for admins, of everyone."""
-    await JobsPage(ctx).build()
-
-
 class JobsPage:
-    """The page. Whoever is no admin sees a user's own jobs, and of their errors what REST tells of them."""
+    """The jobs of a user or, for admins, of everyone. Others see of the errors of jobs what REST tells of them."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
         self._ticks = 0
 
     async def build(self) -> None:
-        """Show it."""
         ctx = self._ctx
         on_search = ctx.guard(self._search)
         requested_status = ctx.query.get("status", "")
@@ -58,7 +51,6 @@ class JobsPage:
         await self._list.restart()
 
     async def _refresh(self) -> None:
-        """What changed since."""
         self._ticks += 1
         if self._ticks % IDLE_FACTOR and all(job.status.is_finished for job in self._list.items or ()):
             return
@@ -71,7 +63,7 @@ class JobsPage:
         ctx, scope = self._ctx, self._ctx.user.scope
         is_for_all_users = bool(self._everyone_switch.value)
         if is_for_all_users:
-            ctx.require_admin()
+            ctx.caller.require_admin()
         found = await ctx.rc.jobs.list(
             self._status_field.value or None,
             limit=limit,
@@ -99,10 +91,7 @@ class JobsPage:
                 else:
                     widgets.muted(f"{label} of {job.user_id}")
                 with widgets.box("actions"):
-                    if job.status.is_finished:
-                        widgets.icon_button("replay", "Run it again", ctx.guard(lambda: self._retry(job.id)))
-                    else:
-                        widgets.icon_button("cancel", "Cancel", ctx.guard(lambda: self._cancel(job.id)))
+                    self._show_button(job)
             if job.status is JobStatus.RUNNING:
                 ui.linear_progress(show_value=False).props("indeterminate rounded aria-label='It runs'")
             with widgets.box("line"):
@@ -133,15 +122,20 @@ class JobsPage:
         with widgets.empty_state("pending_actions", "There are no jobs.", hint):
             widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
 
-    async def _retry(self, id: str) -> None:
-        await self._ctx.rc.jobs.retry((await self._load_own_job(id)).id)
-        notify("Queued again.")
-        await self._list.show()
+    def _show_button(self, job: Job) -> None:
+        jobs = self._ctx.rc.jobs
+        icon, name, change, notice = (
+            ("replay", "Run it again", jobs.retry, "Queued again.")
+            if job.status.is_finished
+            else ("cancel", "Cancel", jobs.cancel, "Cancelled.")
+        )
 
-    async def _cancel(self, id: str) -> None:
-        await self._ctx.rc.jobs.cancel((await self._load_own_job(id)).id)
-        notify("Cancelled.")
-        await self._list.show()
+        async def change_job() -> None:
+            await change((await self._load_own_job(job.id)).id)
+            notify(notice)
+            await self._list.show()
+
+        widgets.icon_button(icon, name, self._ctx.guard(change_job))
 
     async def _load_own_job(self, id: str) -> Job:
         """A job that may be acted on; another's is as good as unknown, but to admins of the app."""
@@ -153,8 +147,10 @@ class JobsPage:
         return found
 
 
+console_page(PATH, "Jobs")(lambda ctx: JobsPage(ctx).build())
+
+
 def _format_result(job: Job) -> str:
-    """What a job has changed, in words."""
 
     def format_value(value: Any) -> str:
         return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -11,7 +11,7 @@ from nicegui import ui
 from tellback.console import atoms, widgets
 from tellback.console.context import PageContext, notify
 from tellback.console.layout import console_page
-from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.errors import InvalidArgumentError, require_found
 from tellback.memory.memory import load_versions
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, AtomStatus, MemorySpace, RecallHit
@@ -43,7 +43,6 @@ class MemoryFilter:
 
     @classmethod
     def from_query(cls, ctx: PageContext) -> MemoryFilter:
-        """What the address of the page says."""
         query = ctx.query
         status = query.get("status", "current")
         categories = [name for name in query.get("category", "").split("\n") if name]
@@ -91,7 +90,6 @@ class MemoryPage:
         self._request_number = 0
 
     async def build(self) -> None:
-        """Show it."""
         ctx, filter_ = self._ctx, self._filter
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
@@ -104,7 +102,10 @@ class MemoryPage:
             self._status_field = widgets.select_field(STATUS_LABELS, "Show", filter_.status, on_change=on_search)
             self._status_field.classes("some")
             self._day_field = widgets.date_field("What held on", filter_.on_day, on_search).classes("some")
-            names = sorted({*(await self._load_categories()), *filter_.categories}, key=str.casefold)
+            newest = await ctx.user.memory.list_atoms(
+                self._space.id, limit=CATEGORY_SAMPLE_SIZE, include_superseded=True
+            )
+            names = sorted({*(atom.category.name for atom in newest), *filter_.categories}, key=str.casefold)
             self._categories_field = widgets.select_field(
                 names, "Categories", filter_.categories, multiple=True, on_change=on_search
             ).classes("wide pick")
@@ -112,12 +113,6 @@ class MemoryPage:
         self._list_box = widgets.box("stack").props('aria-live=polite aria-label="Memories" role=region')
         self._footer_box = widgets.box("line")
         await self._show_first_page()
-
-    async def _load_categories(self) -> set[str]:
-        found = await self._ctx.user.memory.list_atoms(
-            self._space.id, limit=CATEGORY_SAMPLE_SIZE, include_superseded=True
-        )
-        return {atom.category.name for atom in found}
 
     async def _search(self) -> None:
         self._filter = MemoryFilter(
@@ -285,9 +280,7 @@ class MemoryPage:
 async def atom_page(ctx: PageContext) -> None:
     """A memory by its id."""
     id = ctx.query.get("id", "")
-    found = await ctx.user.memory.get_atom(id)
-    if found is None:
-        raise NotFoundError("atom", id)
+    found = require_found(await ctx.user.memory.get_atom(id), "atom", id)
     space = await ctx.user.memory.get_space(found.space_id)
     back_link = ctx.link(PATH, space=found.space_id)
     ui.link(f"← {widgets.truncate(space.name, 60) if space else 'Memory'}", back_link).classes("go plain quiet")

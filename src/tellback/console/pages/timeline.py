@@ -9,7 +9,7 @@ from nicegui import ui
 from tellback.console import atoms, widgets
 from tellback.console.context import PageContext
 from tellback.console.layout import console_page
-from tellback.errors import NotFoundError
+from tellback.errors import require_found
 from tellback.memory.memory import load_versions
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, Entity, MemorySpace
@@ -38,7 +38,8 @@ _TIMELINE_CSS = """
 async def timeline_page(ctx: PageContext) -> None:
     """What held when, in a space."""
     ui.add_css(_TIMELINE_CSS)
-    atom = await _load_atom(ctx)
+    atom_id = ctx.query.get("atom")
+    atom = None if atom_id is None else require_found(await ctx.user.memory.get_atom(atom_id), "atom", atom_id)
     spaces, space = await widgets.resolve_space(ctx)
     if atom is not None:
         space = next((each for each in spaces if each.id == atom.space_id), None)
@@ -46,16 +47,6 @@ async def timeline_page(ctx: PageContext) -> None:
         widgets.show_no_memory(ctx, "timeline", EMPTY_HINT)
         return
     await TimelinePage(ctx, spaces, space, atom).build()
-
-
-async def _load_atom(ctx: PageContext) -> Atom | None:
-    id = ctx.query.get("atom")
-    if id is None:
-        return None
-    found = await ctx.user.memory.get_atom(id)
-    if found is None:
-        raise NotFoundError("atom", id)
-    return found
 
 
 class TimelinePage:
@@ -70,7 +61,6 @@ class TimelinePage:
         self._request_number = 0
 
     async def build(self) -> None:
-        """Show it."""
         ctx, query = self._ctx, self._ctx.query
         on_search = ctx.guard(self._search)
         if self._atom is not None:
@@ -101,9 +91,7 @@ class TimelinePage:
         found = await memory.search_entities(self._space.id, limit=MAX_ENTITY_CHOICES)
         names = {entity.id: _format_entity(entity) for entity in found}
         if requested is not None and requested not in names:
-            entity = await memory.get_entity(requested)
-            if entity is None:
-                raise NotFoundError("entity", requested)
+            entity = require_found(await memory.get_entity(requested), "entity", requested)
             names[entity.id] = _format_entity(entity)
         return names
 
@@ -181,9 +169,8 @@ class TimelinePage:
             with widgets.box("line"):
                 widgets.muted(atoms.format_validity(atom))
                 atoms.show_status_chip(atom)
-            link = ui.link(target=self._ctx.link("/atom", id=atom.id)).classes("go plain")
-            with link:
-                ui.label(atom.text).classes("atom-text" + (" over" if is_past else "")).props("dir=auto")
+            with ui.link(target=self._ctx.link("/atom", id=atom.id)).classes("go plain"):
+                atoms.show_text(atom)
             successor_text = texts.get(atom.superseded_by or "")
             if successor_text is not None:
                 widgets.muted(f"then: {widgets.truncate(successor_text, 100)}")

@@ -47,22 +47,19 @@ class UsageEntry:
     output_tokens: int
     cost: float | None
 
-
-@console_page(PATH, "Usage")
-async def usage_page(ctx: PageContext) -> None:
-    """Calls, tokens and cost over time."""
-    await UsagePage(ctx).build()
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
 
 
 class UsagePage:
-    """The page."""
+    """Calls, tokens and cost over time."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
         self._request_number = 0
 
     async def build(self) -> None:
-        """Show it."""
         ctx, query = self._ctx, self._ctx.query
         on_search = ctx.guard(self._search)
         first = (utc_now() - timedelta(days=DEFAULT_DAYS - 1)).date().isoformat()
@@ -100,20 +97,18 @@ class UsagePage:
         self, since: datetime | None, until: datetime | None, is_for_all_users: bool
     ) -> tuple[list[UsageEntry], bool]:
         """Calls for memory, and whether there are more than are added up."""
-        ctx, found = self._ctx, list[UsageRecord]()
+        ctx, found = self._ctx, list[UsageEntry]()
         filters: dict[str, Any] = {}
         list_usage: Callable[..., Any] = ctx.user.admin.usage
         if is_for_all_users:
-            ctx.require_admin()
+            ctx.caller.require_admin()
             list_usage, filters = ctx.rc.usage, {"tenant_id": ctx.user.scope.tenant_id, "app_id": ctx.user.scope.app_id}
-        before = None
-        while len(found) < MAX_CALLS:
+        before, has_more = None, True
+        while has_more and len(found) < MAX_CALLS:
             page = await list_usage(since, until, limit=USAGE_PAGE_SIZE, before=before, **filters)
-            found += page
-            if len(page) < USAGE_PAGE_SIZE:
-                return [_entry_from_record(record) for record in found], False
-            before = page[-1].id
-        return [_entry_from_record(record) for record in found], True
+            found += map(_entry_from_record, page)
+            before, has_more = page[-1].id if page else None, len(page) == USAGE_PAGE_SIZE
+        return found, has_more
 
     async def _load_answer_calls(self, since: datetime | None, until: datetime | None) -> tuple[list[UsageEntry], bool]:
         """What messages of the newest conversations say that they cost, and whether there are more of them."""
@@ -135,6 +130,9 @@ class UsagePage:
         return found, is_truncated
 
 
+console_page(PATH, "Usage")(lambda ctx: UsagePage(ctx).build())
+
+
 def _entry_from_record(record: UsageRecord) -> UsageEntry:
     tokens = (record.input_tokens, record.output_tokens)
     return UsageEntry(record.created_at, record.purpose, record.model or "unnamed", *tokens, record.cost_usd)
@@ -150,23 +148,18 @@ def _show_calls(ctx: PageContext, calls: list[UsageEntry], since: datetime | Non
             widgets.link_button("Start a chat", "chat", ctx.link("/"))
         return
     cost = sum(call.cost or 0.0 for call in calls)
-    tokens = sum(call.input_tokens + call.output_tokens for call in calls)
     with widgets.box("line"):
         _show_figure("Calls", f"{len(calls):,}")
-        _show_figure("Tokens", f"{tokens:,}")
+        _show_figure("Tokens", f"{sum(call.tokens for call in calls):,}")
         _show_figure("Cost", _format_dollars(cost))
     days = _chart_days(calls, since, until)
     widgets.heading("Tokens a day, by purpose")
-    _show_chart(days, calls, lambda call: PURPOSE_LABELS.get(call.purpose, call.purpose), _count_tokens)
+    _show_chart(days, calls, lambda call: PURPOSE_LABELS.get(call.purpose, call.purpose), lambda call: call.tokens)
     if any(call.cost for call in calls):
         widgets.heading("Cost a day in dollars, by model")
         _show_chart(days, calls, lambda call: call.model, lambda call: call.cost or 0.0)
     widgets.heading("Added up")
     _show_totals(calls)
-
-
-def _count_tokens(call: UsageEntry) -> float:
-    return call.input_tokens + call.output_tokens
 
 
 def _show_figure(name: str, value: str) -> None:
@@ -229,7 +222,7 @@ def _show_totals(calls: list[UsageEntry]) -> None:
     for call in calls:
         groups[call.purpose, call.model].append(call)
     rows = []
-    for (purpose, model), group in sorted(groups.items(), key=lambda each: -sum(map(_count_tokens, each[1]))):
+    for (purpose, model), group in sorted(groups.items(), key=lambda each: -sum(call.tokens for call in each[1])):
         priced = [call.cost for call in group if call.cost is not None]
         cost = "no price" if not priced else _format_dollars(sum(priced))
         if priced and len(priced) < len(group):
