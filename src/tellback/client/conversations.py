@@ -12,16 +12,8 @@ from tellback.client.turn_loop import TurnLoop, TurnRunner
 from tellback.errors import InvalidArgumentError
 from tellback.turns.request import TurnArguments
 from tellback.types import Message, ReplyDelta
-from tellback.types.conversations import (
-    StoredMessage,
-    TurnResult,
-)
-from tellback.wire.arguments import (
-    build_path,
-    encode_arguments,
-    encode_content,
-    require_server_id,
-)
+from tellback.types.conversations import StoredMessage, TurnResult
+from tellback.wire.arguments import build_path, encode_arguments, encode_content, require_server_id
 from tellback.wire.operations import ConversationOperations
 from tellback.wire.turns import TurnOutcomeWire
 

@@ -72,10 +72,7 @@ _JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.InvalidAudienceError, "The token is for another audience (aud)."),
     (jwt.InvalidIssuerError, "The token is of another issuer (iss)."),
     (jwt.InvalidIssuedAtError, "The token's iat is no number."),
-    (
-        jwt.InvalidAlgorithmError,
-        "The token is signed with an algorithm that is not taken here.",
-    ),
+    (jwt.InvalidAlgorithmError, "The token is signed with an algorithm that is not taken here."),
     (jwt.InvalidSignatureError, "The token's signature is wrong."),
 )
 
@@ -184,10 +181,7 @@ class IssuerKeys:
     """The keys of an issuer. Those who need new ones at the same time wait for one fetch."""
 
     def __init__(
-        self,
-        load: JwksLoader | None,
-        keys: tuple[VerifyingKey, ...] = (),
-        timer: Callable[[], float] = time.monotonic,
+        self, load: JwksLoader | None, keys: tuple[VerifyingKey, ...] = (), timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._load = load
         self._keys = keys
@@ -327,10 +321,7 @@ class JwtVerifier:
     """Checks tokens."""
 
     def __init__(
-        self,
-        settings: JwtSettings,
-        keys: IssuerKeys | None = None,
-        timer: Callable[[], float] = time.time,
+        self, settings: JwtSettings, keys: IssuerKeys | None = None, timer: Callable[[], float] = time.time
     ) -> None:
         self._settings = settings
         self._keys = keys or IssuerKeys.from_settings(settings)

@@ -14,15 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from tellback.admin import ErasureReport
 from tellback.types.access import ApiKey, NewApiKey
 from tellback.types.conversations import AppendedTurn, Conversation, Event, RollingSummary, StoredMessage, Visibility
-from tellback.types.jobs import (
-    Binding,
-    ConversationScope,
-    ExtractionRun,
-    Job,
-    JobStatus,
-    UsageRecord,
-    UsageTotal,
-)
+from tellback.types.jobs import Binding, ConversationScope, ExtractionRun, Job, JobStatus, UsageRecord, UsageTotal
 from tellback.types.memory import (
     Atom,
     Category,

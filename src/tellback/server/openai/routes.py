@@ -52,8 +52,7 @@ OWN_MODEL = "tellback"
 NO_SPACE = "none"
 
 ConversationHeader = Annotated[
-    str | None,
-    Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with."),
+    str | None, Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with.")
 ]
 IdempotencyKeyHeader = Annotated[
     str | None, Header(alias="Idempotency-Key", min_length=1, max_length=validation.KEY_LENGTH)

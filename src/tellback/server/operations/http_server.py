@@ -247,11 +247,7 @@ async def serve_app(
     async with rc:
         await rc.warm_up()
         app = create_app(
-            rc,
-            options,
-            agents=agents,
-            opens=False,
-            web_uis=[build_web_ui() for build_web_ui in options.web_uis],
+            rc, options, agents=agents, opens=False, web_uis=[build_web_ui() for build_web_ui in options.web_uis]
         )
         await Server(app, options, on_ready, is_supervised=is_supervised).serve([sock])
     log.info("stopped")

@@ -27,9 +27,7 @@ from tellback.server.idempotency import KEY_HEADER
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
 from tellback.server.problems import get_request_id
 from tellback.server.requests import is_not_modified, require_match
-from tellback.server.responses import (
-    json_response,
-)
+from tellback.server.responses import json_response
 from tellback.server.routes.endpoint import Call, check, handle, with_idempotency_key
 from tellback.server.routes.turns import encode_problems, encode_turn_result, stream_turn_response, wants_stream
 from tellback.server.settings import LOCAL_USER

@@ -40,10 +40,7 @@ MAX_LOOKBACK = 3 * MAX_CYCLES
 async def chat(call: Call) -> Response:
     """Answer a message of a user's chat."""
     request, caller, body = call.request, call.caller, call.body
-    arguments, continuation = (
-        _turn_arguments(call),
-        TurnContinuation(body),
-    )
+    arguments, continuation = _turn_arguments(call), TurnContinuation(body)
     if continuation.is_present and body.conversation_id is None:
         raise InvalidArgumentError("toolResults and approvals go on with a conversation: pass its conversationId.")
     if body.conversation_id is not None:
@@ -62,10 +59,7 @@ async def chat(call: Call) -> Response:
 async def run_turn(call: Call) -> Response:
     """Run a turn of a conversation."""
     request, caller, body, id = call.request, call.caller, call.body, call.arguments["id"]
-    arguments, continuation = (
-        _turn_arguments(call),
-        TurnContinuation(body),
-    )
+    arguments, continuation = _turn_arguments(call), TurnContinuation(body)
     await continuation.validate(caller.user, id)
     await validate_appended(caller.user, id, body.content)
     arguments.update(
