@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tellback.agent.events import Event, EventKind, EventSource, event_to_dict, parse_event
+from tellback.agent.events import Event, event_to_dict, parse_event
 from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
 from tellback.agent.sessions.serialization import parse_metadata_dates, plain_data
 from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVisit, SessionState
 from tellback.specs.model import AgentSpec
 from tellback.types.conversations import MessageData, SessionData
-from tellback.types.memory import WorkingContext
 from tellback.wire.arguments import RecallIn
 from tellback.wire.base import Codec, IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
 from tellback.wire.turns import (
@@ -26,8 +26,9 @@ from tellback.wire.turns import (
     KeyIn,
     ToolInvocationWire,
     TurnProblemWire,
+    restore_context,
 )
-from tellback.wire.values import AtomWire, ToolCallOut, UsageWire
+from tellback.wire.values import AtomWire, UsageWire, example_id
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
@@ -102,20 +103,20 @@ def _to_plain_data(value: Any) -> Any:
 PlainData = Annotated[dict[str, Any], BeforeValidator(_to_plain_data)]
 
 
-class SessionWire(WireModel):
+class SessionWire(
+    WireModel,
+    value_type=SessionData,
+    examples={"id": "web-42", "agent_name": "Wanda"},
+    descriptions={"version": "How many turns were saved."},
+):
     """A session as it is stored. Its `ETag` changes with its version and its status."""
 
-    value_type = SessionData
-
-    id: str = Field(examples=["web-42"])
-    agent_name: str | None = Field(default=None, examples=["Wanda"])
     collected_data: Annotated[dict[str, Any], Codec(_encode_collected, _decode_collected)] = Field(
         default_factory=dict,
         description="`extracted` is what was gathered, `routeHistory` where it went; your own data are beside them.",
     )
     created_at: datetime
     updated_at: datetime
-    version: int = Field(default=0, description="How many turns were saved.")
 
 
 def _encode_tool_calls(calls: Any) -> Any:
@@ -127,16 +128,14 @@ def _decode_tool_calls(calls: Any) -> Any:
     return tuple({name: call.get(wire_name) for name, wire_name in names.items()} for call in calls)
 
 
-class SessionEventWire(WireModel):
+class SessionEventWire(
+    WireModel,
+    value_type=Event,
+    examples={"kind": "message", "source": "customer", "creation_utc": "2026-03-01T10:30:00+00:00"},
+):
     """Something that happened in a session: what was said, which tools ran, or a change of status."""
 
-    value_type = Event
-    derives_fields = False
-
-    kind: EventKind = Field(examples=["message"])
-    source: EventSource = Field(examples=["customer"])
     data: dict[str, Any] = Field(examples=[{"participant": "Alice", "message": "Hello!"}])
-    creation_utc: str = Field(examples=["2026-03-01T10:30:00+00:00"])
 
     @model_validator(mode="before")
     @classmethod
@@ -154,12 +153,9 @@ class SessionEventWire(WireModel):
         return parse_event(dict(self))
 
 
-class SessionMessageWire(WireModel):
+class SessionMessageWire(WireModel, value_type=MessageData, examples={"id": example_id("msg")}):
     """A message of a session."""
 
-    value_type = MessageData
-
-    id: str = Field(examples=["msg_018f3c0de0a17b2c4d5e6f708192"])
     tool_calls: Annotated[list[dict[str, Any]], Codec(_encode_tool_calls, _decode_tool_calls)] = Field(
         default_factory=list, examples=[[{"toolName": "search", "arguments": {}, "result": "found"}]]
     )
@@ -167,28 +163,18 @@ class SessionMessageWire(WireModel):
     created_at: datetime
 
 
-class CurrentRouteWire(WireModel):
+class CurrentRouteWire(WireModel, value_type=CurrentRoute, examples={"title": "Book a flight"}):
     """The route a session is in."""
 
-    value_type = CurrentRoute
 
-    title: str = Field(examples=["Book a flight"])
-
-
-class CurrentStateWire(WireModel):
+class CurrentStateWire(WireModel, value_type=CurrentState):
     """The state that spoke last."""
-
-    value_type = CurrentState
 
     description: str | None = None
 
 
-class RouteVisitWire(WireModel):
+class RouteVisitWire(WireModel, value_type=RouteVisit, descriptions={"exited_at": "Null while it lasts."}):
     """One visit of a route."""
-
-    value_type = RouteVisit
-
-    exited_at: datetime | None = Field(default=None, description="Null while it lasts.")
 
 
 _METADATA = Codec(
@@ -197,18 +183,16 @@ _METADATA = Codec(
 )
 
 
-class SessionStateWire(WireModel):
+class SessionStateWire(
+    WireModel,
+    value_type=SessionState,
+    hidden=("progress", "paused_routes", "context", "pending_calls", "owner", "idempotent_reply"),
+    examples={"id": "web-42"},
+):
     """Where a session stands after a turn."""
 
-    value_type = SessionState
-    derives_fields = False
-
-    id: str = Field(examples=["web-42"])
     version: int
-    current_route: CurrentRouteWire | None = None
-    current_state: CurrentStateWire | None = None
     extracted: PlainData = Field(default_factory=dict, examples=[{"destination": "Rome"}])
-    route_history: list[RouteVisitWire] = Field(default_factory=list)
     metadata: Annotated[dict[str, Any], _METADATA] = Field(
         default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}]
     )
@@ -297,39 +281,30 @@ def _encode_arguments(spec: AgentSpec) -> dict[str, AgentArgumentWire] | None:
     return {name: AgentArgumentWire.from_value(each) for name, each in spec.arguments.items()}
 
 
-class RouteInfoWire(WireModel):
+class RouteInfoWire(WireModel, value_type=RouteInfo, examples={"title": "Book a flight"}):
     """The route an answer was given in."""
 
-    value_type = RouteInfo
 
-    title: str = Field(examples=["Book a flight"])
-
-
-class StateInfoWire(WireModel):
+class StateInfoWire(WireModel, value_type=StateInfo):
     """The state that spoke."""
-
-    value_type = StateInfo
 
     description: str | None = None
 
 
-class AgentResponseWire(WireModel):
+class AgentResponseWire(
+    WireModel,
+    value_type=Response,
+    hidden=("trace", "context", "turn"),
+    examples={"message": "Where to?"},
+    descriptions={
+        "completed": "A route has come to its end.",
+        "asks": "The fields that are asked for.",
+        "pending": "Calls that wait for a decision: post `approvals`.",
+    },
+):
     """An agent's answer. How it came about, prompts and all, is not told."""
 
-    value_type = Response
-    derives_fields = False
-
-    message: str = Field(examples=["Where to?"])
-    session: SessionStateWire
     tool_calls: list[ToolInvocationWire] = Field(default_factory=list)
-    route: RouteInfoWire | None = None
-    state: StateInfoWire | None = None
-    completed: bool = Field(default=False, description="A route has come to its end.")
-    asks: list[str] = Field(default_factory=list, description="The fields that are asked for.")
-    pending: list[ToolCallOut] = Field(
-        default_factory=list, description="Calls that wait for a decision: post `approvals`."
-    )
-    conversation_id: str | None = None
     atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model was given.")
     tokens_estimated: int | None = None
     usage: UsageWire
@@ -337,7 +312,7 @@ class AgentResponseWire(WireModel):
 
     @classmethod
     def from_value(cls, value: Response) -> AgentResponseWire:
-        """It for an answer."""
+        """Encode an answer."""
         wire = super().from_value(value)
         for call in wire.tool_calls:
             call.arguments = plain_data(call.arguments)
@@ -345,15 +320,11 @@ class AgentResponseWire(WireModel):
         return wire
 
     def value(self) -> Response:
-        """The answer, with its usage, and the memories that were used."""
+        """Decode the answer, with its usage, and the memories that were used."""
         response: Response = super().value()
-        call = ModelCall("reply", None, (), self.message, self.usage.value())
-        object.__setattr__(response, "trace", Trace(calls=(call,)))
-        if self.tokens_estimated is not None:
-            atoms = tuple(atom.value() for atom in self.atoms_used)
-            context = WorkingContext("", (), atoms, self.tokens_estimated, remembers=bool(atoms))
-            object.__setattr__(response, "context", context)
-        return response
+        call = ModelCall("reply", None, (), response.message, self.usage.value())
+        context = restore_context(self.atoms_used, self.tokens_estimated)
+        return replace(response, trace=Trace(calls=(call,)), context=context)
 
 
 class AgentDelta(WireModel):

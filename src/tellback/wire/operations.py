@@ -55,7 +55,7 @@ from tellback.wire.arguments import (
 from tellback.wire.base import AtomStatusIn, IdIn, InputModel, NameIn, Page, QueryIn
 from tellback.wire.operation import Group, Operation, route
 from tellback.wire.turns import DELTA_EVENTS, ChatInput, RunTurn, TurnOutcomeWire, TurnResultWire
-from tellback.wire.values import FEED_EVENTS, ExtractionWaited, JobWire, Replayed, StaleClosed
+from tellback.wire.values import FEED_EVENTS, ErasedWire, ExtractionWaited, JobWire, Replayed, StaleClosed
 
 Arguments = dict[str, Any]
 
@@ -662,6 +662,7 @@ class AdminOperations:
             "confirm": Argument(Literal[True], "That it is meant.", default=REQUIRED),
         },
         prepare=_require_confirmation,
+        result=ErasedWire,
     )
     usage = Operation(
         Admin.usage,

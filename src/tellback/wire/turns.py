@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -15,7 +16,7 @@ from tellback.types.memory import WorkingContext
 from tellback.wire.arguments import RecallIn
 from tellback.wire.base import CountIn, IdIn, InputModel, NameIn, WireModel
 from tellback.wire.messages import ContentIn, validate_url
-from tellback.wire.values import AtomWire, MessageWire, ToolCallOut, UsageWire
+from tellback.wire.values import AtomWire, MessageWire, UsageWire
 
 MAX_TOOLS = 128
 MAX_CYCLES = 50
@@ -169,13 +170,9 @@ class ChatInput(BaseTurnInput):
         return {**arguments, **{name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}}
 
 
-class ToolInvocationWire(WireModel):
+class ToolInvocationWire(WireModel, value_type=ToolInvocation, examples={"id": "tu_1", "name": "lookup"}):
     """A tool call of a turn and what came of it; `content` is null while it waits."""
 
-    value_type = ToolInvocation
-
-    id: str = Field(examples=["tu_1"])
-    name: str = Field(examples=["lookup"])
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -183,7 +180,10 @@ def _error_name(error: Any) -> Any:
     return type(error).__name__ if isinstance(error, Exception) else error
 
 
-class TurnProblemWire(WireModel):
+class TurnProblemWire(
+    WireModel,
+    value_type=TurnProblem,
+):
     """Something that failed without ending the turn."""
 
     step: str = Field(examples=["recall"], description="recall, store_user or store_reply")
@@ -194,28 +194,25 @@ class TurnProblemWire(WireModel):
         return TurnProblem(self.step, RemoteError(self.error))
 
 
-class TurnResultWire(WireModel):
+def restore_context(atoms_used: Iterable[AtomWire], tokens_estimated: int | None) -> WorkingContext | None:
+    """Decode as much of a working context as is sent of it."""
+    if tokens_estimated is None:
+        return None
+    atoms = tuple(atom.value() for atom in atoms_used)
+    return WorkingContext("", (), atoms, tokens_estimated, remembers=bool(atoms))
+
+
+class TurnResultWire(
+    WireModel,
+    value_type=TurnResult,
+    hidden=("context", "trace"),
+    examples={"text": "Your refund is on its way.", "stop_reason": "end_turn"},
+    descriptions={"pending": "Calls that wait: run them, and post `toolResults`."},
+):
     """The result of a turn."""
 
-    value_type = TurnResult
-    derives_fields = False
-
-    ok: bool
     status: str = Field(examples=["completed"], description=STATUS_DESCRIPTION)
-    text: str = Field(examples=["Your refund is on its way."])
-    session_id: str | None = None
-    message_id: str | None = None
-    conversation_id: str | None = None
-    turn_id: str | None = None
     usage: UsageWire
-    messages: list[MessageWire] = Field(default_factory=list)
-    tool_invocations: list[ToolInvocationWire] = Field(default_factory=list)
-    pending: list[ToolCallOut] = Field(
-        default_factory=list, description="Calls that wait: run them, and post `toolResults`."
-    )
-    model_calls: int = 0
-    stop_reason: str = Field(default="end_turn", examples=["end_turn"])
-    total_latency_ms: int = 0
     output: Any = None
     atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model was given.")
     tokens_estimated: int | None = Field(
@@ -232,13 +229,9 @@ class TurnResultWire(WireModel):
 
     def value(self) -> TurnResult:
         """Decode the result, with as much of the working context as was on the wire."""
-        value: TurnResult = super().value()
-        object.__setattr__(value, "output", self.output)  # a list stays one
-        if self.tokens_estimated is not None:
-            atoms = tuple(atom.value() for atom in self.atoms_used)
-            context = WorkingContext("", (), atoms, self.tokens_estimated, remembers=bool(atoms))
-            object.__setattr__(value, "context", context)
-        return value
+        result: TurnResult = super().value()
+        # `output` as it was sent: in a value, a list would be a tuple.
+        return replace(result, output=self.output, context=restore_context(self.atoms_used, self.tokens_estimated))
 
 
 class TurnOutcomeWire(TurnResultWire):
@@ -257,40 +250,22 @@ class TextDeltaWire(WireModel):
     text: str = Field(examples=["Your refund"])
 
 
-class ToolUseStartWire(WireModel):
+class ToolUseStartWire(WireModel, value_type=ToolUseStart, examples={"id": "tu_1", "name": "lookup"}):
     """A tool call begins."""
 
-    value_type = ToolUseStart
 
-    id: str = Field(examples=["tu_1"])
-    name: str = Field(examples=["lookup"])
-
-
-class ToolUseInputWire(WireModel):
+class ToolUseInputWire(
+    WireModel, value_type=ToolUseInputDelta, examples={"id": "tu_1", "partial_input_json": '{"order": '}
+):
     """A piece of a tool call's input, as JSON text."""
 
-    value_type = ToolUseInputDelta
 
-    id: str = Field(examples=["tu_1"])
-    partial_input_json: str = Field(examples=['{"order": '])
-
-
-class ToolUseEndWire(WireModel):
+class ToolUseEndWire(WireModel, value_type=ToolUseEnd, examples={"id": "tu_1"}):
     """A tool call's input is complete."""
 
-    value_type = ToolUseEnd
 
-    id: str = Field(examples=["tu_1"])
-
-
-class StopWire(WireModel):
+class StopWire(WireModel, value_type=StreamStop, hidden=("reply",), examples={"reason": "end_turn"}):
     """The end of one call of the model; more may follow, if it called tools."""
-
-    value_type = StreamStop
-    derives_fields = False
-
-    reason: str = Field(examples=["end_turn"])
-    usage: UsageWire | None = None
 
 
 _DELTA_MODELS: Mapping[type[Any], tuple[str, type[WireModel]]] = {
