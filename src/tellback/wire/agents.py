@@ -19,10 +19,8 @@ from tellback.wire.arguments import RecallIn
 from tellback.wire.base import Codec, IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
 from tellback.wire.turns import (
     MAX_CYCLES,
-    MAX_TOOLS,
     MAX_TURN_WAIT_SECONDS,
-    ApprovalIn,
-    CallIdIn,
+    ApprovalsIn,
     KeyIn,
     ToolInvocationWire,
     TurnProblemWire,
@@ -53,8 +51,6 @@ MAX_HISTORY_EVENTS = 500
 """How long a history may be."""
 
 AgentKind = Literal["spec", "routes"]
-
-ApprovalsIn = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MAX_TOOLS)]
 
 
 def _validate_path_segment(id: str) -> str:
@@ -334,6 +330,8 @@ class AgentDelta(WireModel):
 
 
 class _AgentTurnInput(InputModel):
+    drops_null = True
+
     approvals: ApprovalsIn | None = Field(
         default=None, description="Decisions on calls that wait, in the place of a message."
     )
@@ -343,11 +341,7 @@ class _AgentTurnInput(InputModel):
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
         default=None, description="Seconds to wait for another turn of the conversation."
     )
-    stream: bool = Field(default=False, description="Or the header Accept: text/event-stream.")
-
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null, but for what the server makes something of."""
-        return {name: value for name, value in super().arguments().items() if value is not None and name != "stream"}
+    stream: bool = Field(default=False, exclude=True, description="Or the header Accept: text/event-stream.")
 
 
 class InvokeAgent(_AgentTurnInput):
@@ -356,7 +350,7 @@ class InvokeAgent(_AgentTurnInput):
     # Not `arguments`, which is the method.
     arguments_: dict[str, Any] | None = Field(default=None, examples=[{"userMessage": "Where is my refund?"}])
     conversation_id: IdIn | None = Field(default=None, description="A new one is opened, if not given.")
-    model: NameIn | None = Field(default=None, description="The agent's own, or another that the server allows.")
+    model: NameIn | None = Field(None, exclude=True, description="The agent's own, or another that the server allows.")
     memory_space_id: IdIn | None = Field(default=None, description="What to remember.")
     recall: RecallIn | None = None
     max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = None
@@ -365,20 +359,21 @@ class InvokeAgent(_AgentTurnInput):
         """The arguments of `agents.invoke`, but for the model."""
         arguments = super().arguments()
         arguments["arguments"] = arguments.pop("arguments_", None)
-        return {name: value for name, value in arguments.items() if name != "model"}
+        return arguments
 
 
 class RespondTo(_AgentTurnInput):
     """Say something to an agent with routes, or decide what it waits for."""
 
-    message: str | None = Field(default=None, min_length=1, examples=["Two of us to Rome, please."])
+    message: str | None = Field(default=None, exclude=True, min_length=1, examples=["Two of us to Rome, please."])
     history: list[dict[str, Any]] | None = Field(
         default=None,
+        exclude=True,
         min_length=1,
         max_length=MAX_HISTORY_EVENTS,
         description="Events or messages in order, in the place of a message; not for credentials of the role 'user'.",
     )
-    session_id: SessionIdIn | None = Field(default=None, description="A new one, if not given.")
+    session_id: SessionIdIn | None = Field(default=None, exclude=True, description="A new one, if not given.")
 
     @model_validator(mode="after")
     def _validate_single_input(self) -> RespondTo:
@@ -390,8 +385,3 @@ class RespondTo(_AgentTurnInput):
     def message_or_history(self) -> str | list[Mapping[str, Any]] | None:
         """What is to be answered."""
         return self.message if self.history is None else list(self.history)
-
-    def arguments(self) -> dict[str, Any]:
-        """The keywords of `agent.respond`."""
-        excluded = ("message", "history", "session_id")
-        return {name: value for name, value in super().arguments().items() if name not in excluded}

@@ -153,6 +153,8 @@ class UsageIn(InputModel):
 class ImportedMessageIn(InputModel):
     """A message of a chat that took place elsewhere."""
 
+    drops_null = True
+
     role: Literal["user", "assistant", "tool", "system"] = Field(examples=["user"])
     content: ContentIn = Field(examples=["Hi, where's my refund?"])
     visibility: Visibility | None = Field(default=None, description="'internal' for the system's, else 'user'.")
@@ -164,13 +166,11 @@ class ImportedMessageIn(InputModel):
     trace_id: str | None = None
     idempotency_key: str | None = None
 
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null."""
-        return {name: value for name, value in super().arguments().items() if value is not None}
-
 
 class RecallIn(InputModel):
     """How to remember: the fields of a working context. Null stands for a field's default."""
+
+    drops_null = True
 
     memory_space_id: IdIn | None = None
     recall_query: QueryIn | None = Field(default=None, description="By default the last thing the user said.")
@@ -184,10 +184,6 @@ class RecallIn(InputModel):
     template_id: str | None = Field(default=None, max_length=200, examples=["default"])
     min_score: FractionIn | None = None
     now: DatetimeIn | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null."""
-        return {name: value for name, value in super().arguments().items() if value is not None}
 
 
 class BuildWorkingContext(RecallIn):

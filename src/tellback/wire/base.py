@@ -171,6 +171,9 @@ class InputModel(BaseModel):
 
     model_config = ConfigDict(alias_generator=camel, validate_by_name=True, protected_namespaces=(), extra="forbid")
 
+    drops_null: ClassVar[bool] = False
+    """Whether null stands for a field's default."""
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Numbers are numbers, and true is true: a text like them is a mistake that should be told."""
@@ -178,10 +181,14 @@ class InputModel(BaseModel):
         return schema
 
     def arguments(self) -> dict[str, Any]:
-        """What was given, by the names of the method it is for: the method's own defaults hold for the rest."""
-        return {
-            name: _to_argument(getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set
-        }
+        """What was given, by the names of the method it is for: the method's own defaults hold for the rest.
+
+        Fields that are declared with `exclude=True` are no arguments: a server reads them itself.
+        """
+        declared = type(self).model_fields.items()
+        names = [name for name, each in declared if name in self.model_fields_set and not each.exclude]
+        given = {name: getattr(self, name) for name in names}
+        return {name: _to_argument(each) for name, each in given.items() if each is not None or not self.drops_null}
 
 
 class Page(WireModel, Generic[T]):

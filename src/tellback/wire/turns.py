@@ -31,7 +31,6 @@ CallIdIn = Annotated[str, Field(min_length=1, max_length=500, examples=["tu_1"])
 
 NULLABLE_FIELDS = frozenset(("space", "close_after"))
 """Of a chat: null says something, which leaving them out does not."""
-SERVER_FIELDS = frozenset(("model", "tools", "tool_results", "approvals", "stream", "provider"))
 
 STATUS_DESCRIPTION = "completed, max_cycles, approval (`pending` waits for you) or truncated"
 _TEXT_DELTAS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
@@ -66,8 +65,13 @@ class ApprovalIn(InputModel):
     input: dict[str, Any] | None = None
 
 
+ApprovalsIn = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MAX_TOOLS)]
+
+
 class OptionsIn(InputModel):
     """How the model is to answer."""
+
+    drops_null = True
 
     system_prompt: str | None = Field(default=None, examples=["You are a support assistant. Be brief."])
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -80,7 +84,7 @@ class OptionsIn(InputModel):
 
     def arguments(self) -> dict[str, Any]:
         """The fields of `ChatOptions`."""
-        arguments = {name: value for name, value in super().arguments().items() if value is not None}
+        arguments = super().arguments()
         config = {name: arguments.pop(name) for name in ("temperature", "top_p") if name in arguments}
         return {**arguments, "config": config} if config else arguments
 
@@ -99,17 +103,19 @@ class AttachmentIn(InputModel):
 class BaseTurnInput(InputModel):
     """What `run-turn` and `chat` have in common."""
 
-    model: NameIn | None = Field(default=None, description="The server's own, or another that it allows.")
-    tools: list[ToolIn] | None = Field(default=None, max_length=MAX_TOOLS)
-    tool_results: list[ToolResultIn] | None = Field(
-        default=None, min_length=1, max_length=MAX_TOOLS, description="In the place of a text, with the same `tools`."
+    drops_null = True
+
+    model: NameIn | None = Field(None, exclude=True, description="The server's own, or another that it allows.")
+    tools: list[ToolIn] | None = Field(None, exclude=True, max_length=MAX_TOOLS)
+    tool_results: Annotated[list[ToolResultIn], Field(min_length=1, max_length=MAX_TOOLS)] | None = Field(
+        None, exclude=True, description="In the place of a text, with the same `tools`."
     )
-    approvals: dict[CallIdIn, bool | ApprovalIn] | None = Field(
-        default=None, max_length=MAX_TOOLS, description="In the place of a text: calls that are not to be made."
+    approvals: ApprovalsIn | None = Field(
+        None, exclude=True, description="In the place of a text: calls that are not to be made."
     )
     options: OptionsIn | None = None
     max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = Field(
-        default=None, examples=[10], description="Calls of the model in this turn at most."
+        default=None, exclude=True, examples=[10], description="Calls of the model in this turn at most."
     )
     recall: RecallIn | None = None
     metadata: dict[str, Any] | None = None
@@ -118,12 +124,7 @@ class BaseTurnInput(InputModel):
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
         default=None, description="Seconds to wait for another turn of the conversation."
     )
-    stream: bool = Field(default=False, description="Or the header Accept: text/event-stream.")
-
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null, but for what the server makes something of."""
-        arguments = {name: value for name, value in super().arguments().items() if value is not None}
-        return {name: value for name, value in arguments.items() if name not in SERVER_FIELDS}
+    stream: bool = Field(default=False, exclude=True, description="Or the header Accept: text/event-stream.")
 
     @model_validator(mode="after")
     def _validate_unique_tools(self) -> BaseTurnInput:
@@ -136,7 +137,9 @@ class BaseTurnInput(InputModel):
 class RunTurn(BaseTurnInput):
     """A turn of a conversation: `userText` or `content`, or what goes on with one."""
 
-    provider: NameIn | None = Field(default=None, examples=["anthropic"], description="Who serves the model.")
+    provider: NameIn | None = Field(
+        default=None, exclude=True, examples=["anthropic"], description="Who serves the model."
+    )
     user_text: str | None = Field(default=None, examples=["Where is my refund?"])
     content: ContentIn | None = None
     tail_limit: Annotated[int, Field(ge=1, le=MAX_TAIL)] | None = Field(default=None, examples=[30])
@@ -164,10 +167,8 @@ class ChatInput(BaseTurnInput):
     attachments: list[AttachmentIn] | None = Field(default=None, max_length=50)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `user.chat`; `space` and `close_after` may be null. `max_cycles` is for its options."""
-        arguments = super().arguments()
-        arguments.pop("max_cycles", None)
-        return {**arguments, **{name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}}
+        """The arguments of `user.chat`; `space` and `close_after` may be null."""
+        return super().arguments() | {name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}
 
 
 class ToolInvocationWire(WireModel, value_type=ToolInvocation, examples={"id": "tu_1", "name": "lookup"}):

@@ -71,7 +71,6 @@ async def run_turn(call: Call) -> Response:
         **arguments.get("options", {}),
         **await _iteration_options(caller.user, id, body, continuation),
     }
-    arguments.pop("max_cycles", None)
     conversations = caller.user.conversations
     if wants_stream(call):
         return stream_turn_response(caller, conversations.stream_turn(id, **arguments), TurnOutcomeWire)
