@@ -132,7 +132,6 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it has admin rights in its tenant and app."""
         return self.principal.role == "admin"
 
     def require_admin(self) -> None:
@@ -191,7 +190,6 @@ class IssuerKeys:
 
     @classmethod
     def from_settings(cls, settings: JwtSettings) -> IssuerKeys:
-        """The keys that settings name."""
         if settings.jwks_url is not None:
             return cls(partial(asyncio.to_thread, fetch_jwks, settings.jwks_url))
         try:

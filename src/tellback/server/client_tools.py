@@ -101,7 +101,6 @@ class TurnContinuation:
 
     @property
     def tools(self) -> list[Tool] | None:
-        """The tools of the turn."""
         return build_client_tools(self._tools, self._results) or None
 
     @property

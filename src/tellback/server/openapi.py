@@ -384,7 +384,6 @@ class _OperationCompleter:
         self._examples = examples
 
     def complete(self) -> None:
-        """All of it."""
         self._operation["summary"] = self._operation["operationId"].replace("_", " ").capitalize()
         self._complete_security()
         self._complete_parameters()

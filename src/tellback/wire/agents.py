@@ -145,7 +145,6 @@ class SessionEventWire(
         return {**plain, "data": data}
 
     def value(self) -> Event:
-        """The event."""
         return parse_event(dict(self))
 
 
@@ -308,7 +307,6 @@ class AgentResponseWire(
 
     @classmethod
     def from_value(cls, value: Response) -> AgentResponseWire:
-        """Encode an answer."""
         wire = super().from_value(value)
         for call in wire.tool_calls:
             call.arguments = plain_data(call.arguments)
@@ -383,5 +381,4 @@ class RespondTo(_AgentTurnInput):
 
     @property
     def message_or_history(self) -> str | list[Mapping[str, Any]] | None:
-        """What is to be answered."""
         return self.message if self.history is None else list(self.history)

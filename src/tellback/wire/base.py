@@ -127,7 +127,6 @@ class WireModel(BaseModel):
         return self.value_type(**arguments)
 
     def to_json(self) -> bytes:
-        """It as JSON."""
         try:
             return self.model_dump_json(by_alias=True).encode()
         except PydanticSerializationError:  # a lone surrogate in what someone said, which JSON can hold but UTF-8 not

@@ -313,11 +313,9 @@ class ErasedWire(WireModel):
 
     @classmethod
     def from_value(cls, value: ErasureReport) -> ErasedWire:
-        """It for what an erasure gave."""
         return cls(deleted=dict(value), job_ids=list(value.job_ids))
 
     def value(self) -> ErasureReport:
-        """What the erasure gave."""
         return ErasureReport(self.deleted, tuple(self.job_ids))
 
 
@@ -346,11 +344,9 @@ class ExtractionWaited(WireModel):
 
     @classmethod
     def from_value(cls, value: bool) -> ExtractionWaited:
-        """It for what waiting gave."""
         return cls(done=value)
 
     def value(self) -> bool:
-        """What waiting gave."""
         return self.done
 
 

@@ -161,7 +161,6 @@ class AuthMiddleware:
                 self._concurrency.release(counted_id)
 
     async def _answer_browser(self, web_ui: WebUI, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a person's browser."""
         assert self._browser_auth is not None
         scope.setdefault("state", {})
         if scope["type"] != "http":

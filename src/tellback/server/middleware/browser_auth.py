@@ -109,7 +109,6 @@ class LoginSessions:
         return session.authorization
 
     def delete(self, cookie: str | None) -> None:
-        """Hold it no longer."""
         self._sessions.pop(_hash_cookie(cookie or ""), None)
 
 

@@ -42,7 +42,6 @@ class RequestRejectedError(Exception):
         self.headers = headers
 
     def to_response(self, request_id: str | None) -> Response:
-        """It as an answer."""
         return problem_response(self.status, self.code, str(self), request_id=request_id, headers=self.headers)
 
 

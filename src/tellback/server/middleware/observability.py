@@ -96,7 +96,6 @@ class RequestSpan:
             self._span.end()
 
     def record_response(self, name: str, status: int, attributes: Mapping[str, Any]) -> None:
-        """Note how it went."""
         if self._span is None:
             return
         from opentelemetry.trace import StatusCode
@@ -197,7 +196,6 @@ class _ObservedRequest:
         state["request_id"], state["trace_id"] = self.request_id, self.trace_id
 
     async def send(self, message: Message) -> None:
-        """Pass on a part of the answer."""
         if message["type"] == "http.response.body":
             self._size += len(message.get("body", b""))
         elif message["type"] == "http.response.start":
@@ -211,7 +209,6 @@ class _ObservedRequest:
         await self._send(message)
 
     def end(self) -> None:
-        """Note how it went."""
         seconds, route, status = (
             time.perf_counter() - self._started,
             self._route(),

@@ -152,7 +152,6 @@ class _ProblemRewriter:
         self.has_started = False
 
     async def send(self, message: Message) -> None:
-        """The application's `send`."""
         self.has_started = True
         if message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message.get("headers", ())}

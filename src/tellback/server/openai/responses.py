@@ -42,7 +42,6 @@ class CompletionWriter:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def encode_completion(self, result: TurnResult) -> dict[str, Any]:
-        """The completion at once."""
         calls = [_encode_tool_call(call) for call in result.pending]
         message: dict[str, Any] = {"role": "assistant", "content": result.text or None if calls else result.text}
         message["refusal"] = None
@@ -56,11 +55,9 @@ class CompletionWriter:
         }
 
     def first_chunk(self) -> str:
-        """The first chunk."""
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def text_chunk(self, text: str) -> str:
-        """A chunk of text."""
         return self._chunk({"content": text})
 
     def last_chunks(self, result: TurnResult) -> list[str]:

@@ -72,7 +72,6 @@ class OpenAIRoute(APIRoute):
     """A route whose errors are in OpenAI's shape."""
 
     def get_route_handler(self) -> Handler:
-        """What answers a request."""
         handler, takes_body = super().get_route_handler(), self.body_field is not None
 
         async def handle(request: Request) -> Response:

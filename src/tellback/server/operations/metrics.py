@@ -109,7 +109,6 @@ class Metrics:
         self._refresh_lock = asyncio.Lock()
 
     def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
         key = (method, route, f"{status // 100}xx")
         counter = self._request_counters.get(key)
         if counter is None:
@@ -125,15 +124,12 @@ class Metrics:
             self._auth_failures.inc()
 
     def stream_opened(self) -> None:
-        """Count a stream that is open from now on."""
         self._streams.inc()
 
     def stream_closed(self) -> None:
-        """Count it no more."""
         self._streams.dec()
 
     async def render(self, rc: Tellback) -> bytes:
-        """All of it, as Prometheus reads it."""
         await self._refresh_job_counts(rc)
         if self._folder is None:
             return generate_latest(self._registry)
