@@ -13,7 +13,6 @@ from tellback.client.transport import RemoteHandle
 from tellback.errors import RemoteUnavailableError, StoreError
 from tellback.types.jobs import Job
 from tellback.types.memory import WorkingContext
-from tellback.wire.arguments import build_path, require_server_id
 from tellback.wire.operations import OPERATIONS, MemoryOperations
 from tellback.wire.values import JobWire
 
@@ -64,7 +63,7 @@ class RemoteMemory(RemoteHandle, MemoryOperations):
 
     async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
         """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
-        path, job = build_path("ai-memory", "jobs", require_server_id("job", id), "events"), None
+        path, job = self._path("follow_job", id=id), None
         while job is None or not job.status.is_finished:
             try:
                 async with aclosing(self._transport.stream_events("GET", path, user=self._user)) as events:

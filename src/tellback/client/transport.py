@@ -25,6 +25,7 @@ from tellback.errors import (
 )
 from tellback.portal import Handle
 from tellback.wire.operation import Operation
+from tellback.wire.operations import OPERATIONS
 from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -383,7 +384,7 @@ class RemoteHandle(Handle):
                 user=self._user,
                 body=request.body,
                 query=request.query,
-                headers=_key_header(request.key),
+                headers=key_header(request.key),
                 has_own_key=operation.retry == "once" or operation.takes_key,
                 is_read=operation.retry == "read",
             )
@@ -393,27 +394,27 @@ class RemoteHandle(Handle):
             raise
         return operation.decode(payload)
 
-    async def _post(self, path: str, body: Any = None, *, key: str | None = None, has_own_key: bool = False) -> Any:
+    def _path(self, operation: str, **segments: str) -> str:
+        """The path of an operation that has no method in process."""
+        return OPERATIONS[operation].encode((), {}, {**self._segments, **segments}).path
+
+    async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        return await self._transport.call("GET", path, user=self._user, query=query)
+
+    async def _post(
+        self, path: str, body: Any, headers: Mapping[str, str] | None = None, *, has_own_key: bool = False
+    ) -> Any:
         return await self._transport.call(
-            "POST",
-            path,
-            user=self._user,
-            body={} if body is None else body,
-            headers=_key_header(key),
-            has_own_key=has_own_key,
+            "POST", path, user=self._user, body=body, headers=headers, has_own_key=has_own_key
         )
 
     async def _stream_turn(
-        self, path: str, body: Mapping[str, Any], key: str | None, headers: Mapping[str, str] | None = None
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """The events of a turn, which must end with its result."""
         has_ended = False
         events = self._transport.stream_events(
-            "POST",
-            path,
-            user=self._user,
-            body={**body, "stream": True},
-            headers={**(headers or {}), **_key_header(key)},
+            "POST", path, user=self._user, body={**body, "stream": True}, headers=headers
         )
         async with aclosing(events):
             async for item in events:
@@ -422,16 +423,11 @@ class RemoteHandle(Handle):
         if not has_ended:
             raise RemoteUnavailableError("The server's stream ended without the turn's result.")
 
-    async def _delete(self, path: str) -> Any:
-        return await self._transport.call("DELETE", path, user=self._user)
 
-
-def _key_header(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"Idempotency-Key": validate_header("idempotency_key", key)}
-
-
-def validate_header(name: str, value: str) -> str:
-    """A text that may stand in a header: printable ASCII."""
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
-        raise InvalidArgumentError(f"{name} is sent in a header, so it is printable ASCII, not {value!r:.80}.")
-    return value
+def key_header(key: str | None) -> dict[str, str]:
+    """The header of an idempotency key, which must be printable ASCII."""
+    if key is None:
+        return {}
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or key != key.strip():
+        raise InvalidArgumentError(f"idempotency_key is sent in a header, so it is printable ASCII, not {key!r:.80}.")
+    return {"Idempotency-Key": key}

@@ -12,7 +12,7 @@ from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import Approval, apply_decision, as_approvals, note_changed_input, validate_runnable
 from tellback.chat.model import ToolEntry
 from tellback.chat.options import ChatOptionsLike
-from tellback.client.transport import RemoteHandle
+from tellback.client.transport import RemoteHandle, key_header
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import dispatch_all
@@ -114,6 +114,21 @@ def reject_local_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
+def reject_unknown_arguments(method: str, arguments: Mapping[str, Any], known: type[Any]) -> None:
+    """Refuse keyword arguments that are not in a `TypedDict`."""
+    unknown = arguments.keys() - known.__annotations__.keys()
+    if unknown:
+        raise InvalidArgumentError(f"{method} takes no {', '.join(sorted(unknown))}.")
+
+
+def encode_approvals(approvals: Mapping[str, Any]) -> dict[str, Any]:
+    """Decisions on calls, by their ids."""
+    return {
+        id: {"approved": each.approved, "reason": each.reason, "input": each.input}
+        for id, each in as_approvals(approvals).items()
+    }
+
+
 class LocalTools:
     """The tools of a turn, and what a person has decided on their calls."""
 
@@ -131,10 +146,7 @@ class LocalTools:
 
     def encode_remaining_decisions(self) -> dict[str, Any]:
         """Decisions on calls that do not wait, or not for our tools: the server says what is wrong with them."""
-        return {
-            id: {"approved": each.approved, "reason": each.reason, "input": each.input}
-            for id, each in self._decisions.items()
-        }
+        return encode_approvals(self._decisions)
 
     async def run_pending(self, pending: Sequence[ToolCall]) -> list[dict[str, Any]]:
         """What came of the calls that may run now, or that were refused; none if all of them wait for a person."""
@@ -236,10 +248,8 @@ class TurnLoop:
 
     async def resume(self, pending: tuple[ToolCall, ...]) -> None:
         """Begin with what was decided on calls that wait."""
-        results, undecidable = (
-            await self._local_tools.run_pending(pending),
-            self._local_tools.encode_remaining_decisions(),
-        )
+        results = await self._local_tools.run_pending(pending)
+        undecidable = self._local_tools.encode_remaining_decisions()
         assert self.body is not None
         self._calls_before = 1  # the reply that asked is counted with those that follow
         if results:
@@ -272,13 +282,13 @@ class TurnRunner(RemoteHandle):
 
     async def _run(self, path: str, loop: TurnLoop) -> TurnResult:
         while (body := loop.body) is not None:
-            await loop.advance(await self._post(path, body, key=loop.key, has_own_key=loop.is_first))
+            await loop.advance(await self._post(path, body, key_header(loop.key), has_own_key=loop.is_first))
         return loop.result
 
     async def _run_streamed(self, path: str, loop: TurnLoop) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         while (body := loop.body) is not None:
             result: Any = None
-            async with aclosing(self._stream_turn(path, body, loop.key)) as events:
+            async with aclosing(self._stream_turn(path, body, key_header(loop.key))) as events:
                 async for event, data in events:
                     if event == "result":
                         result = data

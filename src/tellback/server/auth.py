@@ -75,6 +75,9 @@ _JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.InvalidAlgorithmError, "The token is signed with an algorithm that is not taken here."),
     (jwt.InvalidSignatureError, "The token's signature is wrong."),
 )
+_UNREADABLE_TOKEN = "The token cannot be read."
+_UNNAMED_KEY = "The token does not say which key it is signed with (kid), and its issuer has several, or none for it."
+_UNKNOWN_KEY = "The token is signed with a key (kid) that its issuer does not have, or not for that algorithm."
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +357,7 @@ class JwtVerifier:
                 raise jwt.InvalidAlgorithmError
             key = await self._keys.find(kid, algorithm)
             if key is None:
-                raise NotAuthenticatedError(_unknown_key_message(kid))
+                raise NotAuthenticatedError(_UNNAMED_KEY if kid is None else _UNKNOWN_KEY)
             claims = jwt.decode(
                 token,
                 key.key,
@@ -367,7 +370,8 @@ class JwtVerifier:
         except jwt.MissingRequiredClaimError as error:
             raise NotAuthenticatedError(f"The token has no {error.claim}, which is needed here.") from None
         except jwt.PyJWTError as error:
-            raise NotAuthenticatedError(_jwt_error_message(error)) from None
+            message = next((text for kind, text in _JWT_ERROR_MESSAGES if isinstance(error, kind)), _UNREADABLE_TOKEN)
+            raise NotAuthenticatedError(message) from None
         for name in ("exp", "nbf", "iat"):
             if not _is_timestamp(claims.get(name, 0)):
                 raise NotAuthenticatedError(f"The token's {name} is no number.")
@@ -421,18 +425,6 @@ def _to_datetime(seconds: float) -> datetime:
 
 def _is_timestamp(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_TIMESTAMP < value < MAX_TIMESTAMP
-
-
-def _unknown_key_message(kid: object) -> str:
-    if kid is None:
-        return "The token does not say which key it is signed with (kid), and its issuer has several, or none for it."
-    return "The token is signed with a key (kid) that its issuer does not have, or not for that algorithm."
-
-
-def _jwt_error_message(error: jwt.PyJWTError) -> str:
-    return next(
-        (message for kind, message in _JWT_ERROR_MESSAGES if isinstance(error, kind)), "The token cannot be read."
-    )
 
 
 OPEN_PRINCIPAL = Principal("open", "default", "default", "admin")

@@ -6,15 +6,15 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from html import escape
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import BaseRoute
 
 from tellback.server.idempotency import KEY_PARAMETER
 from tellback.server.middleware.auth import PUBLIC_PATHS
@@ -296,28 +296,29 @@ def _resolve_reference(document: dict[str, Any], value: dict[str, Any]) -> dict[
     return dict(found)
 
 
-def name_operations(router: APIRouter) -> list[BaseRoute]:
-    """The routes of a router, called as the functions that answer them."""
-    for route in router.routes:
-        if isinstance(route, APIRoute):
-            route.operation_id = route.name
-    return router.routes
-
-
 def add_openapi(app: FastAPI) -> None:
     """Make the app's OpenAPI complete, and serve it, with a page to read it."""
     app.description, app.openapi_tags = DESCRIPTION, TAGS
     build = app.openapi
+
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            route.operation_id = route.name
 
     def build_complete() -> dict[str, Any]:
         document = build()
         return document if "servers" in document else _complete_document(document)
 
     app.openapi = build_complete  # type: ignore[method-assign]
-    cached = _CachedDocument()
+
+    @lru_cache(maxsize=8)
+    def encode_document(root: str) -> tuple[bytes, str]:
+        """The document as bytes, for an app below a path, and its tag."""
+        body = json.dumps({**app.openapi(), "servers": [{"url": root or "/"}]}, separators=(",", ":")).encode()
+        return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     async def serve_document(request: Request) -> Response:
-        body, tag = cached.get(app.openapi(), str(request.scope.get("root_path", "")).rstrip("/"))
+        body, tag = encode_document(str(request.scope.get("root_path", "")).rstrip("/"))
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
@@ -332,20 +333,6 @@ def add_openapi(app: FastAPI) -> None:
 
     app.add_route(OPENAPI_PATH, serve_document, include_in_schema=False)
     app.add_route(DOCS_PATH, serve_docs, include_in_schema=False)
-
-
-class _CachedDocument:
-    """The document as bytes, and its tag: written once, until it or the path of the app is another."""
-
-    def __init__(self) -> None:
-        self._source: tuple[dict[str, Any], str] | None = None
-        self._encoded = (b"", "")
-
-    def get(self, document: dict[str, Any], root: str) -> tuple[bytes, str]:
-        if self._source is None or self._source[0] is not document or self._source[1] != root:
-            body = json.dumps({**document, "servers": [{"url": root or "/"}]}, separators=(",", ":")).encode()
-            self._source, self._encoded = (document, root), (body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-        return self._encoded
 
 
 def _complete_document(document: dict[str, Any]) -> dict[str, Any]:

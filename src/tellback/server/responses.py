@@ -72,7 +72,21 @@ def decode_cursor(cursor: str | None) -> str | None:
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, ValueError):
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.") from None
+        raise invalid_cursor_error() from None
+
+
+def invalid_cursor_error() -> InvalidArgumentError:
+    """The error for a cursor that no page gave."""
+    return InvalidArgumentError("cursor is what nextCursor of the page before was.")
+
+
+def parse_position(position: str | None) -> int | None:
+    """A place in a list that is a number; what has too many digits is as good as the end."""
+    if position is None:
+        return None
+    if not (position.isascii() and position.isdecimal()):
+        raise invalid_cursor_error()
+    return int(position[:18])
 
 
 def resolve_page_size(caller: Caller, limit: int | None) -> int:

@@ -68,7 +68,6 @@ SessionIdIn = Annotated[
 
 
 def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
-    """The collected data as they are shown."""
     visible = {name: value for name, value in collected.items() if name not in HIDDEN_KEYS}
     return COLLECTED_DATA_KEYS.to_wire(_rename_nested(visible, ROUTE_VISIT_KEYS.to_wire, SESSION_METADATA_KEYS.to_wire))
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from tellback import validation
 from tellback.chat import Model
 from tellback.chat.usage import make_usage, parse_usage
-from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.errors import InvalidArgumentError
 from tellback.memory.bindings import PolicyLike, ScopeLike
 from tellback.types.blocks import Content, message_blocks
 from tellback.types.conversations import AssistantTurn, Visibility
@@ -226,14 +226,6 @@ def is_server_id(id: Any) -> bool:
     (True, False, False)
     """
     return isinstance(id, str) and _SERVER_ID.fullmatch(id) is not None
-
-
-def require_server_id(kind: str, id: Any) -> str:
-    """An id to act on: one that nothing can have is not found."""
-    if not is_server_id(id):
-        raise NotFoundError(kind, id)
-    checked: str = id
-    return checked
 
 
 def encode_cursor(position: str | None) -> str | None:

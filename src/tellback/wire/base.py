@@ -243,7 +243,6 @@ def _to_wire_type(hint: Any) -> Any:
 
 @cache
 def _value_fields(model: type[WireModel]) -> frozenset[str]:
-    """The fields of the value's class."""
     assert model.value_type is not None
     return frozenset(field.name for field in fields(model.value_type))
 

@@ -69,7 +69,6 @@ PageOrder = Literal["before", "after", "whole", "offset", "newest"]
 """
 
 _PLACEHOLDER = re.compile(r"\{(\w+):([^}]+)\}")
-_READING_VERBS = ("GET",)
 _BODY_VERBS = ("POST", "PATCH", "PUT")
 
 

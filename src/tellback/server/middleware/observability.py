@@ -203,19 +203,16 @@ class _ObservedRequest:
             headers = [each for each in message.get("headers", ()) if each[0].lower() != REQUEST_ID_HEADER]
             if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers):
                 self._is_stream = True
-                self._metrics.stream_opened()
+                self._metrics.open_streams.inc()
             headers.append((REQUEST_ID_HEADER, self.request_id.encode()))
             message = {**message, "headers": headers}
         await self._send(message)
 
     def end(self) -> None:
-        seconds, route, status = (
-            time.perf_counter() - self._started,
-            self._route(),
-            self.status or CLIENT_CLOSED_REQUEST,
-        )
+        seconds, route = time.perf_counter() - self._started, self._route()
+        status = self.status or CLIENT_CLOSED_REQUEST
         if self._is_stream:
-            self._metrics.stream_closed()
+            self._metrics.open_streams.dec()
         self._metrics.record_request(self.method, route, status, seconds)
         self.span.record_response(f"{self.method} {route}", status, {"http.route": route})
         level = logging.DEBUG if route in QUIET_ROUTES and status < 400 else logging.INFO

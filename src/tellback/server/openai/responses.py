@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,16 +112,6 @@ def encode_usage(usage: ChatUsage) -> dict[str, Any] | None:
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": dump_json(call.input)}
     return {"id": call.id, "type": "function", "function": function}
-
-
-def encode_model(name: str) -> dict[str, Any]:
-    """A model, as `/v1/models` lists it."""
-    return {"id": name, "object": "model", "created": 0, "owned_by": "tellback"}
-
-
-def encode_models(names: Sequence[str]) -> dict[str, Any]:
-    """Models, as `/v1/models` lists them."""
-    return {"object": "list", "data": [encode_model(name) for name in names]}
 
 
 async def stream_completion(

@@ -34,8 +34,6 @@ from tellback.server.openai.requests import (
 from tellback.server.openai.responses import (
     CompletionWriter,
     conversation_header,
-    encode_model,
-    encode_models,
     stream_completion,
 )
 from tellback.server.problems import get_request_id
@@ -156,7 +154,8 @@ async def create_chat_completion(
 @router.get("/models", response_model=ModelListOut, responses=error_responses())
 async def list_models(caller: CallerDep) -> Response:
     """The models that may be named; `tellback` is the server's own."""
-    return _json_response(encode_models([*list_served_models(caller)]))
+    models = ModelListOut(data=[ModelOut(id=name) for name in list_served_models(caller)])
+    return _json_response(models.model_dump())
 
 
 @router.get("/models/{id:path}", response_model=ModelOut, responses=error_responses(404))
@@ -165,7 +164,7 @@ async def get_model(caller: CallerDep, id: Annotated[str, Path(max_length=200, e
     models = list_served_models(caller)
     if id not in models:
         raise NotFoundError("model", id, f"Models: {', '.join(models)}.")
-    return _json_response(encode_model(id))
+    return _json_response(ModelOut(id=id).model_dump())
 
 
 def list_served_models(caller: Caller) -> dict[str, Any]:

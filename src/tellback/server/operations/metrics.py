@@ -93,7 +93,7 @@ class Metrics:
         self._seconds = Histogram(
             "tellback_request_seconds", "How long requests took.", ("method", "route"), buckets=BUCKETS, **options
         )
-        self._streams = Gauge("tellback_streams_open", "Streams open now.", multiprocess_mode="livesum", **options)
+        self.open_streams = Gauge("tellback_streams_open", "Streams open now.", multiprocess_mode="livesum", **options)
         self._rate_limited = Counter("tellback_rate_limited", "Requests over their credential's limit.", **options)
         self._auth_failures = Counter("tellback_auth_failures", "Requests without a valid credential.", **options)
         self._jobs = Gauge(
@@ -122,12 +122,6 @@ class Metrics:
             self._rate_limited.inc()
         elif status == 401:
             self._auth_failures.inc()
-
-    def stream_opened(self) -> None:
-        self._streams.inc()
-
-    def stream_closed(self) -> None:
-        self._streams.dec()
 
     async def render(self, rc: Tellback) -> bytes:
         await self._refresh_job_counts(rc)

@@ -27,7 +27,7 @@ from tellback.server.idempotency import KEY_HEADER
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
 from tellback.server.problems import get_request_id
 from tellback.server.requests import is_not_modified, require_match
-from tellback.server.responses import json_response
+from tellback.server.responses import invalid_cursor_error, json_response, parse_position
 from tellback.server.routes.endpoint import Call, check, handle, with_idempotency_key
 from tellback.server.routes.turns import encode_problems, encode_turn_result, stream_turn_response, wants_stream
 from tellback.server.settings import LOCAL_USER
@@ -281,11 +281,8 @@ async def delete_session(call: Call) -> None:
 @handle("get_session_messages")
 async def get_session_messages(call: Call) -> Response:
     """The newest messages of a session."""
-    served, id, position = _served_agent(call), call.arguments["id"], call.position
-    if position is not None and not (position.isascii() and position.isdecimal()):
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
+    served, id, before = _served_agent(call), call.arguments["id"], parse_position(call.position)
     await served.get_session(id)
-    before = None if position is None else int(position[:18])
     found = await served.persistence.get_session_messages(id, call.page_size + 1, before=before)
     messages = found[-call.page_size :]
     return call.items(messages, str(messages[0].position) if len(found) > call.page_size else None)
@@ -319,4 +316,4 @@ def _parse_session_cursor(position: str | None) -> SessionData | None:
     try:
         return SessionData(validation.validate_name("cursor", id), created_at=from_micros(int(micros[:18])))
     except (ValueError, OverflowError):
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.") from None
+        raise invalid_cursor_error() from None

@@ -6,8 +6,10 @@ from fastapi import Response
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.server.responses import invalid_cursor_error, parse_position
 from tellback.server.routes.endpoint import Call, check, handle
 
+MAX_OFFSET = 10**9 - 1
 MAX_CITED = 1_000
 """How many messages one request may cite: each is looked up."""
 
@@ -50,18 +52,11 @@ async def search_entities(call: Call) -> Response:
     if arguments["query"] is None:
         after = validation.validate_optional_text("cursor", call.position, validation.KEY_LENGTH)
         return call.page(await memory.list_entities(arguments["space_id"], arguments["type"], size + 1, after=after))
-    offset = _parse_offset(call.position)
+    offset = parse_position(call.position) or 0
+    if offset > MAX_OFFSET:
+        raise invalid_cursor_error()
     ranked = await memory.search_entities(**arguments, limit=offset + size + 1)
     return call.page(ranked[offset:], str(offset + size))
-
-
-def _parse_offset(position: str | None) -> int:
-    """How many of a ranked list have been shown."""
-    if position is None:
-        return 0
-    if not (position.isascii() and position.isdecimal()) or len(position) > 9:
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
-    return int(position)
 
 
 @check("build_working_context")

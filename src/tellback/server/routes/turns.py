@@ -46,10 +46,7 @@ async def chat(call: Call) -> Response:
     if body.conversation_id is not None:
         await continuation.validate(caller.user, body.conversation_id)
     arguments.update(model=caller.resolve_model(body.model), tools=continuation.tools, approvals=continuation.approvals)
-    arguments["options"] = {
-        **arguments.get("options", {}),
-        **await _iteration_options(caller.user, body.conversation_id, body, continuation),
-    }
+    arguments["options"] |= await _iteration_options(caller.user, body.conversation_id, body, continuation)
     if wants_stream(call):
         return stream_turn_response(caller, caller.user.chat_stream(**arguments), TurnResultWire)
     return await _run_to_end(request, caller.user.chat(**arguments), TurnResultWire)
@@ -67,10 +64,7 @@ async def run_turn(call: Call) -> Response:
         tools=continuation.tools,
         approvals=continuation.approvals,
     )
-    arguments["options"] = {
-        **arguments.get("options", {}),
-        **await _iteration_options(caller.user, id, body, continuation),
-    }
+    arguments["options"] |= await _iteration_options(caller.user, id, body, continuation)
     conversations = caller.user.conversations
     if wants_stream(call):
         return stream_turn_response(caller, conversations.stream_turn(id, **arguments), TurnOutcomeWire)
@@ -81,13 +75,12 @@ def stream_turn_response(
     caller: Caller, items: AsyncGenerator[ReplyDelta | TurnResult, None], model: type[TurnResultWire]
 ) -> EventStream:
     """Send the deltas of a turn as events, and its result as the last one."""
-    return EventStream(encode_turn_frames(items, model), caller.server.settings)
+    return EventStream(_encode_frames(items, model), caller.server.settings)
 
 
-async def encode_turn_frames(
+async def _encode_frames(
     items: AsyncGenerator[ReplyDelta | TurnResult, None], model: type[TurnResultWire]
 ) -> AsyncGenerator[bytes, None]:
-    """The frames of a turn."""
     async with aclosing(items):
         async for item in items:
             if isinstance(item, TurnResult):
@@ -126,6 +119,7 @@ async def _run_to_end(request: Request, work: Coroutine[Any, Any, TurnResult], m
 
 def _turn_arguments(call: Call) -> dict[str, Any]:
     arguments = with_idempotency_key(call.body.arguments(), call.request.headers.get(KEY_HEADER))
+    arguments.setdefault("options", {})
     if "trace_id" not in arguments:
         parent = parse_traceparent((call.arguments["traceparent"] or "").lower())
         if parent is not None:
