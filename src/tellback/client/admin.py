@@ -83,13 +83,11 @@ class RemoteEvents(RemoteHandle):
                         event: Event = ChangeWire.decode(json.loads(item.data))
                         yield event
                         position = event.position
-            except (RemoteUnavailableError, StoreError):
+            except (RemoteUnavailableError, StoreError, RateLimitedError) as error:
                 if not has_connected:
                     raise
-            except RateLimitedError as error:
-                if not has_connected:
-                    raise
-                pause = max(pause, error.retry_after)
+                if isinstance(error, RateLimitedError):
+                    pause = max(pause, error.retry_after)
             has_connected = True
             await asyncio.sleep(pause)
 

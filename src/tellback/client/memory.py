@@ -40,21 +40,8 @@ class RemoteWorkingContextBuilder(RemoteHandle):
         min_score: float | None = None,
     ) -> WorkingContext:
         """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
-        context: WorkingContext = await self._call(
-            OPERATIONS["build_working_context"],
-            (
-                conversation_id,
-                memory_space_id,
-                recall_query,
-                recent_turns,
-                recall_limit,
-                token_budget,
-                include_rolling_summary,
-                always_on_category_names,
-                template_id,
-            ),
-            {"now": now, "min_score": min_score},
-        )
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        context: WorkingContext = await self._call(OPERATIONS["build_working_context"], (), arguments)
         return context
 
 

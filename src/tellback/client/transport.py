@@ -35,6 +35,8 @@ RETRY_STATUSES = (429, 503)
 MAX_RETRY_SECONDS = 20.0
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """Each stream has a connection to itself while it is open: how many there may be, the server says."""
+STREAM_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
+"""Between two events there may be nothing but a heartbeat: silence is no failure within a minute."""
 MAX_POLLS = 8
 """How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
 
@@ -136,14 +138,13 @@ class Transport:
         A request that changes something gets an idempotency key, unless it `has_own_key`: then the caller's is in it,
         or it is sent once. One that `is_read` changes nothing, whatever its method.
         """
-        all_headers, is_read = self._request_headers(user, headers), is_read or method in SAFE_METHODS
+        is_read = is_read or method in SAFE_METHODS
         if not is_read and not has_own_key:
-            all_headers.setdefault("Idempotency-Key", f"client-{secrets.token_hex(16)}")
-        has_key, content = "Idempotency-Key" in all_headers, _encode_body(body, all_headers)
+            headers = {"Idempotency-Key": f"client-{secrets.token_hex(16)}", **(headers or {})}
+        request = self._build_request(method, path, user, query, headers, body)
+        has_key = "Idempotency-Key" in request.headers
         for poll in range(MAX_POLLS + 1):
-            response = await self._send(
-                method, path, all_headers, _encode_query(query), content, is_read=is_read, has_key=has_key
-            )
+            response = await self._send(request, is_read=is_read, has_key=has_key)
             try:
                 return decode_response(response)
             except RequestInProgressError:
@@ -152,25 +153,13 @@ class Transport:
             await asyncio.sleep(min(0.25 * 2**poll, MAX_RETRY_SECONDS))
         raise AssertionError("unreachable")
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        query: Any,
-        content: bytes | None,
-        *,
-        is_read: bool,
-        has_key: bool,
-    ) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request, *, is_read: bool, has_key: bool) -> httpx2.Response:
         """Any answer; one that says to come again is the last one's."""
         may_repeat = is_read or has_key
         for attempt in range(self._retries + 1):
             is_last = attempt == self._retries
             try:
-                response = await self._http.request(
-                    method, self.url + path, headers=headers, params=query, content=content
-                )
+                response = await self._http.send(request)
             except httpx2.TransportError as error:
                 never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
                 if is_last or not (may_repeat or never_sent):
@@ -195,10 +184,10 @@ class Transport:
         headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[ServerEvent, None]:
         """The events of a stream as they come; an `error` among them is raised. Closing it ends the request."""
-        all_headers = {**self._request_headers(user, headers), "Accept": "text/event-stream"}
-        content = _encode_body(body, all_headers)
+        headers = {**(headers or {}), "Accept": "text/event-stream"}
+        request = self._build_request(method, path, user, query, headers, body, STREAM_TIMEOUT)
         async with (
-            self._open_response(method, path, all_headers, _encode_query(query), content) as response,
+            self._open_response(request) as response,
             aclosing(parse_events(response.aiter_bytes())) as events,
         ):
             try:
@@ -211,14 +200,7 @@ class Transport:
                 raise _interrupted_error(self.url, error) from error
 
     @asynccontextmanager
-    async def _open_response(
-        self, method: str, path: str, headers: Mapping[str, str], query: Any, content: bytes | None
-    ) -> AsyncGenerator[httpx2.Response, None]:
-        # Between two events there may be nothing but a heartbeat: silence is no failure within a minute.
-        timeout = httpx2.Timeout(60.0, connect=10.0)
-        request = self._http.build_request(
-            method, self.url + path, headers=headers, params=query, content=content, timeout=timeout
-        )
+    async def _open_response(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Response, None]:
         try:
             response = await self._http.send(request, stream=True)
         except httpx2.TransportError as error:
@@ -239,19 +221,32 @@ class Transport:
         self, path: str, *, user: str | None, query: Mapping[str, Any] | None
     ) -> AsyncGenerator[httpx2.Response, None]:
         """An answer whose body is read piece by piece; that it breaks off raises `RemoteUnavailableError`."""
-        async with self._open_response(
-            "GET", path, self._request_headers(user, None), _encode_query(query), None
-        ) as response:
+        request = self._build_request("GET", path, user, query, timeout=STREAM_TIMEOUT)
+        async with self._open_response(request) as response:
             try:
                 yield response
             except httpx2.TransportError as error:
                 raise _interrupted_error(self.url, error) from error
 
-    def _request_headers(self, user: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    def _build_request(
+        self,
+        method: str,
+        path: str,
+        user: str | None,
+        query: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        timeout: Any = httpx2.USE_CLIENT_DEFAULT,
+    ) -> httpx2.Request:
         all_headers = {**self._headers, **(headers or {})}
         if user is not None:
             all_headers["X-Tellback-User"] = quote(validation.validate_scope_id("user_id", user), safe="")
-        return all_headers
+        content = None
+        if body is not None:
+            content, all_headers["Content-Type"] = _encode_body(body), "application/json"
+        return self._http.build_request(
+            method, self.url + path, headers=all_headers, params=_encode_query(query), content=content, timeout=timeout
+        )
 
 
 def decode_response(response: httpx2.Response) -> Any:
@@ -280,11 +275,7 @@ def decode_response(response: httpx2.Response) -> Any:
     raise error
 
 
-def _encode_body(body: Any, headers: dict[str, str] | Mapping[str, str]) -> bytes | None:
-    if body is None:
-        return None
-    assert isinstance(headers, dict)
-    headers["Content-Type"] = "application/json"
+def _encode_body(body: Any) -> bytes:
     try:
         return json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -11,12 +11,11 @@ from tellback import validation
 from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import Approval, apply_decision, as_approvals, note_changed_input, validate_runnable
 from tellback.chat.model import ToolEntry
-from tellback.chat.options import ChatOptionsLike
 from tellback.client.transport import RemoteHandle, key_header
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import dispatch_all
-from tellback.turns.request import ToolHandler, resolve_options
+from tellback.turns.request import resolve_options
 from tellback.types import ReplyDelta, ToolCall, ToolResult
 from tellback.types.conversations import StoredMessage, TurnResult
 from tellback.wire.arguments import encode_arguments, encode_content, encode_mapping, encode_metadata, encode_model
@@ -57,21 +56,16 @@ _DEFAULT_OPTIONS = ChatOptions()
 DEFAULT_CYCLES = ChatOptions().max_iterations
 
 
-def resolve_turn_options(
-    options: ChatOptionsLike | None,
-    model: str | Model | None,
-    tools: Any,
-    tool_handler: ToolHandler | None = None,
-    max_cycles: int | None = None,
-) -> ChatOptions:
-    """What a caller passed, in one value, as in process. What a server cannot be told is refused."""
+def resolve_turn_options(model: str | Model | None, arguments: Mapping[str, Any]) -> ChatOptions:
+    """Return the options of a caller in one value, as in process. What a server cannot be told is refused."""
+    options, max_cycles = arguments.get("options"), arguments.get("max_cycles")
     if isinstance(options, Mapping) and options.get("on_max_iterations") == "raise":
         raise InvalidArgumentError("options.on_max_iterations is 'answer' on a server: a turn ends with an answer.")
     resolved = resolve_options(
         options,
         model=model,
-        tools=tools,
-        tool_handler=tool_handler,
+        tools=arguments.get("tools"),
+        tool_handler=arguments.get("tool_handler"),
         max_cycles=None if max_cycles is None else validation.validate_count("max_cycles", max_cycles, 1),
         default_model="",
     )
@@ -134,7 +128,7 @@ class LocalTools:
 
     def __init__(self, tools: Sequence[ToolEntry] | None, approvals: Mapping[str, Any] | None) -> None:
         self._tools = tools_by_name(tools or ())
-        self._decisions = {} if approvals is None else as_approvals(approvals)
+        self.decisions = {} if approvals is None else as_approvals(approvals)
 
     def encode_descriptions(self) -> list[dict[str, Any]] | None:
         """What the server is told of them."""
@@ -144,17 +138,13 @@ class LocalTools:
         ]
         return descriptions or None
 
-    def encode_remaining_decisions(self) -> dict[str, Any]:
-        """Decisions on calls that do not wait, or not for our tools: the server says what is wrong with them."""
-        return encode_approvals(self._decisions)
-
     async def run_pending(self, pending: Sequence[ToolCall]) -> list[dict[str, Any]]:
         """What came of the calls that may run now, or that were refused; none if all of them wait for a person."""
         ready = [call for call in pending if self._may_run(call)]
         approved: list[ToolCall] = []
         refused: list[ToolResult] = []
         for call in ready:
-            decision = apply_decision(call, self._decisions.pop(call.id, Approval(True)))
+            decision = apply_decision(call, self.decisions.pop(call.id, Approval(True)))
             if isinstance(decision, ToolResult):
                 refused.append(decision)
             else:
@@ -171,7 +161,7 @@ class LocalTools:
 
     def _may_run(self, call: ToolCall) -> bool:
         tool: Tool | None = self._tools.get(call.name)
-        return tool is not None and (call.id in self._decisions or not tool.requires_approval)
+        return tool is not None and (call.id in self.decisions or not tool.requires_approval)
 
 
 def _encode_result(result: ToolResult) -> dict[str, Any]:
@@ -203,13 +193,7 @@ class TurnLoop:
     ) -> None:
         self._names_conversation = names_conversation
         reject_local_arguments(arguments)
-        options = resolve_turn_options(
-            arguments.get("options"),
-            model,
-            arguments.get("tools"),
-            arguments.get("tool_handler"),
-            arguments.get("max_cycles"),
-        )
+        options = resolve_turn_options(model, arguments)
         self._local_tools = LocalTools(options.tools, arguments.get("approvals"))
         self._model_class = model_class
         self._max_cycles = options.max_iterations
@@ -249,7 +233,8 @@ class TurnLoop:
     async def resume(self, pending: tuple[ToolCall, ...]) -> None:
         """Begin with what was decided on calls that wait."""
         results = await self._local_tools.run_pending(pending)
-        undecidable = self._local_tools.encode_remaining_decisions()
+        # Those on calls that do not wait, or not for our tools: the server says what is wrong with them.
+        undecidable = encode_approvals(self._local_tools.decisions)
         assert self.body is not None
         self._calls_before = 1  # the reply that asked is counted with those that follow
         if results:

@@ -150,6 +150,7 @@ _COMMON_ERRORS = {
     431: "The headers are too large.",
     500: "The server failed; its log has the reason, under the request's id.",
 }
+_ERROR_HEADERS = {"401": ("WWW-Authenticate",), "429": ("Retry-After",), "503": ("Retry-After",)}
 _IN_PROGRESS = "A request with the same Idempotency-Key is not over yet."
 
 
@@ -261,7 +262,7 @@ def render_docs_page(document: dict[str, Any], openapi_url: str) -> str:
     operations: dict[str, list[str]] = defaultdict(list)
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            operations[operation.get("tags", [""])[0]].append(_render_operation(document, method, path, operation))
+            operations[operation.get("tags", [""])[0]].append(_render_operation(method, path, operation))
     sections = "".join(
         f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>{''.join(operations[tag['name']])}"
         for tag in document["tags"]
@@ -274,9 +275,12 @@ def render_docs_page(document: dict[str, Any], openapi_url: str) -> str:
     return f"{top}<body><h1>{title}</h1>{intro}{link}{sections}</body></html>"
 
 
-def _render_operation(document: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
+def _render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
     description = "".join(f"<p>{escape(part)}</p>" for part in operation.get("description", "").split("\n\n"))
-    parameters = [_resolve_reference(document, each) for each in operation.get("parameters", ())]
+    parameters = [
+        _COMMON_PARAMETERS[each["$ref"].rpartition("/")[2]] if "$ref" in each else each
+        for each in operation.get("parameters", ())
+    ]
     rows = "".join(
         f"<tr><td><code>{escape(each['name'])}</code><td>{escape(each['in'])}<td>{escape(each.get('description', ''))}"
         for each in parameters
@@ -285,15 +289,6 @@ def _render_operation(document: dict[str, Any], method: str, path: str, operatio
     line = f"<b>{escape(method.upper())}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
     details = f"<div>{description}<table>{rows}</table><p>Answers: {statuses}</div>"
     return f"<details><summary>{line}</summary>{details}</details>"
-
-
-def _resolve_reference(document: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    found: Any = document
-    if "$ref" not in value:
-        return value
-    for part in value["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return dict(found)
 
 
 def add_openapi(app: FastAPI) -> None:
@@ -369,18 +364,17 @@ class _OperationCompleter:
         self._is_openai = path.startswith(OPENAI_PREFIX)
         self._shared = shared
         self._examples = examples
+        self._accepts_key = any(each["name"] == KEY_PARAMETER["name"] for each in operation.get("parameters", ()))
 
     def complete(self) -> None:
         self._operation["summary"] = self._operation["operationId"].replace("_", " ").capitalize()
-        self._complete_security()
-        self._complete_parameters()
-        self._complete_body()
-        self._complete_responses()
-
-    def _complete_security(self) -> None:
         if self._is_public:
             reads_metrics = "401" in self._operation["responses"]
             self._operation["security"] = [{}, {"metricsToken": []}] if reads_metrics else []
+        self._complete_parameters()
+        for media in self._operation.get("requestBody", {}).get("content", {}).values():
+            media.setdefault("example", self._examples.build_request(_without_null(media["schema"])))
+        self._complete_responses()
 
     def _complete_parameters(self) -> None:
         parameters = self._operation.get("parameters", [])
@@ -393,15 +387,6 @@ class _OperationCompleter:
         references = [{"$ref": f"#/components/parameters/{name}"} for name in common]
         self._operation["parameters"] = [*specific, *references]
 
-    @property
-    def _accepts_key(self) -> bool:
-        names = (each.get("name", each.get("$ref", "")) for each in self._operation.get("parameters", ()))
-        return any(name.endswith(KEY_PARAMETER["name"]) for name in names)
-
-    def _complete_body(self) -> None:
-        for media in self._operation.get("requestBody", {}).get("content", {}).values():
-            media.setdefault("example", self._examples.build_request(_without_null(media["schema"])))
-
     def _complete_responses(self) -> None:
         responses: dict[str, Schema] = self._operation["responses"]
         if not self._is_public:
@@ -410,8 +395,8 @@ class _OperationCompleter:
                     responses.setdefault(str(number), {"description": description})
             if self._accepts_key:
                 responses.setdefault("409", {"description": _IN_PROGRESS})
-        if self._is_openai and _is_default_validation_error(responses.get("422", {})):
-            del responses["422"]
+        if self._is_openai:
+            responses.pop("422", None)  # FastAPI's own: there it is 400
         for status in list(responses):
             if int(status) < 400:
                 self._complete_success(responses[status])
@@ -437,7 +422,7 @@ class _OperationCompleter:
         media, model = (JSON_MEDIA_TYPE, "ErrorOut") if self._is_openai else (PROBLEM_MEDIA_TYPE, "Problem")
         response = {
             "description": description,
-            "headers": {name: _header_reference(name) for name in _error_headers(status)},
+            "headers": {name: _header_reference(name) for name in ("X-Request-Id", *_ERROR_HEADERS.get(status, ()))},
             "content": {media: {"schema": {"$ref": f"#/components/schemas/{model}"}}},
         }
         for number in range(1, 100):
@@ -447,18 +432,8 @@ class _OperationCompleter:
         raise AssertionError(f"too many ways to describe {status}")
 
 
-def _error_headers(status: str) -> list[str]:
-    more = {"401": ["WWW-Authenticate"], "429": ["Retry-After"], "503": ["Retry-After"]}
-    return ["X-Request-Id", *more.get(status, ())]
-
-
 def _header_reference(name: str) -> Schema:
     return {"$ref": f"#/components/headers/{name}"}
-
-
-def _is_default_validation_error(response: Schema) -> bool:
-    schema = response.get("content", {}).get(JSON_MEDIA_TYPE, {}).get("schema", {})
-    return str(schema.get("$ref", "")).endswith("/HTTPValidationError")
 
 
 def _without_null(schema: Schema) -> Schema:

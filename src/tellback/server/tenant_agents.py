@@ -93,13 +93,12 @@ def _replace_ids(value: Stored, convert: Callable[[str], str]) -> Stored:
 
 
 class TenantSessionAdapter:
-    """An adapter's sessions of one tenant and app: itself a `PersistenceAdapter`, and its `SessionRepository`."""
+    """An adapter's sessions of one tenant and app: itself a `PersistenceAdapter`, and its repositories."""
 
     def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
         self._inner = inner
         self._ids = ids
-        self.session_repository = self
-        self.message_repository = _TenantMessages(inner, ids)
+        self.session_repository = self.message_repository = self
 
     async def initialize(self) -> None:
         await self._inner.initialize()
@@ -147,15 +146,6 @@ class TenantSessionAdapter:
     async def delete(self, session_id: str) -> bool:
         return await self._inner.session_repository.delete(self._ids.to_stored(session_id))
 
-    def _decode(self, session: SessionData | None) -> SessionData | None:
-        return None if session is None else self._ids.decode(session)
-
-
-class _TenantMessages:
-    def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
-        self._inner = inner
-        self._ids = ids
-
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         with self._ids.translate_errors():
             encoded = [self._ids.encode(each) for each in messages]
@@ -168,6 +158,9 @@ class _TenantMessages:
         id = self._ids.to_stored(session_id)
         found = await self._inner.message_repository.list_by_session(id, limit=limit, before=before, after=after)
         return [self._ids.decode(each) for each in found]
+
+    def _decode(self, session: SessionData | None) -> SessionData | None:
+        return None if session is None else self._ids.decode(session)
 
 
 class TenantSessionStore:
