@@ -17,7 +17,7 @@ from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import dispatch_all
 from tellback.turns.request import resolve_options
 from tellback.types import ReplyDelta, ToolCall, ToolResult
-from tellback.types.conversations import StoredMessage, TurnResult
+from tellback.types.conversations import TurnResult
 from tellback.wire.arguments import encode_arguments, encode_content, encode_mapping, encode_metadata, encode_model
 from tellback.wire.turns import TurnResultWire, decode_delta
 
@@ -285,25 +285,18 @@ class TurnRunner(RemoteHandle):
 
 def merge_results(before: TurnResult, after: TurnResult) -> TurnResult:
     """One turn of its parts."""
+    known = {message.id for message in before.messages}
     done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
-    both: dict[str, Any] = {
-        "tool_invocations": tuple(done.values()),
-        "context": after.context or before.context,
-        "problems": (*before.problems, *after.problems),
-        "model_calls": before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
-    }
     return replace(
         after,
-        messages=_merge_messages(before.messages, after.messages),
+        tool_invocations=tuple(done.values()),
+        context=after.context or before.context,
+        problems=(*before.problems, *after.problems),
+        model_calls=before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
+        messages=(*before.messages, *(message for message in after.messages if message.id not in known)),
         usage=before.usage + after.usage,
         total_latency_ms=before.total_latency_ms + after.total_latency_ms,
-        **both,
     )
-
-
-def _merge_messages(before: tuple[StoredMessage, ...], after: tuple[StoredMessage, ...]) -> tuple[StoredMessage, ...]:
-    known = {message.id for message in before}
-    return (*before, *(message for message in after if message.id not in known))
 
 
 def mark_max_cycles(result: TurnResult) -> TurnResult:

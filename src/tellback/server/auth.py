@@ -373,7 +373,8 @@ class JwtVerifier:
             message = next((text for kind, text in _JWT_ERROR_MESSAGES if isinstance(error, kind)), _UNREADABLE_TOKEN)
             raise NotAuthenticatedError(message) from None
         for name in ("exp", "nbf", "iat"):
-            if not _is_timestamp(claims.get(name, 0)):
+            value = claims.get(name, 0)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIMESTAMP:
                 raise NotAuthenticatedError(f"The token's {name} is no number.")
         return claims
 
@@ -421,10 +422,6 @@ def _to_datetime(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return datetime.max.replace(tzinfo=UTC)
-
-
-def _is_timestamp(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_TIMESTAMP < value < MAX_TIMESTAMP
 
 
 OPEN_PRINCIPAL = Principal("open", "default", "default", "admin")

@@ -253,7 +253,8 @@ class AgentWire(WireModel):
         if spec is not None:
             wire.kinds.append("spec")
             wire.description = None if spec.description is None else str(spec.description)
-            wire.arguments = _encode_arguments(spec)
+            if spec.arguments is not None:
+                wire.arguments = {name: AgentArgumentWire.from_value(each) for name, each in spec.arguments.items()}
             wire.tools = [AgentToolWire(name=tool.name, type=tool.type) for tool in spec.tools]
             wire.spec = spec.model_dump(mode="json", by_alias=True, exclude_none=True) if include_spec else None
         if agent is not None:
@@ -267,12 +268,6 @@ class AgentWire(WireModel):
     def value(self) -> AgentSpec | None:
         """The description, if there is one and it was shown."""
         return None if self.spec is None else AgentSpec.model_validate(self.spec)
-
-
-def _encode_arguments(spec: AgentSpec) -> dict[str, AgentArgumentWire] | None:
-    if spec.arguments is None:
-        return None
-    return {name: AgentArgumentWire.from_value(each) for name, each in spec.arguments.items()}
 
 
 class RouteInfoWire(WireModel, value_type=RouteInfo, examples={"title": "Book a flight"}):

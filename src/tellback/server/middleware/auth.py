@@ -33,15 +33,8 @@ class BoundedExchange:
     """
 
     __slots__ = (
-        "_deadline",
-        "_is_complete",
-        "_max_bytes",
-        "_receive",
-        "_seconds",
-        "_send",
-        "_size",
-        "has_started",
-        "rejection",
+        *("_deadline", "_is_complete", "_max_bytes", "_receive", "_seconds", "_send", "_size"),
+        *("has_started", "rejection"),
     )
 
     def __init__(self, receive: Receive, send: Send, max_bytes: int, seconds: float) -> None:

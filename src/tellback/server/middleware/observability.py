@@ -163,19 +163,9 @@ class _ObservedRequest:
     """A request while it is answered. All requests pass here: it looks at headers as they are, once."""
 
     __slots__ = (
-        "_is_stream",
-        "_metrics",
-        "_root",
-        "_send",
-        "_size",
-        "_started",
-        "method",
-        "request_id",
-        "scope",
-        "span",
-        "status",
-        "trace_id",
-    )  # fmt: skip
+        *("_is_stream", "_metrics", "_root", "_send", "_size", "_started"),
+        *("method", "request_id", "scope", "span", "status", "trace_id"),
+    )
 
     def __init__(self, scope: Scope, send: Send, metrics: Metrics) -> None:
         client_id, parent = _read_trace_headers(scope["headers"])

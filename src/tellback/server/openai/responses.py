@@ -123,7 +123,9 @@ async def stream_completion(
     frames = _encode_frames(first, items, writer)
     await anext(frames)  # it has begun: closing it, wherever that happens, ends the turn
     try:
-        await cancel_on_disconnect(request, _wait_for_first(first, settings.heartbeat_seconds))
+        await cancel_on_disconnect(request, asyncio.wait({first}, timeout=settings.heartbeat_seconds))
+        if first.done():
+            first.result()
     except BaseException:
         await frames.aclose()
         raise
@@ -141,12 +143,6 @@ def encode_error_frame(error: Exception, request_id: str | None) -> bytes:
     """The last frame of a stream that failed, as OpenAI's clients look for it."""
     problem = json.loads(bytes(any_error_response(error, request_id).body))
     return encode_frame(None, json.dumps(encode_error(problem)[1]).encode())
-
-
-async def _wait_for_first(first: asyncio.Future[Any], seconds: float) -> None:
-    await asyncio.wait({first}, timeout=seconds)
-    if first.done():
-        first.result()
 
 
 async def _encode_frames(

@@ -21,7 +21,7 @@ from tellback.server.responses import (
     json_response,
 )
 from tellback.server.routes.endpoint import Call, check, handle
-from tellback.server.routes.extraction import unknown_version_error
+from tellback.server.routes.memory import unknown_version_error
 from tellback.types.access import Scope
 from tellback.user import User
 from tellback.wire.values import NewApiKeyWire, Replayed, StaleClosed

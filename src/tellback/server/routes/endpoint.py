@@ -33,10 +33,8 @@ from tellback.server.responses import (
     decode_cursor,
     encode_cursor,
     json_response,
-    no_content,
     problem_responses,
     resolve_page_size,
-    resolve_result_limit,
 )
 from tellback.validation import KEY_LENGTH, validate_optional_text
 from tellback.wire.arguments import ID_PREFIXES, text
@@ -119,7 +117,7 @@ class Call:
         """The response for what the method gave."""
         operation = self.operation
         if operation.item_model is None:
-            return no_content()
+            return Response(status_code=204)
         if value is None:
             raise operation.not_found(self.arguments)
         if not operation.gives_list:
@@ -222,8 +220,9 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
         call = Call(request, caller, operation, arguments, body)
         if takes_limit:
             _add_page(call, limit, cursor)
-        elif call.arguments.get("limit") is not None:
-            call.arguments["limit"] = resolve_result_limit(caller, call.arguments["limit"])
+        elif (call.arguments.get("limit") or 0) > caller.server.settings.largest_page:
+            largest = caller.server.settings.largest_page
+            raise InvalidArgumentError(f"limit is at most {largest} here, not {call.arguments['limit']}.")
         if operation.takes_key:
             call.arguments = with_idempotency_key(call.arguments, request.headers.get(KEY_HEADER))
         for each in checks:
