@@ -372,16 +372,19 @@ def encode_imported(message: Message | Mapping[str, Any]) -> dict[str, Any]:
 def encode_message_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     """What a message holds, each in its own way."""
     body = {camel(str(name)): value for name, value in message.items() if value is not None}
-    special: dict[str, Any] = {}
-    if "content" in body:
-        special["content"] = encode_content(body["content"])
     if "usage" in body:
-        special["usage"] = encode_usage(body["usage"], body.get("provider"), body.get("model"))
-    if "metadata" in body:
-        special["metadata"] = encode_metadata(body["metadata"])
-    if "createdAt" in body:
-        special["createdAt"] = encode_datetime("created_at", body["createdAt"])
-    return {**encode_arguments(**{name: value for name, value in body.items() if name not in special}), **special}
+        body["usage"] = encode_usage(body["usage"], body.get("provider"), body.get("model"))
+    for name, encode in _MESSAGE_FIELDS.items():
+        if name in body:
+            body[name] = encode(body[name])
+    return encode_arguments(**body)
+
+
+_MESSAGE_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "content": encode_content,
+    "metadata": encode_metadata,
+    "createdAt": lambda value: encode_datetime("created_at", value),
+}
 
 
 @dataclass(frozen=True, slots=True)
