@@ -24,8 +24,7 @@ from tellback.errors import (
 from tellback.server.auth import Caller
 from tellback.server.client_tools import validate_decisions
 from tellback.server.idempotency import KEY_HEADER
-from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
-from tellback.server.problems import get_request_id
+from tellback.server.lifecycle import cancel_on_disconnect
 from tellback.server.requests import is_not_modified, require_match
 from tellback.server.responses import invalid_cursor_error, json_response, parse_position
 from tellback.server.routes.endpoint import Call, check, handle, with_idempotency_key
@@ -94,8 +93,6 @@ async def invoke_agent(call: Call) -> Response:
     arguments["model"] = _resolve_model(caller, spec, body)
     if wants_stream(call):
         return stream_turn_response(caller, agents.invoke_stream(name, **arguments), TurnOutcomeWire)
-    if ShutdownSignal.for_app(request.app).is_set:
-        return shutdown_response(get_request_id(request))
     result = await cancel_on_disconnect(request, agents.invoke(name, **arguments))
     return json_response(encode_turn_result(result, TurnOutcomeWire))
 
@@ -113,8 +110,6 @@ async def respond(call: Call) -> Response:
     if wants_stream(call):
         chunks = served.agent.respond_stream(body.message_or_history, session, user=served.user, **arguments)
         return EventStream(_encode_frames(chunks, if_match is not None), caller.server.settings)
-    if ShutdownSignal.for_app(request.app).is_set:
-        return shutdown_response(get_request_id(request))
     try:
         work = served.agent.respond(body.message_or_history, session, user=served.user, **arguments)
         response = await cancel_on_disconnect(request, work)

@@ -24,8 +24,9 @@ from tellback.memory.memory import Memory
 from tellback.memory.working_context import WorkingContextBuilder
 from tellback.server.auth import Caller, get_admin, get_caller
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, NOT_STORED
-from tellback.server.lifecycle import cancel_on_disconnect
+from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
 from tellback.server.openapi import stream_responses
+from tellback.server.problems import get_request_id
 from tellback.server.requests import IfMatchHeader, IfNoneMatchHeader, StrictRoute
 from tellback.server.responses import (
     CursorParam,
@@ -204,6 +205,7 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
     checks, handler = _CHECKS.get(operation.name, ()), _HANDLERS.get(operation.name, Call.run)
     names = {each.wire_name: each.name for each in operation.parameters}
     takes_limit = operation.page is not None or "limit" in operation.extra
+    begins_turn = operation.retry == "turn" and bool(operation.events)
 
     async def endpoint(
         request: Request,
@@ -227,6 +229,8 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
             call.arguments = with_idempotency_key(call.arguments, request.headers.get(KEY_HEADER))
         for each in checks:
             await each(call)
+        if begins_turn and ShutdownSignal.for_app(request.app).is_set:
+            return shutdown_response(get_request_id(request))
         value = await handler(call)
         return value if isinstance(value, Response) else call.respond(value)
 

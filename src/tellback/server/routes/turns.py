@@ -13,9 +13,9 @@ from tellback.errors import InvalidArgumentError, NotAllowedError, TellbackError
 from tellback.server.auth import Caller
 from tellback.server.client_tools import TurnContinuation, validate_appended
 from tellback.server.idempotency import KEY_HEADER, mark_unfinished
-from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
+from tellback.server.lifecycle import cancel_on_disconnect
 from tellback.server.middleware.observability import parse_traceparent
-from tellback.server.problems import get_request_id, public_message
+from tellback.server.problems import public_message
 from tellback.server.responses import json_response
 from tellback.server.routes.endpoint import Call, handle, with_idempotency_key
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
@@ -109,10 +109,7 @@ def encode_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
 
 
 async def _run_to_end(request: Request, work: Coroutine[Any, Any, TurnResult], model: type[TurnResultWire]) -> Response:
-    if ShutdownSignal.for_app(request.app).is_set:
-        work.close()
-        return shutdown_response(get_request_id(request))
-    result: TurnResult = await cancel_on_disconnect(request, work)
+    result = await cancel_on_disconnect(request, work)
     response = json_response(encode_turn_result(result, model))
     return mark_unfinished(response) if result.pending else response
 
