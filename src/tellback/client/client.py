@@ -37,13 +37,8 @@ def _chat_turn_loop(
     reject_unknown_arguments("chat", more, ChatArguments)
     if more.get("skills") is not None:
         raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
-    common_fields = encode_arguments(
-        namespace=namespace,
-        system=more.get("system"),
-        session_id=more.get("session_id"),
-        conversation_id=more.get("conversation_id"),
-        memory_wait=more.get("memory_wait"),
-    )
+    names = ("system", "session_id", "conversation_id", "memory_wait")
+    common_fields = encode_arguments(namespace=namespace, **{name: more.get(name) for name in names})
     # Null is not the same as leaving them out: without a space nothing is remembered, and `closeAfter` never closes.
     common_fields["space"] = space
     if "close_after" in more:

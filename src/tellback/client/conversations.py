@@ -17,24 +17,6 @@ from tellback.wire.operations import ConversationOperations
 from tellback.wire.turns import TurnOutcomeWire
 
 
-def _conversation_turn_loop(model: str | Model | None, user_text: str | None, more: TurnArguments) -> TurnLoop:
-    reject_unknown_arguments("run_turn", more, TurnArguments)
-    content = more.get("content")
-    return TurnLoop(
-        TurnOutcomeWire,
-        model,
-        more,
-        common_fields=encode_arguments(
-            provider=more.get("provider"),
-            tail_limit=more.get("tail_limit"),
-            memory_space_id=more.get("memory_space_id"),
-        ),
-        first_fields=encode_arguments(
-            user_text=user_text, content=None if content is None else encode_content(content)
-        ),
-    )
-
-
 class RemoteConversations(TurnRunner, ConversationOperations):
     """One user's conversations, kept by a server. It has the methods of `user.conversations`."""
 
@@ -77,7 +59,18 @@ class RemoteConversations(TurnRunner, ConversationOperations):
     async def _build_loop(
         self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments
     ) -> TurnLoop:
-        loop = _conversation_turn_loop(model, user_text, more)
+        reject_unknown_arguments("run_turn", more, TurnArguments)
+        content = more.get("content")
+        names = ("provider", "tail_limit", "memory_space_id")
+        loop = TurnLoop(
+            TurnOutcomeWire,
+            model,
+            more,
+            common_fields=encode_arguments(**{name: more.get(name) for name in names}),
+            first_fields=encode_arguments(
+                user_text=user_text, content=None if content is None else encode_content(content)
+            ),
+        )
         if more.get("approvals") is not None:
             await loop.resume(await self.pending(id))
         return loop
