@@ -184,10 +184,13 @@ class InputModel(BaseModel):
 
         Fields that are declared with `exclude=True` are no arguments: a server reads them itself.
         """
-        declared = type(self).model_fields.items()
-        names = [name for name, each in declared if name in self.model_fields_set and not each.exclude]
-        given = {name: getattr(self, name) for name in names}
-        return {name: _to_argument(each) for name, each in given.items() if each is not None or not self.drops_null}
+        given, arguments = self.model_fields_set, dict[str, Any]()
+        for name, field in type(self).model_fields.items():
+            if name in given and not field.exclude:
+                value = getattr(self, name)
+                if value is not None or not self.drops_null:
+                    arguments[name] = _to_argument(value)
+        return arguments
 
 
 class Page(WireModel, Generic[T]):
