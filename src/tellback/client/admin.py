@@ -15,7 +15,7 @@ from tellback.admin import atomic_write, resolve_format
 from tellback.client.transport import RemoteHandle, Transport
 from tellback.errors import InvalidArgumentError, RateLimitedError, RemoteUnavailableError, StoreError
 from tellback.types.conversations import Event
-from tellback.wire.arguments import build_path, encode_arguments
+from tellback.wire.arguments import encode_arguments
 from tellback.wire.operations import AdminOperations, BindingOperations, JobOperations, KeyOperations
 from tellback.wire.values import ChangeWire
 
@@ -23,19 +23,14 @@ FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
 
 RECONNECT_SECONDS = 1.0
 
-EXPORT_PATH = build_path("ai-admin", "export")
-
 
 class RemoteJobs(RemoteHandle, JobOperations):
     """Jobs of everyone in the credential's tenant and app."""
 
     async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
-        deadline, interval, pending = (
-            None if timeout is None else time.monotonic() + timeout,
-            FIRST_POLL_SECONDS,
-            [*ids],
-        )
+        deadline = None if timeout is None else time.monotonic() + timeout
+        interval, pending = FIRST_POLL_SECONDS, [*ids]
         while pending:
             found = [await self.get(id) for id in pending]
             pending = [job.id for job in found if job is not None and not job.status.is_finished]
@@ -88,13 +83,11 @@ class RemoteEvents(RemoteHandle):
                         event: Event = ChangeWire.decode(json.loads(item.data))
                         yield event
                         position = event.position
-            except (RemoteUnavailableError, StoreError):
+            except (RemoteUnavailableError, StoreError, RateLimitedError) as error:
                 if not has_connected:
                     raise
-            except RateLimitedError as error:
-                if not has_connected:
-                    raise
-                pause = max(pause, error.retry_after)
+                if isinstance(error, RateLimitedError):
+                    pause = max(pause, error.retry_after)
             has_connected = True
             await asyncio.sleep(pause)
 
@@ -105,7 +98,7 @@ class RemoteEvents(RemoteHandle):
         user = self._user if user_id is None else user_id
         if self._everyone and user is None:
             query["everyone"] = "true"
-        return self._transport.stream_events("GET", build_path("ai-events"), user=user, query=query)
+        return self._transport.stream_events("GET", self._path("follow_events"), user=user, query=query)
 
 
 class RemoteAdmin(RemoteHandle, AdminOperations):
@@ -127,7 +120,7 @@ class RemoteAdmin(RemoteHandle, AdminOperations):
         if to is None:
             if format is not None:
                 raise InvalidArgumentError("format is that of a file: say where to write it with to=... .")
-            payload: dict[str, Any] = await self._transport.call("GET", EXPORT_PATH, user=self._user, query=query)
+            payload: dict[str, Any] = await self._get(self._path("export_user_data"), query)
             return payload
         query["format"] = resolve_format(to, format)
         if not isinstance(to, str | PathLike):
@@ -137,12 +130,9 @@ class RemoteAdmin(RemoteHandle, AdminOperations):
 
     async def _copy_export(self, query: Mapping[str, Any], file: BinaryIO) -> int:
         size = 0
-        async for chunk in self._export_chunks(query):
-            await asyncio.to_thread(file.write, chunk)
-            size += len(chunk)
-        return size
-
-    async def _export_chunks(self, query: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
-        async with self._transport.download(EXPORT_PATH, user=self._user, query=query) as response:
+        path = self._path("export_user_data")
+        async with self._transport.download(path, user=self._user, query=query) as response:
             async for chunk in response.aiter_bytes():
-                yield chunk
+                await asyncio.to_thread(file.write, chunk)
+                size += len(chunk)
+        return size

@@ -7,26 +7,22 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Unpack
 
-from tellback import validation
 from tellback.agent import Event
 from tellback.agent.response import Response, StreamChunk, last_chunk
 from tellback.agent.sessions.serialization import message_to_events
 from tellback.agent.sessions.session import SessionState
 from tellback.chat import Model
-from tellback.chat.approval import as_approvals
-from tellback.client.transport import RemoteHandle, Transport, list_all, validate_header
-from tellback.client.turn_loop import reject_local_arguments
+from tellback.client.transport import RemoteHandle, Transport, key_header, list_all
+from tellback.client.turn_loop import encode_approvals, reject_local_arguments, reject_unknown_arguments
 from tellback.errors import InvalidArgumentError, NotFoundError
 from tellback.specs.model import AgentSpec
 from tellback.turns.request import InvokeOptions
 from tellback.types import ReplyDelta
 from tellback.types.conversations import SESSION_STATUSES, MessageData, SessionData, SessionStatus, TurnResult
 from tellback.wire.agents import AgentResponseWire, AgentWire, SessionMessageWire, SessionWire, session_etag
-from tellback.wire.arguments import build_path, encode_arguments, encode_mapping, encode_metadata, encode_model
-from tellback.wire.operations import OPERATIONS, SessionOperations
+from tellback.wire.arguments import encode_arguments, encode_mapping, encode_metadata, encode_model
+from tellback.wire.operations import SessionOperations
 from tellback.wire.turns import TurnOutcomeWire, decode_delta
-
-AGENTS_PATH = "ai-agents"
 
 
 class RemoteSessions(RemoteHandle, SessionOperations):
@@ -58,7 +54,7 @@ class RemoteSessions(RemoteHandle, SessionOperations):
     async def delete_session(self, session_id: str) -> bool:
         """Forget where a session stood; says whether it was there."""
         try:
-            await self._delete(self._path("delete_session", id=session_id))
+            await self._transport.call("DELETE", self._path("delete_session", id=session_id), user=self._user)
         except NotFoundError:
             return False
         return True
@@ -75,25 +71,20 @@ class RemoteSessions(RemoteHandle, SessionOperations):
         messages = await self.get_session_messages(session_id, limit)
         return [event for each in messages for event in message_to_events(each)]
 
-    def _path(self, operation: str, **segments: str) -> str:
-        return OPERATIONS[operation].encode((), {}, {**self._segments, **segments}).path
-
 
 class RemoteAgents(RemoteHandle):
     """One user's way to the agents that a server has."""
 
     async def list(self) -> builtins.list[AgentSpec]:
         """The descriptions of all agents that have one; a credential of the role "user" is not shown any."""
-        payload = await self._transport.call("GET", build_path(AGENTS_PATH), user=self._user)
+        payload = await self._get(self._path("list_agents"))
         specs = map(AgentWire.decode, payload["items"])
         return [spec for spec in specs if spec is not None]
 
     async def get(self, name: str) -> AgentSpec | None:
         """The description of that name, or None."""
-        if not name:
-            return None
         try:
-            payload = await self._transport.call("GET", _agent_path(name), user=self._user)
+            payload = await self._get(self._path("get_agent", name=name))
         except NotFoundError:
             return None
         spec: AgentSpec | None = AgentWire.decode(payload)
@@ -110,9 +101,9 @@ class RemoteAgents(RemoteHandle):
     ) -> TurnResult:
         """Run one turn of an agent, with the arguments its description asks for. Its tools are the server's."""
         body = _encode_invocation(arguments, conversation_id, model, turn)
-        payload = await self._post(_agent_path(name, "invoke"), body, key=turn.get("idempotency_key"), has_own_key=True)
-        outcome: TurnResult = TurnOutcomeWire.model_validate(payload).value()
-        return outcome
+        headers = key_header(turn.get("idempotency_key"))
+        payload = await self._post(self._path("invoke_agent", name=name), body, headers, has_own_key=True)
+        return TurnOutcomeWire.model_validate(payload).value()
 
     async def invoke_stream(
         self,
@@ -125,9 +116,8 @@ class RemoteAgents(RemoteHandle):
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """`invoke` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
         body = _encode_invocation(arguments, conversation_id, model, turn)
-        async with aclosing(
-            self._stream_turn(_agent_path(name, "invoke"), body, turn.get("idempotency_key"))
-        ) as events:
+        path, headers = self._path("invoke_agent", name=name), key_header(turn.get("idempotency_key"))
+        async with aclosing(self._stream_turn(path, body, headers)) as events:
             async for event, data in events:
                 if event == "result":
                     yield TurnOutcomeWire.model_validate(data).value()
@@ -153,10 +143,7 @@ class RemoteAgents(RemoteHandle):
         """
         body = _encode_respond_body(history, session, approvals, metadata, trace_id, wait)
         headers = _respond_headers(session, idempotency_key)
-        path = _agent_path(name, "respond")
-        payload = await self._transport.call(
-            "POST", path, user=self._user, body=body, headers=headers, has_own_key=True
-        )
+        payload = await self._post(self._path("respond", name=name), body, headers, has_own_key=True)
         return AgentResponseWire.model_validate(payload).value()
 
     async def respond_stream(
@@ -174,8 +161,8 @@ class RemoteAgents(RemoteHandle):
         """`respond` as chunks: text as it comes, and one last that is `done`. Closing the iterator cancels the turn."""
         body = _encode_respond_body(history, session, approvals, metadata, trace_id, wait)
         accumulated = ""
-        path, headers = _agent_path(name, "respond"), _respond_headers(session, idempotency_key)
-        async with aclosing(self._stream_turn(path, body, None, headers)) as events:
+        path, headers = self._path("respond", name=name), _respond_headers(session, idempotency_key)
+        async with aclosing(self._stream_turn(path, body, headers)) as events:
             async for event, data in events:
                 if event == "delta":
                     accumulated += data["delta"]
@@ -188,16 +175,10 @@ class RemoteAgents(RemoteHandle):
         return RemoteSessions(self._transport, self._user, name)
 
 
-def _agent_path(name: str, *more: str) -> str:
-    return build_path(AGENTS_PATH, validation.validate_id("agent", name), *more)
-
-
 def _encode_invocation(
     arguments: Mapping[str, Any] | None, conversation_id: str | None, model: str | Model | None, turn: InvokeOptions
 ) -> dict[str, Any]:
-    unknown = turn.keys() - InvokeOptions.__annotations__.keys()
-    if unknown:
-        raise InvalidArgumentError(f"invoke takes no {', '.join(sorted(unknown))}.")
+    reject_unknown_arguments("invoke", turn, InvokeOptions)
     reject_local_arguments(turn)
     unsupported = [name for name in ("provider", "tail_limit") if turn.get(name) is not None]
     if unsupported:
@@ -207,13 +188,10 @@ def _encode_invocation(
         arguments=arguments,
         conversation_id=conversation_id,
         model=encode_model(model),
-        approvals=None if approvals is None else _encode_approvals(approvals),
+        approvals=None if approvals is None else encode_approvals(approvals),
         metadata=encode_metadata(turn.get("metadata")),
-        trace_id=turn.get("trace_id"),
-        wait=turn.get("wait"),
-        memory_space_id=turn.get("memory_space_id"),
         recall=encode_mapping(turn.get("recall")),
-        max_cycles=turn.get("max_cycles"),
+        **{name: turn.get(name) for name in ("trace_id", "wait", "memory_space_id", "max_cycles")},
     )
 
 
@@ -229,7 +207,7 @@ def _encode_respond_body(
         message=history if isinstance(history, str) else None,
         history=None if isinstance(history, str) else history,
         session_id=session.id if isinstance(session, SessionState) else session,
-        approvals=None if approvals is None else _encode_approvals(approvals),
+        approvals=None if approvals is None else encode_approvals(approvals),
         metadata=encode_metadata(metadata),
         trace_id=trace_id,
         wait=wait,
@@ -237,14 +215,7 @@ def _encode_respond_body(
 
 
 def _respond_headers(session: SessionState | str | None, key: str | None) -> dict[str, str]:
-    headers = {} if key is None else {"Idempotency-Key": validate_header("idempotency_key", key)}
+    headers = key_header(key)
     if isinstance(session, SessionState) and session.version:
         headers["If-Match"] = ", ".join(session_etag(session.version, status) for status in SESSION_STATUSES)
     return headers
-
-
-def _encode_approvals(approvals: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        id: {"approved": each.approved, "reason": each.reason, "input": each.input}
-        for id, each in as_approvals(approvals).items()
-    }

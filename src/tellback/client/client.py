@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Self, Unpack
 
@@ -18,36 +19,26 @@ from tellback.client.agents import RemoteAgents
 from tellback.client.conversations import RemoteConversations
 from tellback.client.memory import RemoteMemory, RemoteWorkingContextBuilder
 from tellback.client.transport import RemoteHandle, Transport
-from tellback.client.turn_loop import TurnLoop, TurnRunner
+from tellback.client.turn_loop import TurnLoop, TurnRunner, reject_unknown_arguments
 from tellback.errors import InvalidArgumentError
 from tellback.sync import SyncTellbackClient
 from tellback.turns.attachments import parse_attachments
 from tellback.turns.chat import ChatArguments
 from tellback.types import ReplyDelta
 from tellback.types.conversations import TurnResult
-from tellback.wire.arguments import build_path, encode_arguments, encode_duration, encode_value
+from tellback.wire.arguments import encode_arguments, encode_duration
 from tellback.wire.operations import AppOperations
 from tellback.wire.turns import TurnResultWire
-from tellback.wire.values import Replayed, StaleClosed
-
-CHAT_PATH = build_path("ai-conversations", "chat")
 
 
 def _chat_turn_loop(
     text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
 ) -> TurnLoop:
-    unknown = more.keys() - ChatArguments.__annotations__.keys()
-    if unknown:
-        raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
+    reject_unknown_arguments("chat", more, ChatArguments)
     if more.get("skills") is not None:
         raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
-    common_fields = encode_arguments(
-        namespace=namespace,
-        system=more.get("system"),
-        session_id=more.get("session_id"),
-        conversation_id=more.get("conversation_id"),
-        memory_wait=more.get("memory_wait"),
-    )
+    names = ("system", "session_id", "conversation_id", "memory_wait")
+    common_fields = encode_arguments(namespace=namespace, **{name: more.get(name) for name in names})
     # Null is not the same as leaving them out: without a space nothing is remembered, and `closeAfter` never closes.
     common_fields["space"] = space
     if "close_after" in more:
@@ -61,13 +52,9 @@ def _chat_turn_loop(
 
 
 def _encode_attachment(attachment: Any) -> dict[str, Any]:
-    data = attachment.data
-    encoded = encode_arguments(
-        name=attachment.name, mime=attachment.mime, text=attachment.text, url=attachment.url, size=attachment.size
-    )
-    if data is not None:
-        encoded["data"] = base64.b64encode(data).decode("ascii")
-    return {name: encode_value(value) for name, value in encoded.items()}
+    data = None if attachment.data is None else base64.b64encode(attachment.data).decode("ascii")
+    names = ("name", "mime", "text", "url", "size")
+    return encode_arguments(**{name: getattr(attachment, name) for name in names}, data=data)
 
 
 class RemoteUser(TurnRunner):
@@ -123,7 +110,7 @@ class RemoteUser(TurnRunner):
 
         The arguments are those of `rc.user(...).chat`; `tools` are called here.
         """
-        return await self._run(CHAT_PATH, await self._build_loop(text, namespace, space, model, more))
+        return await self._run(self._path("chat"), await self._build_loop(text, namespace, space, model, more))
 
     async def chat_stream(
         self,
@@ -135,7 +122,7 @@ class RemoteUser(TurnRunner):
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
         loop = await self._build_loop(text, namespace, space, model, more)
-        async with aclosing(self._run_streamed(CHAT_PATH, loop)) as items:
+        async with aclosing(self._run_streamed(self._path("chat"), loop)) as items:
             async for item in items:
                 yield item
 
@@ -220,17 +207,7 @@ class TellbackClient(RemoteHandle, AppOperations):
     async def close_stale(self, older_than: timedelta | float) -> list[str]:
         """Close every user's open conversations in which nothing happened for that long; gives their ids."""
         body = encode_arguments(older_than=encode_duration("older_than", older_than))
-        closed: list[str] = []
-        cursor: str | None = None
-        while True:
-            payload = await self._transport.call(
-                "POST", build_path("ai-admin", "close-stale"), body={**body, **encode_arguments(cursor=cursor)}
-            )
-            page = StaleClosed.model_validate(payload)
-            closed += page.conversation_ids
-            cursor = page.next_cursor
-            if cursor is None:
-                return closed
+        return [id async for page in self._post_pages("close_everyones_stale", body) for id in page["conversationIds"]]
 
     async def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
         """Queue everyone's conversations of a namespace to be extracted again, the oldest first; gives how many.
@@ -238,18 +215,20 @@ class TellbackClient(RemoteHandle, AppOperations):
         It does not wait until that is done: `jobs.list` tells.
         """
         body = encode_arguments(namespace=namespace, extraction_version=extraction_version)
-        total, cursor = ReplayResult(0, 0, 0), None
+        counts = Counter[str]()
+        async for page in self._post_pages("replay_conversations", body):
+            counts.update({field.name: page[field.name] for field in fields(ReplayResult)})
+        return ReplayResult(**counts)
+
+    async def _post_pages(self, operation: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Send a request again and again, with the cursor of the answer before, until all is done."""
+        cursor: str | None = None
         while True:
-            payload = await self._transport.call(
-                "POST", build_path("ai-admin", "replay"), body={**body, **encode_arguments(cursor=cursor)}
-            )
-            page = Replayed.model_validate(payload)
-            total = ReplayResult(
-                total.conversations + page.conversations, total.jobs + page.jobs, total.skipped + page.skipped
-            )
-            cursor = page.next_cursor
+            page = await self._post(self._path(operation), {**body, **encode_arguments(cursor=cursor)})
+            yield page
+            cursor = page["nextCursor"]
             if cursor is None:
-                return total
+                return
 
     async def open(self) -> Self:
         """Nothing to do: connections are made when they are needed."""

@@ -8,44 +8,13 @@ from contextlib import aclosing
 from typing import Any, Unpack
 
 from tellback.chat import Model
-from tellback.client.turn_loop import TurnLoop, TurnRunner
-from tellback.errors import InvalidArgumentError
+from tellback.client.turn_loop import TurnLoop, TurnRunner, reject_unknown_arguments
 from tellback.turns.request import TurnArguments
 from tellback.types import Message, ReplyDelta
-from tellback.types.conversations import (
-    StoredMessage,
-    TurnResult,
-)
-from tellback.wire.arguments import (
-    build_path,
-    encode_arguments,
-    encode_content,
-    require_server_id,
-)
+from tellback.types.conversations import StoredMessage, TurnResult
+from tellback.wire.arguments import encode_arguments, encode_content
 from tellback.wire.operations import ConversationOperations
 from tellback.wire.turns import TurnOutcomeWire
-
-CONVERSATIONS_PATH = "ai-conversations"
-
-
-def _conversation_turn_loop(model: str | Model | None, user_text: str | None, more: TurnArguments) -> TurnLoop:
-    unknown = more.keys() - TurnArguments.__annotations__.keys()
-    if unknown:
-        raise InvalidArgumentError(f"run_turn takes no {', '.join(sorted(unknown))}.")
-    content = more.get("content")
-    return TurnLoop(
-        TurnOutcomeWire,
-        model,
-        more,
-        common_fields=encode_arguments(
-            provider=more.get("provider"),
-            tail_limit=more.get("tail_limit"),
-            memory_space_id=more.get("memory_space_id"),
-        ),
-        first_fields=encode_arguments(
-            user_text=user_text, content=None if content is None else encode_content(content)
-        ),
-    )
 
 
 class RemoteConversations(TurnRunner, ConversationOperations):
@@ -76,26 +45,32 @@ class RemoteConversations(TurnRunner, ConversationOperations):
         The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` are called
         here, whenever the model asks for them.
         """
-        return await self._run(
-            self._conversation_path(id, "run-turn"), await self._build_loop(id, model, user_text, more)
-        )
+        return await self._run(self._path("run_turn", id=id), await self._build_loop(id, model, user_text, more))
 
     async def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """`run_turn` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
         loop = await self._build_loop(id, model, user_text, more)
-        async with aclosing(self._run_streamed(self._conversation_path(id, "run-turn"), loop)) as items:
+        async with aclosing(self._run_streamed(self._path("run_turn", id=id), loop)) as items:
             async for item in items:
                 yield item
 
     async def _build_loop(
         self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments
     ) -> TurnLoop:
-        loop = _conversation_turn_loop(model, user_text, more)
+        reject_unknown_arguments("run_turn", more, TurnArguments)
+        content = more.get("content")
+        names = ("provider", "tail_limit", "memory_space_id")
+        loop = TurnLoop(
+            TurnOutcomeWire,
+            model,
+            more,
+            common_fields=encode_arguments(**{name: more.get(name) for name in names}),
+            first_fields=encode_arguments(
+                user_text=user_text, content=None if content is None else encode_content(content)
+            ),
+        )
         if more.get("approvals") is not None:
             await loop.resume(await self.pending(id))
         return loop
-
-    def _conversation_path(self, id: str, *more: str) -> str:
-        return build_path(CONVERSATIONS_PATH, require_server_id("conversation", id), *more)

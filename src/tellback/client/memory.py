@@ -13,7 +13,6 @@ from tellback.client.transport import RemoteHandle
 from tellback.errors import RemoteUnavailableError, StoreError
 from tellback.types.jobs import Job
 from tellback.types.memory import WorkingContext
-from tellback.wire.arguments import build_path, require_server_id
 from tellback.wire.operations import OPERATIONS, MemoryOperations
 from tellback.wire.values import JobWire
 
@@ -41,21 +40,8 @@ class RemoteWorkingContextBuilder(RemoteHandle):
         min_score: float | None = None,
     ) -> WorkingContext:
         """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
-        context: WorkingContext = await self._call(
-            OPERATIONS["build_working_context"],
-            (
-                conversation_id,
-                memory_space_id,
-                recall_query,
-                recent_turns,
-                recall_limit,
-                token_budget,
-                include_rolling_summary,
-                always_on_category_names,
-                template_id,
-            ),
-            {"now": now, "min_score": min_score},
-        )
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        context: WorkingContext = await self._call(OPERATIONS["build_working_context"], (), arguments)
         return context
 
 
@@ -64,7 +50,7 @@ class RemoteMemory(RemoteHandle, MemoryOperations):
 
     async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
         """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
-        path, job = build_path("ai-memory", "jobs", require_server_id("job", id), "events"), None
+        path, job = self._path("follow_job", id=id), None
         while job is None or not job.status.is_finished:
             try:
                 async with aclosing(self._transport.stream_events("GET", path, user=self._user)) as events:

@@ -25,6 +25,7 @@ from tellback.errors import (
 )
 from tellback.portal import Handle
 from tellback.wire.operation import Operation
+from tellback.wire.operations import OPERATIONS
 from tellback.wire.problems import UNAVAILABLE_STATUSES, error_from_problem
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -34,6 +35,8 @@ RETRY_STATUSES = (429, 503)
 MAX_RETRY_SECONDS = 20.0
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """Each stream has a connection to itself while it is open: how many there may be, the server says."""
+STREAM_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
+"""Between two events there may be nothing but a heartbeat: silence is no failure within a minute."""
 MAX_POLLS = 8
 """How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
 
@@ -135,14 +138,13 @@ class Transport:
         A request that changes something gets an idempotency key, unless it `has_own_key`: then the caller's is in it,
         or it is sent once. One that `is_read` changes nothing, whatever its method.
         """
-        all_headers, is_read = self._request_headers(user, headers), is_read or method in SAFE_METHODS
+        is_read = is_read or method in SAFE_METHODS
         if not is_read and not has_own_key:
-            all_headers.setdefault("Idempotency-Key", f"client-{secrets.token_hex(16)}")
-        has_key, content = "Idempotency-Key" in all_headers, _encode_body(body, all_headers)
+            headers = {"Idempotency-Key": f"client-{secrets.token_hex(16)}", **(headers or {})}
+        request = self._build_request(method, path, user, query, headers, body)
+        has_key = "Idempotency-Key" in request.headers
         for poll in range(MAX_POLLS + 1):
-            response = await self._send(
-                method, path, all_headers, _encode_query(query), content, is_read=is_read, has_key=has_key
-            )
+            response = await self._send(request, is_read=is_read, has_key=has_key)
             try:
                 return decode_response(response)
             except RequestInProgressError:
@@ -151,25 +153,13 @@ class Transport:
             await asyncio.sleep(min(0.25 * 2**poll, MAX_RETRY_SECONDS))
         raise AssertionError("unreachable")
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        query: Any,
-        content: bytes | None,
-        *,
-        is_read: bool,
-        has_key: bool,
-    ) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request, *, is_read: bool, has_key: bool) -> httpx2.Response:
         """Any answer; one that says to come again is the last one's."""
         may_repeat = is_read or has_key
         for attempt in range(self._retries + 1):
             is_last = attempt == self._retries
             try:
-                response = await self._http.request(
-                    method, self.url + path, headers=headers, params=query, content=content
-                )
+                response = await self._http.send(request)
             except httpx2.TransportError as error:
                 never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
                 if is_last or not (may_repeat or never_sent):
@@ -194,10 +184,10 @@ class Transport:
         headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[ServerEvent, None]:
         """The events of a stream as they come; an `error` among them is raised. Closing it ends the request."""
-        all_headers = {**self._request_headers(user, headers), "Accept": "text/event-stream"}
-        content = _encode_body(body, all_headers)
+        headers = {**(headers or {}), "Accept": "text/event-stream"}
+        request = self._build_request(method, path, user, query, headers, body, STREAM_TIMEOUT)
         async with (
-            self._open_response(method, path, all_headers, _encode_query(query), content) as response,
+            self._open_response(request) as response,
             aclosing(parse_events(response.aiter_bytes())) as events,
         ):
             try:
@@ -210,14 +200,7 @@ class Transport:
                 raise _interrupted_error(self.url, error) from error
 
     @asynccontextmanager
-    async def _open_response(
-        self, method: str, path: str, headers: Mapping[str, str], query: Any, content: bytes | None
-    ) -> AsyncGenerator[httpx2.Response, None]:
-        # Between two events there may be nothing but a heartbeat: silence is no failure within a minute.
-        timeout = httpx2.Timeout(60.0, connect=10.0)
-        request = self._http.build_request(
-            method, self.url + path, headers=headers, params=query, content=content, timeout=timeout
-        )
+    async def _open_response(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Response, None]:
         try:
             response = await self._http.send(request, stream=True)
         except httpx2.TransportError as error:
@@ -238,19 +221,32 @@ class Transport:
         self, path: str, *, user: str | None, query: Mapping[str, Any] | None
     ) -> AsyncGenerator[httpx2.Response, None]:
         """An answer whose body is read piece by piece; that it breaks off raises `RemoteUnavailableError`."""
-        async with self._open_response(
-            "GET", path, self._request_headers(user, None), _encode_query(query), None
-        ) as response:
+        request = self._build_request("GET", path, user, query, timeout=STREAM_TIMEOUT)
+        async with self._open_response(request) as response:
             try:
                 yield response
             except httpx2.TransportError as error:
                 raise _interrupted_error(self.url, error) from error
 
-    def _request_headers(self, user: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    def _build_request(
+        self,
+        method: str,
+        path: str,
+        user: str | None,
+        query: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        timeout: Any = httpx2.USE_CLIENT_DEFAULT,
+    ) -> httpx2.Request:
         all_headers = {**self._headers, **(headers or {})}
         if user is not None:
             all_headers["X-Tellback-User"] = quote(validation.validate_scope_id("user_id", user), safe="")
-        return all_headers
+        content = None
+        if body is not None:
+            content, all_headers["Content-Type"] = _encode_body(body), "application/json"
+        return self._http.build_request(
+            method, self.url + path, headers=all_headers, params=_encode_query(query), content=content, timeout=timeout
+        )
 
 
 def decode_response(response: httpx2.Response) -> Any:
@@ -279,11 +275,7 @@ def decode_response(response: httpx2.Response) -> Any:
     raise error
 
 
-def _encode_body(body: Any, headers: dict[str, str] | Mapping[str, str]) -> bytes | None:
-    if body is None:
-        return None
-    assert isinstance(headers, dict)
-    headers["Content-Type"] = "application/json"
+def _encode_body(body: Any) -> bytes:
     try:
         return json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -383,7 +375,7 @@ class RemoteHandle(Handle):
                 user=self._user,
                 body=request.body,
                 query=request.query,
-                headers=_key_header(request.key),
+                headers=key_header(request.key),
                 has_own_key=operation.retry == "once" or operation.takes_key,
                 is_read=operation.retry == "read",
             )
@@ -393,27 +385,27 @@ class RemoteHandle(Handle):
             raise
         return operation.decode(payload)
 
-    async def _post(self, path: str, body: Any = None, *, key: str | None = None, has_own_key: bool = False) -> Any:
+    def _path(self, operation: str, **segments: str) -> str:
+        """The path of an operation that has no method in process."""
+        return OPERATIONS[operation].encode((), {}, {**self._segments, **segments}).path
+
+    async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        return await self._transport.call("GET", path, user=self._user, query=query)
+
+    async def _post(
+        self, path: str, body: Any, headers: Mapping[str, str] | None = None, *, has_own_key: bool = False
+    ) -> Any:
         return await self._transport.call(
-            "POST",
-            path,
-            user=self._user,
-            body={} if body is None else body,
-            headers=_key_header(key),
-            has_own_key=has_own_key,
+            "POST", path, user=self._user, body=body, headers=headers, has_own_key=has_own_key
         )
 
     async def _stream_turn(
-        self, path: str, body: Mapping[str, Any], key: str | None, headers: Mapping[str, str] | None = None
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """The events of a turn, which must end with its result."""
         has_ended = False
         events = self._transport.stream_events(
-            "POST",
-            path,
-            user=self._user,
-            body={**body, "stream": True},
-            headers={**(headers or {}), **_key_header(key)},
+            "POST", path, user=self._user, body={**body, "stream": True}, headers=headers
         )
         async with aclosing(events):
             async for item in events:
@@ -422,16 +414,11 @@ class RemoteHandle(Handle):
         if not has_ended:
             raise RemoteUnavailableError("The server's stream ended without the turn's result.")
 
-    async def _delete(self, path: str) -> Any:
-        return await self._transport.call("DELETE", path, user=self._user)
 
-
-def _key_header(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"Idempotency-Key": validate_header("idempotency_key", key)}
-
-
-def validate_header(name: str, value: str) -> str:
-    """A text that may stand in a header: printable ASCII."""
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
-        raise InvalidArgumentError(f"{name} is sent in a header, so it is printable ASCII, not {value!r:.80}.")
-    return value
+def key_header(key: str | None) -> dict[str, str]:
+    """The header of an idempotency key, which must be printable ASCII."""
+    if key is None:
+        return {}
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or key != key.strip():
+        raise InvalidArgumentError(f"idempotency_key is sent in a header, so it is printable ASCII, not {key!r:.80}.")
+    return {"Idempotency-Key": key}

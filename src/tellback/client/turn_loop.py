@@ -11,14 +11,13 @@ from tellback import validation
 from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import Approval, apply_decision, as_approvals, note_changed_input, validate_runnable
 from tellback.chat.model import ToolEntry
-from tellback.chat.options import ChatOptionsLike
-from tellback.client.transport import RemoteHandle
+from tellback.client.transport import RemoteHandle, key_header
 from tellback.errors import InvalidArgumentError
 from tellback.tools import Tool, tools_by_name
 from tellback.tools.dispatch import dispatch_all
-from tellback.turns.request import ToolHandler, resolve_options
+from tellback.turns.request import resolve_options
 from tellback.types import ReplyDelta, ToolCall, ToolResult
-from tellback.types.conversations import StoredMessage, TurnResult
+from tellback.types.conversations import TurnResult
 from tellback.wire.arguments import encode_arguments, encode_content, encode_mapping, encode_metadata, encode_model
 from tellback.wire.turns import TurnResultWire, decode_delta
 
@@ -57,21 +56,16 @@ _DEFAULT_OPTIONS = ChatOptions()
 DEFAULT_CYCLES = ChatOptions().max_iterations
 
 
-def resolve_turn_options(
-    options: ChatOptionsLike | None,
-    model: str | Model | None,
-    tools: Any,
-    tool_handler: ToolHandler | None = None,
-    max_cycles: int | None = None,
-) -> ChatOptions:
-    """What a caller passed, in one value, as in process. What a server cannot be told is refused."""
+def resolve_turn_options(model: str | Model | None, arguments: Mapping[str, Any]) -> ChatOptions:
+    """Return the options of a caller in one value, as in process. What a server cannot be told is refused."""
+    options, max_cycles = arguments.get("options"), arguments.get("max_cycles")
     if isinstance(options, Mapping) and options.get("on_max_iterations") == "raise":
         raise InvalidArgumentError("options.on_max_iterations is 'answer' on a server: a turn ends with an answer.")
     resolved = resolve_options(
         options,
         model=model,
-        tools=tools,
-        tool_handler=tool_handler,
+        tools=arguments.get("tools"),
+        tool_handler=arguments.get("tool_handler"),
         max_cycles=None if max_cycles is None else validation.validate_count("max_cycles", max_cycles, 1),
         default_model="",
     )
@@ -114,12 +108,27 @@ def reject_local_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
+def reject_unknown_arguments(method: str, arguments: Mapping[str, Any], known: type[Any]) -> None:
+    """Refuse keyword arguments that are not in a `TypedDict`."""
+    unknown = arguments.keys() - known.__annotations__.keys()
+    if unknown:
+        raise InvalidArgumentError(f"{method} takes no {', '.join(sorted(unknown))}.")
+
+
+def encode_approvals(approvals: Mapping[str, Any]) -> dict[str, Any]:
+    """Decisions on calls, by their ids."""
+    return {
+        id: {"approved": each.approved, "reason": each.reason, "input": each.input}
+        for id, each in as_approvals(approvals).items()
+    }
+
+
 class LocalTools:
     """The tools of a turn, and what a person has decided on their calls."""
 
     def __init__(self, tools: Sequence[ToolEntry] | None, approvals: Mapping[str, Any] | None) -> None:
         self._tools = tools_by_name(tools or ())
-        self._decisions = {} if approvals is None else as_approvals(approvals)
+        self.decisions = {} if approvals is None else as_approvals(approvals)
 
     def encode_descriptions(self) -> list[dict[str, Any]] | None:
         """What the server is told of them."""
@@ -129,20 +138,13 @@ class LocalTools:
         ]
         return descriptions or None
 
-    def encode_remaining_decisions(self) -> dict[str, Any]:
-        """Decisions on calls that do not wait, or not for our tools: the server says what is wrong with them."""
-        return {
-            id: {"approved": each.approved, "reason": each.reason, "input": each.input}
-            for id, each in self._decisions.items()
-        }
-
     async def run_pending(self, pending: Sequence[ToolCall]) -> list[dict[str, Any]]:
         """What came of the calls that may run now, or that were refused; none if all of them wait for a person."""
         ready = [call for call in pending if self._may_run(call)]
         approved: list[ToolCall] = []
         refused: list[ToolResult] = []
         for call in ready:
-            decision = apply_decision(call, self._decisions.pop(call.id, Approval(True)))
+            decision = apply_decision(call, self.decisions.pop(call.id, Approval(True)))
             if isinstance(decision, ToolResult):
                 refused.append(decision)
             else:
@@ -159,7 +161,7 @@ class LocalTools:
 
     def _may_run(self, call: ToolCall) -> bool:
         tool: Tool | None = self._tools.get(call.name)
-        return tool is not None and (call.id in self._decisions or not tool.requires_approval)
+        return tool is not None and (call.id in self.decisions or not tool.requires_approval)
 
 
 def _encode_result(result: ToolResult) -> dict[str, Any]:
@@ -191,13 +193,7 @@ class TurnLoop:
     ) -> None:
         self._names_conversation = names_conversation
         reject_local_arguments(arguments)
-        options = resolve_turn_options(
-            arguments.get("options"),
-            model,
-            arguments.get("tools"),
-            arguments.get("tool_handler"),
-            arguments.get("max_cycles"),
-        )
+        options = resolve_turn_options(model, arguments)
         self._local_tools = LocalTools(options.tools, arguments.get("approvals"))
         self._model_class = model_class
         self._max_cycles = options.max_iterations
@@ -236,10 +232,9 @@ class TurnLoop:
 
     async def resume(self, pending: tuple[ToolCall, ...]) -> None:
         """Begin with what was decided on calls that wait."""
-        results, undecidable = (
-            await self._local_tools.run_pending(pending),
-            self._local_tools.encode_remaining_decisions(),
-        )
+        results = await self._local_tools.run_pending(pending)
+        # Those on calls that do not wait, or not for our tools: the server says what is wrong with them.
+        undecidable = encode_approvals(self._local_tools.decisions)
         assert self.body is not None
         self._calls_before = 1  # the reply that asked is counted with those that follow
         if results:
@@ -272,13 +267,13 @@ class TurnRunner(RemoteHandle):
 
     async def _run(self, path: str, loop: TurnLoop) -> TurnResult:
         while (body := loop.body) is not None:
-            await loop.advance(await self._post(path, body, key=loop.key, has_own_key=loop.is_first))
+            await loop.advance(await self._post(path, body, key_header(loop.key), has_own_key=loop.is_first))
         return loop.result
 
     async def _run_streamed(self, path: str, loop: TurnLoop) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         while (body := loop.body) is not None:
             result: Any = None
-            async with aclosing(self._stream_turn(path, body, loop.key)) as events:
+            async with aclosing(self._stream_turn(path, body, key_header(loop.key))) as events:
                 async for event, data in events:
                     if event == "result":
                         result = data
@@ -290,25 +285,18 @@ class TurnRunner(RemoteHandle):
 
 def merge_results(before: TurnResult, after: TurnResult) -> TurnResult:
     """One turn of its parts."""
+    known = {message.id for message in before.messages}
     done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
-    both: dict[str, Any] = {
-        "tool_invocations": tuple(done.values()),
-        "context": after.context or before.context,
-        "problems": (*before.problems, *after.problems),
-        "model_calls": before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
-    }
     return replace(
         after,
-        messages=_merge_messages(before.messages, after.messages),
+        tool_invocations=tuple(done.values()),
+        context=after.context or before.context,
+        problems=(*before.problems, *after.problems),
+        model_calls=before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
+        messages=(*before.messages, *(message for message in after.messages if message.id not in known)),
         usage=before.usage + after.usage,
         total_latency_ms=before.total_latency_ms + after.total_latency_ms,
-        **both,
     )
-
-
-def _merge_messages(before: tuple[StoredMessage, ...], after: tuple[StoredMessage, ...]) -> tuple[StoredMessage, ...]:
-    known = {message.id for message in before}
-    return (*before, *(message for message in after if message.id not in known))
 
 
 def mark_max_cycles(result: TurnResult) -> TurnResult:

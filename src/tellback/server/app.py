@@ -22,7 +22,7 @@ from tellback.server.middleware.browser_auth import WebUI
 from tellback.server.middleware.fast_path import FastPathMiddleware
 from tellback.server.middleware.observability import ObservabilityMiddleware
 from tellback.server.openai.errors import OpenAIErrorMiddleware
-from tellback.server.openapi import add_openapi, name_operations
+from tellback.server.openapi import add_openapi
 from tellback.server.operations import health, metrics
 from tellback.server.problems import on_http_error, on_tellback_error, on_validation_error
 from tellback.server.routes import all_routers
@@ -102,7 +102,7 @@ def create_app(
     )
     for router in (*all_routers(), health.router, metrics.router):
         # As they are: including them would make each route anew, for every app, when it is first asked for.
-        app.router.routes.extend(name_operations(router))
+        app.router.routes.extend(router.routes)
     mcp = add_mcp(app, server_context.settings)
     add_openapi(app)
     append_route = next(each for each in app.router.routes if getattr(each, "name", "") == "append_user_message")

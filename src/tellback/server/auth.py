@@ -72,12 +72,12 @@ _JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.InvalidAudienceError, "The token is for another audience (aud)."),
     (jwt.InvalidIssuerError, "The token is of another issuer (iss)."),
     (jwt.InvalidIssuedAtError, "The token's iat is no number."),
-    (
-        jwt.InvalidAlgorithmError,
-        "The token is signed with an algorithm that is not taken here.",
-    ),
+    (jwt.InvalidAlgorithmError, "The token is signed with an algorithm that is not taken here."),
     (jwt.InvalidSignatureError, "The token's signature is wrong."),
 )
+_UNREADABLE_TOKEN = "The token cannot be read."
+_UNNAMED_KEY = "The token does not say which key it is signed with (kid), and its issuer has several, or none for it."
+_UNKNOWN_KEY = "The token is signed with a key (kid) that its issuer does not have, or not for that algorithm."
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,6 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it has admin rights in its tenant and app."""
         return self.principal.role == "admin"
 
     def require_admin(self) -> None:
@@ -184,10 +183,7 @@ class IssuerKeys:
     """The keys of an issuer. Those who need new ones at the same time wait for one fetch."""
 
     def __init__(
-        self,
-        load: JwksLoader | None,
-        keys: tuple[VerifyingKey, ...] = (),
-        timer: Callable[[], float] = time.monotonic,
+        self, load: JwksLoader | None, keys: tuple[VerifyingKey, ...] = (), timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._load = load
         self._keys = keys
@@ -197,7 +193,6 @@ class IssuerKeys:
 
     @classmethod
     def from_settings(cls, settings: JwtSettings) -> IssuerKeys:
-        """The keys that settings name."""
         if settings.jwks_url is not None:
             return cls(partial(asyncio.to_thread, fetch_jwks, settings.jwks_url))
         try:
@@ -327,10 +322,7 @@ class JwtVerifier:
     """Checks tokens."""
 
     def __init__(
-        self,
-        settings: JwtSettings,
-        keys: IssuerKeys | None = None,
-        timer: Callable[[], float] = time.time,
+        self, settings: JwtSettings, keys: IssuerKeys | None = None, timer: Callable[[], float] = time.time
     ) -> None:
         self._settings = settings
         self._keys = keys or IssuerKeys.from_settings(settings)
@@ -365,7 +357,7 @@ class JwtVerifier:
                 raise jwt.InvalidAlgorithmError
             key = await self._keys.find(kid, algorithm)
             if key is None:
-                raise NotAuthenticatedError(_unknown_key_message(kid))
+                raise NotAuthenticatedError(_UNNAMED_KEY if kid is None else _UNKNOWN_KEY)
             claims = jwt.decode(
                 token,
                 key.key,
@@ -378,9 +370,11 @@ class JwtVerifier:
         except jwt.MissingRequiredClaimError as error:
             raise NotAuthenticatedError(f"The token has no {error.claim}, which is needed here.") from None
         except jwt.PyJWTError as error:
-            raise NotAuthenticatedError(_jwt_error_message(error)) from None
+            message = next((text for kind, text in _JWT_ERROR_MESSAGES if isinstance(error, kind)), _UNREADABLE_TOKEN)
+            raise NotAuthenticatedError(message) from None
         for name in ("exp", "nbf", "iat"):
-            if not _is_timestamp(claims.get(name, 0)):
+            value = claims.get(name, 0)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIMESTAMP:
                 raise NotAuthenticatedError(f"The token's {name} is no number.")
         return claims
 
@@ -428,22 +422,6 @@ def _to_datetime(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return datetime.max.replace(tzinfo=UTC)
-
-
-def _is_timestamp(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_TIMESTAMP < value < MAX_TIMESTAMP
-
-
-def _unknown_key_message(kid: object) -> str:
-    if kid is None:
-        return "The token does not say which key it is signed with (kid), and its issuer has several, or none for it."
-    return "The token is signed with a key (kid) that its issuer does not have, or not for that algorithm."
-
-
-def _jwt_error_message(error: jwt.PyJWTError) -> str:
-    return next(
-        (message for kind, message in _JWT_ERROR_MESSAGES if isinstance(error, kind)), "The token cannot be read."
-    )
 
 
 OPEN_PRINCIPAL = Principal("open", "default", "default", "admin")

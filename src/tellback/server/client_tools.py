@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tellback import validation
-from tellback.chat.approval import Approval
+from tellback.chat.approval import as_approvals
 from tellback.errors import AlreadyDecidedError, InvalidArgumentError, NotFoundError, RequestTooLargeError
 from tellback.server.requests import iter_values
 from tellback.tools import Tool
@@ -16,7 +16,7 @@ from tellback.tools.json_schema import find_schema_error
 from tellback.types import ToolCall, ToolResult
 from tellback.types.blocks import ToolResultBlock, chat_messages
 from tellback.user import User
-from tellback.wire.turns import ApprovalIn, BaseTurnInput, ToolIn, ToolResultIn
+from tellback.wire.turns import BaseTurnInput, ToolIn, ToolResultIn
 
 MAX_SCHEMA_NODES = 2_000
 MAX_SCHEMA_CHARACTERS = 65_536
@@ -93,7 +93,9 @@ class TurnContinuation:
     def __init__(self, body: BaseTurnInput) -> None:
         self._tools = body.tools or []
         self._results = parse_tool_results(body.tool_results or ())
-        self._decisions = {id: _to_approval(each) for id, each in (body.approvals or {}).items()}
+        self._decisions = as_approvals(
+            {id: each if isinstance(each, bool) else each.arguments() for id, each in (body.approvals or {}).items()}
+        )
         both = self._results.keys() & self._decisions.keys()
         if both:
             raise InvalidArgumentError(f"call {min(both)!r} has a result and a decision: pass one of them.")
@@ -101,7 +103,6 @@ class TurnContinuation:
 
     @property
     def tools(self) -> list[Tool] | None:
-        """The tools of the turn."""
         return build_client_tools(self._tools, self._results) or None
 
     @property
@@ -189,11 +190,3 @@ async def find_answered_calls(user: User, conversation_id: str, ids: set[str]) -
     if not ids <= last:
         raise AlreadyDecidedError(conversation_id, sorted(ids))
     return found
-
-
-def _to_approval(decision: bool | ApprovalIn) -> Approval:
-    return (
-        Approval(decision)
-        if isinstance(decision, bool)
-        else Approval(decision.approved, decision.reason, decision.input)
-    )

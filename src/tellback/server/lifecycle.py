@@ -67,7 +67,6 @@ class ShutdownSignal:
 
     @property
     def is_set(self) -> bool:
-        """Whether it is."""
         return self._is_set
 
     def set(self) -> None:

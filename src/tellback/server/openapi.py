@@ -6,15 +6,15 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from html import escape
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import BaseRoute
 
 from tellback.server.idempotency import KEY_PARAMETER
 from tellback.server.middleware.auth import PUBLIC_PATHS
@@ -150,6 +150,7 @@ _COMMON_ERRORS = {
     431: "The headers are too large.",
     500: "The server failed; its log has the reason, under the request's id.",
 }
+_ERROR_HEADERS = {"401": ("WWW-Authenticate",), "429": ("Retry-After",), "503": ("Retry-After",)}
 _IN_PROGRESS = "A request with the same Idempotency-Key is not over yet."
 
 
@@ -261,7 +262,7 @@ def render_docs_page(document: dict[str, Any], openapi_url: str) -> str:
     operations: dict[str, list[str]] = defaultdict(list)
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            operations[operation.get("tags", [""])[0]].append(_render_operation(document, method, path, operation))
+            operations[operation.get("tags", [""])[0]].append(_render_operation(method, path, operation))
     sections = "".join(
         f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>{''.join(operations[tag['name']])}"
         for tag in document["tags"]
@@ -274,9 +275,12 @@ def render_docs_page(document: dict[str, Any], openapi_url: str) -> str:
     return f"{top}<body><h1>{title}</h1>{intro}{link}{sections}</body></html>"
 
 
-def _render_operation(document: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
+def _render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
     description = "".join(f"<p>{escape(part)}</p>" for part in operation.get("description", "").split("\n\n"))
-    parameters = [_resolve_reference(document, each) for each in operation.get("parameters", ())]
+    parameters = [
+        _COMMON_PARAMETERS[each["$ref"].rpartition("/")[2]] if "$ref" in each else each
+        for each in operation.get("parameters", ())
+    ]
     rows = "".join(
         f"<tr><td><code>{escape(each['name'])}</code><td>{escape(each['in'])}<td>{escape(each.get('description', ''))}"
         for each in parameters
@@ -287,37 +291,29 @@ def _render_operation(document: dict[str, Any], method: str, path: str, operatio
     return f"<details><summary>{line}</summary>{details}</details>"
 
 
-def _resolve_reference(document: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    found: Any = document
-    if "$ref" not in value:
-        return value
-    for part in value["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return dict(found)
-
-
-def name_operations(router: APIRouter) -> list[BaseRoute]:
-    """The routes of a router, called as the functions that answer them."""
-    for route in router.routes:
-        if isinstance(route, APIRoute):
-            route.operation_id = route.name
-    return router.routes
-
-
 def add_openapi(app: FastAPI) -> None:
     """Make the app's OpenAPI complete, and serve it, with a page to read it."""
     app.description, app.openapi_tags = DESCRIPTION, TAGS
     build = app.openapi
+
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            route.operation_id = route.name
 
     def build_complete() -> dict[str, Any]:
         document = build()
         return document if "servers" in document else _complete_document(document)
 
     app.openapi = build_complete  # type: ignore[method-assign]
-    cached = _CachedDocument()
+
+    @lru_cache(maxsize=8)
+    def encode_document(root: str) -> tuple[bytes, str]:
+        """The document as bytes, for an app below a path, and its tag."""
+        body = json.dumps({**app.openapi(), "servers": [{"url": root or "/"}]}, separators=(",", ":")).encode()
+        return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     async def serve_document(request: Request) -> Response:
-        body, tag = cached.get(app.openapi(), str(request.scope.get("root_path", "")).rstrip("/"))
+        body, tag = encode_document(str(request.scope.get("root_path", "")).rstrip("/"))
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
@@ -332,20 +328,6 @@ def add_openapi(app: FastAPI) -> None:
 
     app.add_route(OPENAPI_PATH, serve_document, include_in_schema=False)
     app.add_route(DOCS_PATH, serve_docs, include_in_schema=False)
-
-
-class _CachedDocument:
-    """The document as bytes, and its tag: written once, until it or the path of the app is another."""
-
-    def __init__(self) -> None:
-        self._source: tuple[dict[str, Any], str] | None = None
-        self._encoded = (b"", "")
-
-    def get(self, document: dict[str, Any], root: str) -> tuple[bytes, str]:
-        if self._source is None or self._source[0] is not document or self._source[1] != root:
-            body = json.dumps({**document, "servers": [{"url": root or "/"}]}, separators=(",", ":")).encode()
-            self._source, self._encoded = (document, root), (body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-        return self._encoded
 
 
 def _complete_document(document: dict[str, Any]) -> dict[str, Any]:
@@ -382,19 +364,17 @@ class _OperationCompleter:
         self._is_openai = path.startswith(OPENAI_PREFIX)
         self._shared = shared
         self._examples = examples
+        self._accepts_key = any(each["name"] == KEY_PARAMETER["name"] for each in operation.get("parameters", ()))
 
     def complete(self) -> None:
-        """All of it."""
         self._operation["summary"] = self._operation["operationId"].replace("_", " ").capitalize()
-        self._complete_security()
-        self._complete_parameters()
-        self._complete_body()
-        self._complete_responses()
-
-    def _complete_security(self) -> None:
         if self._is_public:
             reads_metrics = "401" in self._operation["responses"]
             self._operation["security"] = [{}, {"metricsToken": []}] if reads_metrics else []
+        self._complete_parameters()
+        for media in self._operation.get("requestBody", {}).get("content", {}).values():
+            media.setdefault("example", self._examples.build_request(_without_null(media["schema"])))
+        self._complete_responses()
 
     def _complete_parameters(self) -> None:
         parameters = self._operation.get("parameters", [])
@@ -407,15 +387,6 @@ class _OperationCompleter:
         references = [{"$ref": f"#/components/parameters/{name}"} for name in common]
         self._operation["parameters"] = [*specific, *references]
 
-    @property
-    def _accepts_key(self) -> bool:
-        names = (each.get("name", each.get("$ref", "")) for each in self._operation.get("parameters", ()))
-        return any(name.endswith(KEY_PARAMETER["name"]) for name in names)
-
-    def _complete_body(self) -> None:
-        for media in self._operation.get("requestBody", {}).get("content", {}).values():
-            media.setdefault("example", self._examples.build_request(_without_null(media["schema"])))
-
     def _complete_responses(self) -> None:
         responses: dict[str, Schema] = self._operation["responses"]
         if not self._is_public:
@@ -424,8 +395,8 @@ class _OperationCompleter:
                     responses.setdefault(str(number), {"description": description})
             if self._accepts_key:
                 responses.setdefault("409", {"description": _IN_PROGRESS})
-        if self._is_openai and _is_default_validation_error(responses.get("422", {})):
-            del responses["422"]
+        if self._is_openai:
+            responses.pop("422", None)  # FastAPI's own: there it is 400
         for status in list(responses):
             if int(status) < 400:
                 self._complete_success(responses[status])
@@ -451,7 +422,7 @@ class _OperationCompleter:
         media, model = (JSON_MEDIA_TYPE, "ErrorOut") if self._is_openai else (PROBLEM_MEDIA_TYPE, "Problem")
         response = {
             "description": description,
-            "headers": {name: _header_reference(name) for name in _error_headers(status)},
+            "headers": {name: _header_reference(name) for name in ("X-Request-Id", *_ERROR_HEADERS.get(status, ()))},
             "content": {media: {"schema": {"$ref": f"#/components/schemas/{model}"}}},
         }
         for number in range(1, 100):
@@ -461,18 +432,8 @@ class _OperationCompleter:
         raise AssertionError(f"too many ways to describe {status}")
 
 
-def _error_headers(status: str) -> list[str]:
-    more = {"401": ["WWW-Authenticate"], "429": ["Retry-After"], "503": ["Retry-After"]}
-    return ["X-Request-Id", *more.get(status, ())]
-
-
 def _header_reference(name: str) -> Schema:
     return {"$ref": f"#/components/headers/{name}"}
-
-
-def _is_default_validation_error(response: Schema) -> bool:
-    schema = response.get("content", {}).get(JSON_MEDIA_TYPE, {}).get("schema", {})
-    return str(schema.get("$ref", "")).endswith("/HTTPValidationError")
 
 
 def _without_null(schema: Schema) -> Schema:

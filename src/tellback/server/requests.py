@@ -94,7 +94,6 @@ class StrictRequest(Request):
         await self.json()
 
     async def json(self) -> Any:
-        """The body, read."""
         if not hasattr(self, "_json"):
             try:
                 value = from_json(await self.body(), allow_inf_nan=False)
@@ -109,7 +108,6 @@ class StrictRoute(APIRoute):
     """A route of the REST interface."""
 
     def get_route_handler(self) -> Handler:
-        """What answers a request."""
         handler, takes_body = super().get_route_handler(), self.body_field is not None
         lease = resolve_lease(self.methods, self.dependant, self.openapi_extra)
         if lease is not None:

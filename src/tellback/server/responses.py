@@ -51,11 +51,6 @@ def json_response(value: WireModel, status: int = 200, headers: dict[str, str] |
     return Response(value.to_json(), status, headers, JSON_MEDIA_TYPE)
 
 
-def no_content() -> Response:
-    """An answer without a body."""
-    return Response(status_code=204)
-
-
 def encode_cursor(position: str) -> str:
     """A place in a list, for clients to hand back.
 
@@ -72,21 +67,27 @@ def decode_cursor(cursor: str | None) -> str | None:
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, ValueError):
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.") from None
+        raise invalid_cursor_error() from None
+
+
+def invalid_cursor_error() -> InvalidArgumentError:
+    """The error for a cursor that no page gave."""
+    return InvalidArgumentError("cursor is what nextCursor of the page before was.")
+
+
+def parse_position(position: str | None) -> int | None:
+    """A place in a list that is a number; what has too many digits is as good as the end."""
+    if position is None:
+        return None
+    if not (position.isascii() and position.isdecimal()):
+        raise invalid_cursor_error()
+    return int(position[:18])
 
 
 def resolve_page_size(caller: Caller, limit: int | None) -> int:
     """How many a page has: what was asked for, but not more than the server gives at once."""
     settings = caller.server.settings
     return min(settings.page_size if limit is None else limit, settings.largest_page)
-
-
-def resolve_result_limit(caller: Caller, limit: int | None) -> int:
-    """How many there are in an answer that does not lead on to more: what is too much is refused."""
-    settings = caller.server.settings
-    if limit is not None and limit > settings.largest_page:
-        raise InvalidArgumentError(f"limit is at most {settings.largest_page} here, not {limit}.")
-    return min(settings.page_size, settings.largest_page) if limit is None else limit
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -29,17 +29,8 @@ LOCAL_USER = "local"
 """Whose data it is where there are no credentials and no user is named."""
 
 ASYMMETRIC_ALGORITHMS = (
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "ES256K",
-    "EdDSA",
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "ES256K", "EdDSA"),
 )
 """How tokens may be signed: so that who can check them cannot make them."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from tellback.agent import Agent, Persistence
@@ -36,6 +36,7 @@ MAX_RECENT_AGENTS = 1_000
 """So many tenants' agents are held at least; others are made again when they are asked for."""
 
 _TenantKey = tuple[str, str, str]
+Stored = TypeVar("Stored", SessionData, MessageData)
 
 
 class TenantIds:
@@ -64,25 +65,13 @@ class TenantIds:
         """An id as its app knows it."""
         return id.removeprefix(self._prefix)
 
-    def encode_session(self, session: SessionData) -> SessionData:
-        """A session as it is stored."""
-        user_id = None if session.user_id is None else self.to_stored(session.user_id)
-        return replace(session, id=self.to_stored(session.id), user_id=user_id)
+    def encode(self, value: Stored) -> Stored:
+        """A session or a message as it is stored."""
+        return _replace_ids(value, self.to_stored)
 
-    def decode_session(self, session: SessionData) -> SessionData:
-        """A session as its app knows it."""
-        user_id = None if session.user_id is None else self.from_stored(session.user_id)
-        return replace(session, id=self.from_stored(session.id), user_id=user_id)
-
-    def encode_message(self, message: MessageData) -> MessageData:
-        """A message as it is stored."""
-        user_id = None if message.user_id is None else self.to_stored(message.user_id)
-        return replace(message, session_id=self.to_stored(message.session_id), user_id=user_id)
-
-    def decode_message(self, message: MessageData) -> MessageData:
-        """A message as its app knows it."""
-        user_id = None if message.user_id is None else self.from_stored(message.user_id)
-        return replace(message, session_id=self.from_stored(message.session_id), user_id=user_id)
+    def decode(self, value: Stored) -> Stored:
+        """A session or a message as its app knows it."""
+        return _replace_ids(value, self.from_stored)
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
@@ -95,17 +84,23 @@ class TenantIds:
             raise NotFoundError(error.kind, self.from_stored(str(error.id))) from error
 
 
+def _replace_ids(value: Stored, convert: Callable[[str], str]) -> Stored:
+    """A session or a message with other ids of its session and its user."""
+    user_id = None if value.user_id is None else convert(value.user_id)
+    if isinstance(value, SessionData):
+        return replace(value, id=convert(value.id), user_id=user_id)
+    return replace(value, session_id=convert(value.session_id), user_id=user_id)
+
+
 class TenantSessionAdapter:
-    """An adapter's sessions of one tenant and app: itself a `PersistenceAdapter`, and its `SessionRepository`."""
+    """An adapter's sessions of one tenant and app: itself a `PersistenceAdapter`, and its repositories."""
 
     def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
         self._inner = inner
         self._ids = ids
-        self.session_repository = self
-        self.message_repository = _TenantMessages(inner, ids)
+        self.session_repository = self.message_repository = self
 
     async def initialize(self) -> None:
-        """Make what is missing."""
         await self._inner.initialize()
 
     async def disconnect(self) -> None:
@@ -116,69 +111,56 @@ class TenantSessionAdapter:
         return await self._inner.purge_expired()
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
-        """Store a session after a turn, and its messages, in one step."""
         with self._ids.translate_errors():
-            encoded = [self._ids.encode_message(each) for each in messages]
-            return self._ids.decode_session(await self._inner.save(self._ids.encode_session(session), encoded))
+            encoded = [self._ids.encode(each) for each in messages]
+            return self._ids.decode(await self._inner.save(self._ids.encode(session), encoded))
 
     async def create(self, session: SessionData) -> SessionData:
-        """Store a new session."""
         with self._ids.translate_errors():
-            created = await self._inner.session_repository.create(self._ids.encode_session(session))
-        return self._ids.decode_session(created)
+            created = await self._inner.session_repository.create(self._ids.encode(session))
+        return self._ids.decode(created)
 
     async def get(self, session_id: str) -> SessionData | None:
-        """A session, or None."""
         return self._decode(await self._inner.session_repository.get(self._ids.to_stored(session_id)))
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        """The active session that was created last."""
         found = await self._inner.session_repository.find_active(self._ids.to_stored(user_id), agent_name)
         return self._decode(found)
 
     async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
-        """A user's sessions."""
-        last = None if before is None else self._ids.encode_session(before)
+        last = None if before is None else self._ids.encode(before)
         found = await self._inner.session_repository.list_by_user(
             self._ids.to_stored(user_id), limit=limit, before=last
         )
-        return [self._ids.decode_session(each) for each in found]
+        return [self._ids.decode(each) for each in found]
 
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        """Change a session's status."""
         id = self._ids.to_stored(session_id)
         sessions = self._inner.session_repository
         return self._decode(await sessions.update_status(id, status, at=at, completed_at=completed_at))
 
     async def delete(self, session_id: str) -> bool:
-        """Delete a session and its messages."""
         return await self._inner.session_repository.delete(self._ids.to_stored(session_id))
-
-    def _decode(self, session: SessionData | None) -> SessionData | None:
-        return None if session is None else self._ids.decode_session(session)
-
-
-class _TenantMessages:
-    def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
-        self._inner = inner
-        self._ids = ids
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         with self._ids.translate_errors():
-            encoded = [self._ids.encode_message(each) for each in messages]
+            encoded = [self._ids.encode(each) for each in messages]
             added = await self._inner.message_repository.add(encoded, at=at)
-        return [self._ids.decode_message(each) for each in added]
+        return [self._ids.decode(each) for each in added]
 
     async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
         id = self._ids.to_stored(session_id)
         found = await self._inner.message_repository.list_by_session(id, limit=limit, before=before, after=after)
-        return [self._ids.decode_message(each) for each in found]
+        return [self._ids.decode(each) for each in found]
+
+    def _decode(self, session: SessionData | None) -> SessionData | None:
+        return None if session is None else self._ids.decode(session)
 
 
 class TenantSessionStore:
@@ -190,7 +172,6 @@ class TenantSessionStore:
         self.auto_save: bool = getattr(inner, "auto_save", True)
 
     async def load(self, session_id: str) -> SessionState | None:
-        """The session of that id, if it is stored."""
         with self._ids.translate_errors():
             found = await self._inner.load(self._ids.to_stored(session_id))
         return None if found is None else replace(found, id=session_id)
@@ -203,14 +184,12 @@ class TenantSessionStore:
         agent_name: str | None = None,
         user_id: str | None = None,
     ) -> None:
-        """Store a session after a turn."""
         stored_user_id = None if user_id is None else self._ids.to_stored(user_id)
         with self._ids.translate_errors():
             stored_session = replace(session, id=self._ids.to_stored(session.id))
             await self._inner.save(stored_session, events, agent_name=agent_name, user_id=stored_user_id)
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
-        """The newest of what was said."""
         return await self._inner.history(self._ids.to_stored(session_id), limit)
 
 

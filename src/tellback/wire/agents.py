@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tellback.agent.events import Event, EventKind, EventSource, event_to_dict, parse_event
+from tellback.agent.events import Event, event_to_dict, parse_event
 from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
 from tellback.agent.sessions.serialization import parse_metadata_dates, plain_data
 from tellback.agent.sessions.session import CurrentRoute, CurrentState, RouteVisit, SessionState
 from tellback.specs.model import AgentSpec
 from tellback.types.conversations import MessageData, SessionData
-from tellback.types.memory import WorkingContext
 from tellback.wire.arguments import RecallIn
 from tellback.wire.base import Codec, IdIn, InputModel, KeyMapping, NameIn, WireModel, camel
 from tellback.wire.turns import (
     MAX_CYCLES,
-    MAX_TOOLS,
     MAX_TURN_WAIT_SECONDS,
-    ApprovalIn,
-    CallIdIn,
+    ApprovalsIn,
     KeyIn,
     ToolInvocationWire,
     TurnProblemWire,
+    restore_context,
 )
-from tellback.wire.values import AtomWire, ToolCallOut, UsageWire
+from tellback.wire.values import AtomWire, UsageWire, example_id
 
 if TYPE_CHECKING:
     from tellback.agent import Agent
@@ -53,8 +52,6 @@ MAX_HISTORY_EVENTS = 500
 
 AgentKind = Literal["spec", "routes"]
 
-ApprovalsIn = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MAX_TOOLS)]
-
 
 def _validate_path_segment(id: str) -> str:
     if id in (".", ".."):
@@ -71,7 +68,6 @@ SessionIdIn = Annotated[
 
 
 def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
-    """The collected data as they are shown."""
     visible = {name: value for name, value in collected.items() if name not in HIDDEN_KEYS}
     return COLLECTED_DATA_KEYS.to_wire(_rename_nested(visible, ROUTE_VISIT_KEYS.to_wire, SESSION_METADATA_KEYS.to_wire))
 
@@ -102,20 +98,20 @@ def _to_plain_data(value: Any) -> Any:
 PlainData = Annotated[dict[str, Any], BeforeValidator(_to_plain_data)]
 
 
-class SessionWire(WireModel):
+class SessionWire(
+    WireModel,
+    value_type=SessionData,
+    examples={"id": "web-42", "agent_name": "Wanda"},
+    descriptions={"version": "How many turns were saved."},
+):
     """A session as it is stored. Its `ETag` changes with its version and its status."""
 
-    value_type = SessionData
-
-    id: str = Field(examples=["web-42"])
-    agent_name: str | None = Field(default=None, examples=["Wanda"])
     collected_data: Annotated[dict[str, Any], Codec(_encode_collected, _decode_collected)] = Field(
         default_factory=dict,
         description="`extracted` is what was gathered, `routeHistory` where it went; your own data are beside them.",
     )
     created_at: datetime
     updated_at: datetime
-    version: int = Field(default=0, description="How many turns were saved.")
 
 
 def _encode_tool_calls(calls: Any) -> Any:
@@ -127,16 +123,14 @@ def _decode_tool_calls(calls: Any) -> Any:
     return tuple({name: call.get(wire_name) for name, wire_name in names.items()} for call in calls)
 
 
-class SessionEventWire(WireModel):
+class SessionEventWire(
+    WireModel,
+    value_type=Event,
+    examples={"kind": "message", "source": "customer", "creation_utc": "2026-03-01T10:30:00+00:00"},
+):
     """Something that happened in a session: what was said, which tools ran, or a change of status."""
 
-    value_type = Event
-    derives_fields = False
-
-    kind: EventKind = Field(examples=["message"])
-    source: EventSource = Field(examples=["customer"])
     data: dict[str, Any] = Field(examples=[{"participant": "Alice", "message": "Hello!"}])
-    creation_utc: str = Field(examples=["2026-03-01T10:30:00+00:00"])
 
     @model_validator(mode="before")
     @classmethod
@@ -150,16 +144,12 @@ class SessionEventWire(WireModel):
         return {**plain, "data": data}
 
     def value(self) -> Event:
-        """The event."""
         return parse_event(dict(self))
 
 
-class SessionMessageWire(WireModel):
+class SessionMessageWire(WireModel, value_type=MessageData, examples={"id": example_id("msg")}):
     """A message of a session."""
 
-    value_type = MessageData
-
-    id: str = Field(examples=["msg_018f3c0de0a17b2c4d5e6f708192"])
     tool_calls: Annotated[list[dict[str, Any]], Codec(_encode_tool_calls, _decode_tool_calls)] = Field(
         default_factory=list, examples=[[{"toolName": "search", "arguments": {}, "result": "found"}]]
     )
@@ -167,28 +157,18 @@ class SessionMessageWire(WireModel):
     created_at: datetime
 
 
-class CurrentRouteWire(WireModel):
+class CurrentRouteWire(WireModel, value_type=CurrentRoute, examples={"title": "Book a flight"}):
     """The route a session is in."""
 
-    value_type = CurrentRoute
 
-    title: str = Field(examples=["Book a flight"])
-
-
-class CurrentStateWire(WireModel):
+class CurrentStateWire(WireModel, value_type=CurrentState):
     """The state that spoke last."""
-
-    value_type = CurrentState
 
     description: str | None = None
 
 
-class RouteVisitWire(WireModel):
+class RouteVisitWire(WireModel, value_type=RouteVisit, descriptions={"exited_at": "Null while it lasts."}):
     """One visit of a route."""
-
-    value_type = RouteVisit
-
-    exited_at: datetime | None = Field(default=None, description="Null while it lasts.")
 
 
 _METADATA = Codec(
@@ -197,18 +177,16 @@ _METADATA = Codec(
 )
 
 
-class SessionStateWire(WireModel):
+class SessionStateWire(
+    WireModel,
+    value_type=SessionState,
+    hidden=("progress", "paused_routes", "context", "pending_calls", "owner", "idempotent_reply"),
+    examples={"id": "web-42"},
+):
     """Where a session stands after a turn."""
 
-    value_type = SessionState
-    derives_fields = False
-
-    id: str = Field(examples=["web-42"])
     version: int
-    current_route: CurrentRouteWire | None = None
-    current_state: CurrentStateWire | None = None
     extracted: PlainData = Field(default_factory=dict, examples=[{"destination": "Rome"}])
-    route_history: list[RouteVisitWire] = Field(default_factory=list)
     metadata: Annotated[dict[str, Any], _METADATA] = Field(
         default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}]
     )
@@ -275,7 +253,8 @@ class AgentWire(WireModel):
         if spec is not None:
             wire.kinds.append("spec")
             wire.description = None if spec.description is None else str(spec.description)
-            wire.arguments = _encode_arguments(spec)
+            if spec.arguments is not None:
+                wire.arguments = {name: AgentArgumentWire.from_value(each) for name, each in spec.arguments.items()}
             wire.tools = [AgentToolWire(name=tool.name, type=tool.type) for tool in spec.tools]
             wire.spec = spec.model_dump(mode="json", by_alias=True, exclude_none=True) if include_spec else None
         if agent is not None:
@@ -291,45 +270,30 @@ class AgentWire(WireModel):
         return None if self.spec is None else AgentSpec.model_validate(self.spec)
 
 
-def _encode_arguments(spec: AgentSpec) -> dict[str, AgentArgumentWire] | None:
-    if spec.arguments is None:
-        return None
-    return {name: AgentArgumentWire.from_value(each) for name, each in spec.arguments.items()}
-
-
-class RouteInfoWire(WireModel):
+class RouteInfoWire(WireModel, value_type=RouteInfo, examples={"title": "Book a flight"}):
     """The route an answer was given in."""
 
-    value_type = RouteInfo
 
-    title: str = Field(examples=["Book a flight"])
-
-
-class StateInfoWire(WireModel):
+class StateInfoWire(WireModel, value_type=StateInfo):
     """The state that spoke."""
-
-    value_type = StateInfo
 
     description: str | None = None
 
 
-class AgentResponseWire(WireModel):
+class AgentResponseWire(
+    WireModel,
+    value_type=Response,
+    hidden=("trace", "context", "turn"),
+    examples={"message": "Where to?"},
+    descriptions={
+        "completed": "A route has come to its end.",
+        "asks": "The fields that are asked for.",
+        "pending": "Calls that wait for a decision: post `approvals`.",
+    },
+):
     """An agent's answer. How it came about, prompts and all, is not told."""
 
-    value_type = Response
-    derives_fields = False
-
-    message: str = Field(examples=["Where to?"])
-    session: SessionStateWire
     tool_calls: list[ToolInvocationWire] = Field(default_factory=list)
-    route: RouteInfoWire | None = None
-    state: StateInfoWire | None = None
-    completed: bool = Field(default=False, description="A route has come to its end.")
-    asks: list[str] = Field(default_factory=list, description="The fields that are asked for.")
-    pending: list[ToolCallOut] = Field(
-        default_factory=list, description="Calls that wait for a decision: post `approvals`."
-    )
-    conversation_id: str | None = None
     atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model was given.")
     tokens_estimated: int | None = None
     usage: UsageWire
@@ -337,7 +301,6 @@ class AgentResponseWire(WireModel):
 
     @classmethod
     def from_value(cls, value: Response) -> AgentResponseWire:
-        """It for an answer."""
         wire = super().from_value(value)
         for call in wire.tool_calls:
             call.arguments = plain_data(call.arguments)
@@ -345,15 +308,11 @@ class AgentResponseWire(WireModel):
         return wire
 
     def value(self) -> Response:
-        """The answer, with its usage, and the memories that were used."""
+        """Decode the answer, with its usage, and the memories that were used."""
         response: Response = super().value()
-        call = ModelCall("reply", None, (), self.message, self.usage.value())
-        object.__setattr__(response, "trace", Trace(calls=(call,)))
-        if self.tokens_estimated is not None:
-            atoms = tuple(atom.value() for atom in self.atoms_used)
-            context = WorkingContext("", (), atoms, self.tokens_estimated, remembers=bool(atoms))
-            object.__setattr__(response, "context", context)
-        return response
+        call = ModelCall("reply", None, (), response.message, self.usage.value())
+        context = restore_context(self.atoms_used, self.tokens_estimated)
+        return replace(response, trace=Trace(calls=(call,)), context=context)
 
 
 class AgentDelta(WireModel):
@@ -363,6 +322,8 @@ class AgentDelta(WireModel):
 
 
 class _AgentTurnInput(InputModel):
+    drops_null = True
+
     approvals: ApprovalsIn | None = Field(
         default=None, description="Decisions on calls that wait, in the place of a message."
     )
@@ -372,11 +333,7 @@ class _AgentTurnInput(InputModel):
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
         default=None, description="Seconds to wait for another turn of the conversation."
     )
-    stream: bool = Field(default=False, description="Or the header Accept: text/event-stream.")
-
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null, but for what the server makes something of."""
-        return {name: value for name, value in super().arguments().items() if value is not None and name != "stream"}
+    stream: bool = Field(default=False, exclude=True, description="Or the header Accept: text/event-stream.")
 
 
 class InvokeAgent(_AgentTurnInput):
@@ -385,7 +342,7 @@ class InvokeAgent(_AgentTurnInput):
     # Not `arguments`, which is the method.
     arguments_: dict[str, Any] | None = Field(default=None, examples=[{"userMessage": "Where is my refund?"}])
     conversation_id: IdIn | None = Field(default=None, description="A new one is opened, if not given.")
-    model: NameIn | None = Field(default=None, description="The agent's own, or another that the server allows.")
+    model: NameIn | None = Field(None, exclude=True, description="The agent's own, or another that the server allows.")
     memory_space_id: IdIn | None = Field(default=None, description="What to remember.")
     recall: RecallIn | None = None
     max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = None
@@ -394,20 +351,21 @@ class InvokeAgent(_AgentTurnInput):
         """The arguments of `agents.invoke`, but for the model."""
         arguments = super().arguments()
         arguments["arguments"] = arguments.pop("arguments_", None)
-        return {name: value for name, value in arguments.items() if name != "model"}
+        return arguments
 
 
 class RespondTo(_AgentTurnInput):
     """Say something to an agent with routes, or decide what it waits for."""
 
-    message: str | None = Field(default=None, min_length=1, examples=["Two of us to Rome, please."])
+    message: str | None = Field(default=None, exclude=True, min_length=1, examples=["Two of us to Rome, please."])
     history: list[dict[str, Any]] | None = Field(
         default=None,
+        exclude=True,
         min_length=1,
         max_length=MAX_HISTORY_EVENTS,
         description="Events or messages in order, in the place of a message; not for credentials of the role 'user'.",
     )
-    session_id: SessionIdIn | None = Field(default=None, description="A new one, if not given.")
+    session_id: SessionIdIn | None = Field(default=None, exclude=True, description="A new one, if not given.")
 
     @model_validator(mode="after")
     def _validate_single_input(self) -> RespondTo:
@@ -417,10 +375,4 @@ class RespondTo(_AgentTurnInput):
 
     @property
     def message_or_history(self) -> str | list[Mapping[str, Any]] | None:
-        """What is to be answered."""
         return self.message if self.history is None else list(self.history)
-
-    def arguments(self) -> dict[str, Any]:
-        """The keywords of `agent.respond`."""
-        excluded = ("message", "history", "session_id")
-        return {name: value for name, value in super().arguments().items() if name not in excluded}

@@ -21,7 +21,7 @@ from pydantic import Field
 from tellback import validation
 from tellback.chat import Model
 from tellback.chat.usage import make_usage, parse_usage
-from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.errors import InvalidArgumentError
 from tellback.memory.bindings import PolicyLike, ScopeLike
 from tellback.types.blocks import Content, message_blocks
 from tellback.types.conversations import AssistantTurn, Visibility
@@ -153,6 +153,8 @@ class UsageIn(InputModel):
 class ImportedMessageIn(InputModel):
     """A message of a chat that took place elsewhere."""
 
+    drops_null = True
+
     role: Literal["user", "assistant", "tool", "system"] = Field(examples=["user"])
     content: ContentIn = Field(examples=["Hi, where's my refund?"])
     visibility: Visibility | None = Field(default=None, description="'internal' for the system's, else 'user'.")
@@ -164,13 +166,11 @@ class ImportedMessageIn(InputModel):
     trace_id: str | None = None
     idempotency_key: str | None = None
 
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null."""
-        return {name: value for name, value in super().arguments().items() if value is not None}
-
 
 class RecallIn(InputModel):
     """How to remember: the fields of a working context. Null stands for a field's default."""
+
+    drops_null = True
 
     memory_space_id: IdIn | None = None
     recall_query: QueryIn | None = Field(default=None, description="By default the last thing the user said.")
@@ -184,10 +184,6 @@ class RecallIn(InputModel):
     template_id: str | None = Field(default=None, max_length=200, examples=["default"])
     min_score: FractionIn | None = None
     now: DatetimeIn | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null."""
-        return {name: value for name, value in super().arguments().items() if value is not None}
 
 
 class BuildWorkingContext(RecallIn):
@@ -230,14 +226,6 @@ def is_server_id(id: Any) -> bool:
     (True, False, False)
     """
     return isinstance(id, str) and _SERVER_ID.fullmatch(id) is not None
-
-
-def require_server_id(kind: str, id: Any) -> str:
-    """An id to act on: one that nothing can have is not found."""
-    if not is_server_id(id):
-        raise NotFoundError(kind, id)
-    checked: str = id
-    return checked
 
 
 def encode_cursor(position: str | None) -> str | None:
@@ -384,16 +372,19 @@ def encode_imported(message: Message | Mapping[str, Any]) -> dict[str, Any]:
 def encode_message_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     """What a message holds, each in its own way."""
     body = {camel(str(name)): value for name, value in message.items() if value is not None}
-    special: dict[str, Any] = {}
-    if "content" in body:
-        special["content"] = encode_content(body["content"])
     if "usage" in body:
-        special["usage"] = encode_usage(body["usage"], body.get("provider"), body.get("model"))
-    if "metadata" in body:
-        special["metadata"] = encode_metadata(body["metadata"])
-    if "createdAt" in body:
-        special["createdAt"] = encode_datetime("created_at", body["createdAt"])
-    return {**encode_arguments(**{name: value for name, value in body.items() if name not in special}), **special}
+        body["usage"] = encode_usage(body["usage"], body.get("provider"), body.get("model"))
+    for name, encode in _MESSAGE_FIELDS.items():
+        if name in body:
+            body[name] = encode(body[name])
+    return encode_arguments(**body)
+
+
+_MESSAGE_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "content": encode_content,
+    "metadata": encode_metadata,
+    "createdAt": lambda value: encode_datetime("created_at", value),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
-from types import NoneType, UnionType, new_class
+from types import MappingProxyType, NoneType, UnionType, new_class
 from typing import (
     Annotated,
     Any,
@@ -82,8 +82,8 @@ def camel(name: str) -> str:
 class WireModel(BaseModel):
     """Something a server gives. `value_type` is the dataclass it stands for, whose fields it has.
 
-    `hidden_fields` are those of the dataclass that are not sent; with `derives_fields` False, none is sent but those
-    of the class body. Fields that are declared there replace those of the dataclass, or are properties of the value.
+    `hidden` are fields of the dataclass that are not sent; `examples` and `descriptions` are for OpenAPI, by field.
+    Fields that are declared in the class body replace those of the dataclass, or are properties of the value.
     """
 
     model_config = ConfigDict(
@@ -91,16 +91,22 @@ class WireModel(BaseModel):
     )
 
     value_type: ClassVar[type[Any] | None] = None
-    hidden_fields: ClassVar[tuple[str, ...]] = ()
-    derives_fields: ClassVar[bool] = True
 
-    def __init_subclass__(cls, **config: Any) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        value_type: type[Any] | None = None,
+        hidden: Collection[str] = (),
+        examples: Mapping[str, Any] = MappingProxyType({}),
+        descriptions: Mapping[str, str] = MappingProxyType({}),
+        **config: Any,
+    ) -> None:
         """Declare the fields of the value's class; pydantic collects them after this."""
         super().__init_subclass__(**config)
-        if cls.value_type is not None and "value_type" in cls.__dict__:
-            if cls.derives_fields:
-                _declare_fields(cls, cls.value_type)
-            _MODEL_BY_VALUE.setdefault(cls.value_type, cls)
+        if value_type is not None:
+            cls.value_type = value_type
+            _declare_fields(cls, value_type, hidden, examples, descriptions)
+            _MODEL_BY_VALUE.setdefault(value_type, cls)
 
     @classmethod
     def from_value(cls, value: Any) -> Self:
@@ -121,7 +127,6 @@ class WireModel(BaseModel):
         return self.value_type(**arguments)
 
     def to_json(self) -> bytes:
-        """It as JSON."""
         try:
             return self.model_dump_json(by_alias=True).encode()
         except PydanticSerializationError:  # a lone surrogate in what someone said, which JSON can hold but UTF-8 not
@@ -131,9 +136,9 @@ class WireModel(BaseModel):
 def wire_model(value_type: type[Any]) -> type[WireModel]:
     """The model of a dataclass: the one that was declared for it, or one with the same fields."""
     if value_type not in _MODEL_BY_VALUE:
-        doc = (value_type.__doc__ or "").partition("\n\n")[0]
-        body = {"__module__": __name__, "__doc__": doc, "value_type": value_type}
-        new_class(f"{value_type.__name__}Wire", (WireModel,), exec_body=lambda namespace: namespace.update(body))
+        body = {"__module__": __name__, "__doc__": (value_type.__doc__ or "").partition("\n\n")[0]}
+        keywords = {"value_type": value_type}
+        new_class(f"{value_type.__name__}Wire", (WireModel,), keywords, lambda namespace: namespace.update(body))
     return _MODEL_BY_VALUE[value_type]
 
 
@@ -165,6 +170,9 @@ class InputModel(BaseModel):
 
     model_config = ConfigDict(alias_generator=camel, validate_by_name=True, protected_namespaces=(), extra="forbid")
 
+    drops_null: ClassVar[bool] = False
+    """Whether null stands for a field's default."""
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Numbers are numbers, and true is true: a text like them is a mistake that should be told."""
@@ -172,10 +180,17 @@ class InputModel(BaseModel):
         return schema
 
     def arguments(self) -> dict[str, Any]:
-        """What was given, by the names of the method it is for: the method's own defaults hold for the rest."""
-        return {
-            name: _to_argument(getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set
-        }
+        """What was given, by the names of the method it is for: the method's own defaults hold for the rest.
+
+        Fields that are declared with `exclude=True` are no arguments: a server reads them itself.
+        """
+        given, arguments = self.model_fields_set, dict[str, Any]()
+        for name, field in type(self).model_fields.items():
+            if name in given and not field.exclude:
+                value = getattr(self, name)
+                if value is not None or not self.drops_null:
+                    arguments[name] = _to_argument(value)
+        return arguments
 
 
 class Page(WireModel, Generic[T]):
@@ -185,7 +200,13 @@ class Page(WireModel, Generic[T]):
     next_cursor: str | None = Field(default=None, description="For the next page; null on the last one.")
 
 
-def _declare_fields(model: type[WireModel], value_type: type[Any]) -> None:
+def _declare_fields(
+    model: type[WireModel],
+    value_type: type[Any],
+    hidden: Collection[str],
+    examples: Mapping[str, Any],
+    descriptions: Mapping[str, str],
+) -> None:
     """Add the fields of a dataclass that a model does not declare itself."""
     declared = inspect.get_annotations(model)
     hints, derived = get_type_hints(value_type), dict[str, Any]()
@@ -193,12 +214,16 @@ def _declare_fields(model: type[WireModel], value_type: type[Any]) -> None:
         name = field.name
         if name == "scope":
             derived |= dict.fromkeys(_SCOPE_FIELDS, str)
-        elif name not in declared and name not in model.model_fields and name not in model.hidden_fields:
+        elif name not in declared and name not in model.model_fields and name not in hidden:
             derived[name] = _to_wire_type(hints[name])
-            if field.default_factory is not MISSING:
-                setattr(model, name, Field(default_factory=field.default_factory))
+            options: dict[str, Any] = {"description": descriptions.get(name)}
+            if name in examples:
+                options["examples"] = [examples[name]]
+            if field.default_factory is not MISSING or field.default == ():
+                options["default_factory"] = list if field.default == () else field.default_factory
             elif field.default is not MISSING:
-                setattr(model, name, Field(default_factory=list) if field.default == () else field.default)
+                options["default"] = field.default
+            setattr(model, name, Field(**options))
     model.__annotations__ = {**derived, **declared}
 
 
@@ -221,7 +246,6 @@ def _to_wire_type(hint: Any) -> Any:
 
 @cache
 def _value_fields(model: type[WireModel]) -> frozenset[str]:
-    """The fields of the value's class."""
     assert model.value_type is not None
     return frozenset(field.name for field in fields(model.value_type))
 

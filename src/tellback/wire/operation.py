@@ -69,7 +69,6 @@ PageOrder = Literal["before", "after", "whole", "offset", "newest"]
 """
 
 _PLACEHOLDER = re.compile(r"\{(\w+):([^}]+)\}")
-_READING_VERBS = ("GET",)
 _BODY_VERBS = ("POST", "PATCH", "PUT")
 
 
@@ -89,12 +88,10 @@ class Parameter:
 
     @property
     def is_required(self) -> bool:
-        """Whether it must be given."""
         return self.default is inspect.Parameter.empty
 
     @property
     def examples(self) -> list[Any] | None:
-        """An example, if there is one."""
         return None if self.argument.example is UNSET else [self.argument.example]
 
     def encode(self, value: Any) -> Any:
@@ -227,7 +224,6 @@ class Operation(Generic[P, R_co]):
 
     @property
     def takes_key(self) -> bool:
-        """Whether the method takes an idempotency key."""
         return "idempotency_key" in self.signature.parameters
 
     @cached_property
@@ -290,7 +286,6 @@ class Operation(Generic[P, R_co]):
 
     @cached_property
     def body_model(self) -> type[InputModel] | None:
-        """The model of the body, or None if there is none."""
         if isinstance(self.body, type):
             return self.body
         if callable(self.body):
@@ -325,7 +320,6 @@ class Operation(Generic[P, R_co]):
 
     @property
     def gives_list(self) -> bool:
-        """Whether the method returns a list."""
         return self._returned[2] is not None or self.page is not None
 
     @cached_property
@@ -338,7 +332,6 @@ class Operation(Generic[P, R_co]):
 
     @cached_property
     def response_model(self) -> Any:
-        """The model of the response."""
         return Page[self.item_model] if self.gives_list else self.item_model  # type: ignore[name-defined]
 
     def not_found(self, arguments: Mapping[str, Any]) -> NotFoundError:

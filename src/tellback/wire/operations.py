@@ -55,7 +55,7 @@ from tellback.wire.arguments import (
 from tellback.wire.base import AtomStatusIn, IdIn, InputModel, NameIn, Page, QueryIn
 from tellback.wire.operation import Group, Operation, route
 from tellback.wire.turns import DELTA_EVENTS, ChatInput, RunTurn, TurnOutcomeWire, TurnResultWire
-from tellback.wire.values import FEED_EVENTS, ExtractionWaited, JobWire, Replayed, StaleClosed
+from tellback.wire.values import FEED_EVENTS, ErasedWire, ExtractionWaited, JobWire, Replayed, StaleClosed
 
 Arguments = dict[str, Any]
 
@@ -68,6 +68,8 @@ _OTHER_USER = (None, Argument(text(200) | None, "Another user's: that needs the 
 _EVERYONE = (False, Argument(bool, "Of all users of the app: that needs the role 'admin'."))
 _SESSION_ID = Argument(text(MAX_SESSION_ID_LENGTH), example="web-42", name="id")
 _IF_MATCH: Any = {"errors": (412,), "headers": ("if_match",), "arguments": {"session_id": _SESSION_ID}}
+_APPEND: Any = {"status": 201, "errors": (409,)}
+_RECALL: Any = {"errors": (502,), "retry": "read", "is_cancelled_on_disconnect": True}
 _TURN_ERRORS = (404, 409, 502, 504)
 _STREAM_DOC = (
     "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`, `tool_use_end` and"
@@ -129,16 +131,14 @@ class ConversationOperations:
         Conversations.append_user_message,
         "POST /ai-conversations/{id:conversation}/user-messages",
         doc="Append what the person said. With an idempotency key, a retry gives the message that was stored first.",
-        status=201,
-        errors=(409,),
         retry="own",
+        **_APPEND,
         arguments={"content": Argument(example="Hi, where's my refund?")},
     )
     append_assistant_turn = Operation(
         Conversations.append_assistant_turn,
         "POST /ai-conversations/{id:conversation}/assistant-turns",
-        status=201,
-        errors=(409,),
+        **_APPEND,
         arguments={"content": Argument(example="Looking it up now...")},
         prepare=_resolve_usage,
     )
@@ -146,15 +146,13 @@ class ConversationOperations:
         Conversations.append_tool_result,
         "POST /ai-conversations/{id:conversation}/tool-results",
         doc="Append what a tool of yours gave; what an agent's tools give is for the agent to append.",
-        status=201,
-        errors=(409,),
+        **_APPEND,
         arguments={"content": Argument(example="shipped")},
     )
     append_system_message = Operation(
         Conversations.append_system_message,
         "POST /ai-conversations/{id:conversation}/system-messages",
-        status=201,
-        errors=(409,),
+        **_APPEND,
         arguments={"content": Argument(example="The user is on the free plan.")},
     )
     append_turn = Operation(
@@ -163,8 +161,7 @@ class ConversationOperations:
         doc="Append both sides of a turn that you ran yourself."
         "\n\nWith `idempotencyKey` the user's message is stored once, and the assistant's is a new one each time; with"
         " the header both are.",
-        status=201,
-        errors=(409,),
+        **_APPEND,
         arguments={
             "user_content": Argument(example="What's my refund status?"),
             "assistant": Argument(lambda: body_model("append_assistant_turn")),
@@ -174,8 +171,7 @@ class ConversationOperations:
         Conversations.append_messages,
         "POST /ai-conversations/{id:conversation}/messages",
         note=f"up to {MAX_IMPORTED_MESSAGES:,}, all or none",
-        status=201,
-        errors=(409,),
+        **_APPEND,
         body="ImportMessages",
     )
     messages = Operation(
@@ -372,9 +368,7 @@ class MemoryOperations:
     recall_by_topic = Operation(
         Memory.recall_by_topic,
         "POST /ai-memory/spaces/{space_id:space}/recall-by-topic",
-        errors=(502,),
-        retry="read",
-        is_cancelled_on_disconnect=True,
+        **_RECALL,
         body="RecallByTopicInput",
     )
     recall_by_entity = Operation(
@@ -387,9 +381,7 @@ class MemoryOperations:
         Memory.recall_timeline,
         "POST /ai-memory/spaces/{space_id:space}/recall-timeline",
         doc="How things changed: what held at some moment from `from` to `to`, the oldest first, even if it is over.",
-        errors=(502,),
-        retry="read",
-        is_cancelled_on_disconnect=True,
+        **_RECALL,
         arguments={"entity_id_or_name": Argument(NameIn), "query": Argument(QueryIn)},
         body="RecallTimelineInput",
     )
@@ -662,6 +654,7 @@ class AdminOperations:
             "confirm": Argument(Literal[True], "That it is meant.", default=REQUIRED),
         },
         prepare=_require_confirmation,
+        result=ErasedWire,
     )
     usage = Operation(
         Admin.usage,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -15,7 +16,7 @@ from tellback.types.memory import WorkingContext
 from tellback.wire.arguments import RecallIn
 from tellback.wire.base import CountIn, IdIn, InputModel, NameIn, WireModel
 from tellback.wire.messages import ContentIn, validate_url
-from tellback.wire.values import AtomWire, MessageWire, ToolCallOut, UsageWire
+from tellback.wire.values import AtomWire, MessageWire, UsageWire
 
 MAX_TOOLS = 128
 MAX_CYCLES = 50
@@ -30,7 +31,6 @@ CallIdIn = Annotated[str, Field(min_length=1, max_length=500, examples=["tu_1"])
 
 NULLABLE_FIELDS = frozenset(("space", "close_after"))
 """Of a chat: null says something, which leaving them out does not."""
-SERVER_FIELDS = frozenset(("model", "tools", "tool_results", "approvals", "stream", "provider"))
 
 STATUS_DESCRIPTION = "completed, max_cycles, approval (`pending` waits for you) or truncated"
 _TEXT_DELTAS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
@@ -65,8 +65,13 @@ class ApprovalIn(InputModel):
     input: dict[str, Any] | None = None
 
 
+ApprovalsIn = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MAX_TOOLS)]
+
+
 class OptionsIn(InputModel):
     """How the model is to answer."""
+
+    drops_null = True
 
     system_prompt: str | None = Field(default=None, examples=["You are a support assistant. Be brief."])
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -79,7 +84,7 @@ class OptionsIn(InputModel):
 
     def arguments(self) -> dict[str, Any]:
         """The fields of `ChatOptions`."""
-        arguments = {name: value for name, value in super().arguments().items() if value is not None}
+        arguments = super().arguments()
         config = {name: arguments.pop(name) for name in ("temperature", "top_p") if name in arguments}
         return {**arguments, "config": config} if config else arguments
 
@@ -98,17 +103,19 @@ class AttachmentIn(InputModel):
 class BaseTurnInput(InputModel):
     """What `run-turn` and `chat` have in common."""
 
-    model: NameIn | None = Field(default=None, description="The server's own, or another that it allows.")
-    tools: list[ToolIn] | None = Field(default=None, max_length=MAX_TOOLS)
-    tool_results: list[ToolResultIn] | None = Field(
-        default=None, min_length=1, max_length=MAX_TOOLS, description="In the place of a text, with the same `tools`."
+    drops_null = True
+
+    model: NameIn | None = Field(None, exclude=True, description="The server's own, or another that it allows.")
+    tools: list[ToolIn] | None = Field(None, exclude=True, max_length=MAX_TOOLS)
+    tool_results: Annotated[list[ToolResultIn], Field(min_length=1, max_length=MAX_TOOLS)] | None = Field(
+        None, exclude=True, description="In the place of a text, with the same `tools`."
     )
-    approvals: dict[CallIdIn, bool | ApprovalIn] | None = Field(
-        default=None, max_length=MAX_TOOLS, description="In the place of a text: calls that are not to be made."
+    approvals: ApprovalsIn | None = Field(
+        None, exclude=True, description="In the place of a text: calls that are not to be made."
     )
     options: OptionsIn | None = None
     max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = Field(
-        default=None, examples=[10], description="Calls of the model in this turn at most."
+        default=None, exclude=True, examples=[10], description="Calls of the model in this turn at most."
     )
     recall: RecallIn | None = None
     metadata: dict[str, Any] | None = None
@@ -117,12 +124,7 @@ class BaseTurnInput(InputModel):
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
         default=None, description="Seconds to wait for another turn of the conversation."
     )
-    stream: bool = Field(default=False, description="Or the header Accept: text/event-stream.")
-
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null, but for what the server makes something of."""
-        arguments = {name: value for name, value in super().arguments().items() if value is not None}
-        return {name: value for name, value in arguments.items() if name not in SERVER_FIELDS}
+    stream: bool = Field(default=False, exclude=True, description="Or the header Accept: text/event-stream.")
 
     @model_validator(mode="after")
     def _validate_unique_tools(self) -> BaseTurnInput:
@@ -135,7 +137,9 @@ class BaseTurnInput(InputModel):
 class RunTurn(BaseTurnInput):
     """A turn of a conversation: `userText` or `content`, or what goes on with one."""
 
-    provider: NameIn | None = Field(default=None, examples=["anthropic"], description="Who serves the model.")
+    provider: NameIn | None = Field(
+        default=None, exclude=True, examples=["anthropic"], description="Who serves the model."
+    )
     user_text: str | None = Field(default=None, examples=["Where is my refund?"])
     content: ContentIn | None = None
     tail_limit: Annotated[int, Field(ge=1, le=MAX_TAIL)] | None = Field(default=None, examples=[30])
@@ -163,19 +167,13 @@ class ChatInput(BaseTurnInput):
     attachments: list[AttachmentIn] | None = Field(default=None, max_length=50)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `user.chat`; `space` and `close_after` may be null. `max_cycles` is for its options."""
-        arguments = super().arguments()
-        arguments.pop("max_cycles", None)
-        return {**arguments, **{name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}}
+        """The arguments of `user.chat`; `space` and `close_after` may be null."""
+        return super().arguments() | {name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}
 
 
-class ToolInvocationWire(WireModel):
+class ToolInvocationWire(WireModel, value_type=ToolInvocation, examples={"id": "tu_1", "name": "lookup"}):
     """A tool call of a turn and what came of it; `content` is null while it waits."""
 
-    value_type = ToolInvocation
-
-    id: str = Field(examples=["tu_1"])
-    name: str = Field(examples=["lookup"])
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -183,7 +181,10 @@ def _error_name(error: Any) -> Any:
     return type(error).__name__ if isinstance(error, Exception) else error
 
 
-class TurnProblemWire(WireModel):
+class TurnProblemWire(
+    WireModel,
+    value_type=TurnProblem,
+):
     """Something that failed without ending the turn."""
 
     step: str = Field(examples=["recall"], description="recall, store_user or store_reply")
@@ -194,28 +195,25 @@ class TurnProblemWire(WireModel):
         return TurnProblem(self.step, RemoteError(self.error))
 
 
-class TurnResultWire(WireModel):
+def restore_context(atoms_used: Iterable[AtomWire], tokens_estimated: int | None) -> WorkingContext | None:
+    """Decode as much of a working context as is sent of it."""
+    if tokens_estimated is None:
+        return None
+    atoms = tuple(atom.value() for atom in atoms_used)
+    return WorkingContext("", (), atoms, tokens_estimated, remembers=bool(atoms))
+
+
+class TurnResultWire(
+    WireModel,
+    value_type=TurnResult,
+    hidden=("context", "trace"),
+    examples={"text": "Your refund is on its way.", "stop_reason": "end_turn"},
+    descriptions={"pending": "Calls that wait: run them, and post `toolResults`."},
+):
     """The result of a turn."""
 
-    value_type = TurnResult
-    derives_fields = False
-
-    ok: bool
     status: str = Field(examples=["completed"], description=STATUS_DESCRIPTION)
-    text: str = Field(examples=["Your refund is on its way."])
-    session_id: str | None = None
-    message_id: str | None = None
-    conversation_id: str | None = None
-    turn_id: str | None = None
     usage: UsageWire
-    messages: list[MessageWire] = Field(default_factory=list)
-    tool_invocations: list[ToolInvocationWire] = Field(default_factory=list)
-    pending: list[ToolCallOut] = Field(
-        default_factory=list, description="Calls that wait: run them, and post `toolResults`."
-    )
-    model_calls: int = 0
-    stop_reason: str = Field(default="end_turn", examples=["end_turn"])
-    total_latency_ms: int = 0
     output: Any = None
     atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model was given.")
     tokens_estimated: int | None = Field(
@@ -232,13 +230,9 @@ class TurnResultWire(WireModel):
 
     def value(self) -> TurnResult:
         """Decode the result, with as much of the working context as was on the wire."""
-        value: TurnResult = super().value()
-        object.__setattr__(value, "output", self.output)  # a list stays one
-        if self.tokens_estimated is not None:
-            atoms = tuple(atom.value() for atom in self.atoms_used)
-            context = WorkingContext("", (), atoms, self.tokens_estimated, remembers=bool(atoms))
-            object.__setattr__(value, "context", context)
-        return value
+        result: TurnResult = super().value()
+        # `output` as it was sent: in a value, a list would be a tuple.
+        return replace(result, output=self.output, context=restore_context(self.atoms_used, self.tokens_estimated))
 
 
 class TurnOutcomeWire(TurnResultWire):
@@ -257,40 +251,22 @@ class TextDeltaWire(WireModel):
     text: str = Field(examples=["Your refund"])
 
 
-class ToolUseStartWire(WireModel):
+class ToolUseStartWire(WireModel, value_type=ToolUseStart, examples={"id": "tu_1", "name": "lookup"}):
     """A tool call begins."""
 
-    value_type = ToolUseStart
 
-    id: str = Field(examples=["tu_1"])
-    name: str = Field(examples=["lookup"])
-
-
-class ToolUseInputWire(WireModel):
+class ToolUseInputWire(
+    WireModel, value_type=ToolUseInputDelta, examples={"id": "tu_1", "partial_input_json": '{"order": '}
+):
     """A piece of a tool call's input, as JSON text."""
 
-    value_type = ToolUseInputDelta
 
-    id: str = Field(examples=["tu_1"])
-    partial_input_json: str = Field(examples=['{"order": '])
-
-
-class ToolUseEndWire(WireModel):
+class ToolUseEndWire(WireModel, value_type=ToolUseEnd, examples={"id": "tu_1"}):
     """A tool call's input is complete."""
 
-    value_type = ToolUseEnd
 
-    id: str = Field(examples=["tu_1"])
-
-
-class StopWire(WireModel):
+class StopWire(WireModel, value_type=StreamStop, hidden=("reply",), examples={"reason": "end_turn"}):
     """The end of one call of the model; more may follow, if it called tools."""
-
-    value_type = StreamStop
-    derives_fields = False
-
-    reason: str = Field(examples=["end_turn"])
-    usage: UsageWire | None = None
 
 
 _DELTA_MODELS: Mapping[type[Any], tuple[str, type[WireModel]]] = {

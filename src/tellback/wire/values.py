@@ -14,29 +14,19 @@ from pydantic_core import PydanticSerializationError, to_json
 from tellback.admin import ErasureReport
 from tellback.types.access import ApiKey, NewApiKey
 from tellback.types.conversations import AppendedTurn, Conversation, Event, RollingSummary, StoredMessage, Visibility
-from tellback.types.jobs import (
-    Binding,
-    ConversationScope,
-    ExtractionRun,
-    Job,
-    JobStatus,
-    UsageRecord,
-    UsageTotal,
-)
+from tellback.types.jobs import Binding, ConversationScope, ExtractionRun, Job, JobStatus, UsageRecord, UsageTotal
 from tellback.types.memory import (
     Atom,
     Category,
-    CategoryKind,
     Citation,
     Entity,
-    EntityType,
     MemorySpace,
     RecallHit,
     RecallResult,
     WorkingContext,
 )
 from tellback.types.messages import ChatUsage, Message, MessagePart, ToolCall, message_text
-from tellback.wire.base import SECONDS, Codec, KeyMapping, WireModel, camel
+from tellback.wire.base import Codec, KeyMapping, WireModel, camel
 from tellback.wire.messages import BlockOut, decode_block, encode_block
 
 EVENT_DATA_KEYS = KeyMapping(
@@ -55,143 +45,129 @@ def example_id(prefix: str) -> str:
     return f"{prefix}_018f3c0de0a17b2c4d5e6f708192"
 
 
-class UsageWire(WireModel):
+class UsageWire(WireModel, value_type=ChatUsage):
     """Tokens, cost and time."""
-
-    value_type = ChatUsage
 
 
 def _to_text(content: Any) -> str:
     return content if isinstance(content, str) else message_text(Message("", content))
 
 
-class PartOut(WireModel):
+class PartOut(
+    WireModel,
+    value_type=MessagePart,
+    examples={"kind": "image"},
+    descriptions={
+        "kind": "text, image, audio, file or tool-result",
+        "data": "base64, where there is no url",
+        "meta": "Hints for one provider.",
+    },
+):
     """A piece of a message that is more than text."""
 
-    value_type = MessagePart
 
-    kind: str = Field(examples=["image"], description="text, image, audio, file or tool-result")
-    data: str | None = Field(default=None, description="base64, where there is no url")
-    meta: dict[str, Any] | None = Field(default=None, description="Hints for one provider.")
-
-
-class ToolCallOut(WireModel):
+class ToolCallOut(
+    WireModel,
+    value_type=ToolCall,
+    hidden=("meta",),
+    examples={"id": "tu_1", "name": "lookup", "input": {"order": 7}},
+    descriptions={"invalid_input": "What the model wrote, if it is no JSON object."},
+):
     """A model's wish to call a tool."""
 
-    value_type = ToolCall
-    hidden_fields = ("meta",)
 
-    id: str = Field(examples=["tu_1"])
-    name: str = Field(examples=["lookup"])
-    input: dict[str, Any] = Field(default_factory=dict, examples=[{"order": 7}])
-    invalid_input: str | None = Field(default=None, description="What the model wrote, if it is no JSON object.")
-
-
-class MessageOut(WireModel):
+class MessageOut(WireModel, value_type=Message, hidden=("meta",), examples={"role": "user"}):
     """A chat message. With `parts`, `content` is what they come to in plain text."""
 
-    value_type = Message
-    hidden_fields = ("meta",)
-
-    role: str = Field(examples=["user"])
     content: Annotated[str, BeforeValidator(_to_text)] = ""
 
 
-class SpaceWire(WireModel):
+class SpaceWire(WireModel, value_type=MemorySpace, examples={"id": example_id("ms"), "name": "goals"}):
     """A named part of a user's memory."""
 
-    value_type = MemorySpace
 
-    id: str = Field(examples=[example_id("ms")])
-    name: str = Field(examples=["goals"])
-
-
-class CategoryWire(WireModel):
+class CategoryWire(WireModel, value_type=Category, examples={"name": "preference", "kind": "PREFERENCE"}):
     """Your own name for a sort of memory, and its kind, which decides how fast it fades."""
 
-    value_type = Category
 
-    name: str = Field(examples=["preference"])
-    kind: CategoryKind = Field(examples=["PREFERENCE"])
-
-
-class CitationWire(WireModel):
+class CitationWire(WireModel, value_type=Citation):
     """Where something was said."""
 
-    value_type = Citation
 
-
-class AtomWire(WireModel):
+class AtomWire(
+    WireModel,
+    value_type=Atom,
+    examples={"id": example_id("atom"), "memory_space_id": example_id("ms"), "text": "User prefers morning meetings"},
+    descriptions={"importance": "1 to 5", "confidence": "0 to 1"},
+):
     """One remembered thing.
 
     `validFrom` and `validTo` say when it was true (`validTo` null: still), `createdAt` and `supersededAt` when that was
     known. `citations` is everywhere it was said.
     """
 
-    value_type = Atom
-
-    id: str = Field(examples=[example_id("atom")])
-    memory_space_id: str = Field(examples=[example_id("ms")])
-    text: str = Field(examples=["User prefers morning meetings"])
-    importance: int = Field(default=3, description="1 to 5")
-    confidence: float = Field(default=1.0, description="0 to 1")
     citations: list[CitationWire] = Field(default_factory=list)
 
 
-class EntityWire(WireModel):
+class EntityWire(
+    WireModel,
+    value_type=Entity,
+    examples={
+        "id": example_id("ent"),
+        "memory_space_id": example_id("ms"),
+        "type": "PERSON",
+        "canonical_name": "Ana Silva",
+    },
+):
     """A person, a place or another thing that memories are about."""
 
-    value_type = Entity
 
-    id: str = Field(examples=[example_id("ent")])
-    memory_space_id: str = Field(examples=[example_id("ms")])
-    type: EntityType = Field(examples=["PERSON"])
-    canonical_name: str = Field(examples=["Ana Silva"])
-
-
-class RecallHitWire(WireModel):
+class RecallHitWire(
+    WireModel,
+    value_type=RecallHit,
+    descriptions={
+        "score": "0 to 1; it orders the hits of a topic.",
+        "decay_weight": "What its age left of its weight.",
+        "entity_match_bonus": "Above 1 when the query names what the atom is about.",
+        "context": "The turns around it, with `neighbours`.",
+        "parts": "What each part added to the score's log-odds.",
+    },
+):
     """A recalled atom."""
 
-    value_type = RecallHit
 
-    score: float = Field(description="0 to 1; it orders the hits of a topic.")
-    decay_weight: float = Field(default=1.0, description="What its age left of its weight.")
-    entity_match_bonus: float = Field(default=1.0, description="Above 1 when the query names what the atom is about.")
-    context: list[AtomWire] = Field(default_factory=list, description="The turns around it, with `neighbours`.")
-    parts: dict[str, float] = Field(default_factory=dict, description="What each part added to the score's log-odds.")
-
-
-class RecallResultWire(WireModel):
+class RecallResultWire(
+    WireModel, value_type=RecallResult, descriptions={"total_candidates": "How many atoms were considered."}
+):
     """What was recalled."""
 
-    value_type = RecallResult
 
-    total_candidates: int = Field(description="How many atoms were considered.")
-
-
-class WorkingContextWire(WireModel):
+class WorkingContextWire(
+    WireModel,
+    value_type=WorkingContext,
+    descriptions={
+        "over_budget": "The summary and the always-on memories alone are larger.",
+        "remembers": "There is a summary or a memory in it.",
+    },
+):
     """What a model should know before it answers, within a token budget.
 
     `contextBlock` is a system prompt, or the beginning of one; `messages` is the same as chat messages, and `system`
     the block without the turns. `atomsUsed` are the memories in it, `hits` the recalled ones among them.
     """
 
-    value_type = WorkingContext
-
     system: str = ""
-    over_budget: bool = Field(default=False, description="The summary and the always-on memories alone are larger.")
-    remembers: bool = Field(default=False, description="There is a summary or a memory in it.")
 
 
-class ConversationWire(WireModel):
+class ConversationWire(
+    WireModel,
+    value_type=Conversation,
+    examples={"id": example_id("conv"), "namespace": "support-chat"},
+    descriptions={"close_after": "Seconds."},
+):
     """A conversation."""
 
-    value_type = Conversation
-
-    id: str = Field(examples=[example_id("conv")])
-    namespace: str = Field(examples=["support-chat"])
     status: Literal["open", "closed"] = "open"
-    close_after: Annotated[float | None, SECONDS] = Field(default=None, description="Seconds.")
 
 
 _BLOCKS = Codec(
@@ -200,14 +176,11 @@ _BLOCKS = Codec(
 )
 
 
-class MessageWire(WireModel):
+class MessageWire(
+    WireModel, value_type=StoredMessage, hidden=("meta",), examples={"id": example_id("msg"), "role": "user"}
+):
     """A message in the log."""
 
-    value_type = StoredMessage
-    hidden_fields = ("meta",)
-
-    id: str = Field(examples=[example_id("msg")])
-    role: str = Field(examples=["user"])
     content: Annotated[list[BlockOut], _BLOCKS]
     visibility: Visibility = "user"
 
@@ -227,20 +200,15 @@ def encode_message(message: StoredMessage) -> bytes:
     return MessageWire.from_value(message).to_json()
 
 
-class RollingSummaryWire(WireModel):
+class RollingSummaryWire(WireModel, value_type=RollingSummary, examples={"outcome": "refreshed"}):
     """What a refresh of the rolling summary gave."""
 
-    value_type = RollingSummary
-
-    outcome: str = Field(examples=["refreshed"])
     rolling_summary: str | None = None
     rolling_summary_until_seq: int = 0
 
 
-class AppendedTurnWire(WireModel):
+class AppendedTurnWire(WireModel, value_type=AppendedTurn):
     """Both messages of a turn, which share `turnId`."""
-
-    value_type = AppendedTurn
 
 
 class ReadyWire(WireModel):
@@ -249,12 +217,9 @@ class ReadyWire(WireModel):
     position: int
 
 
-class ChangeWire(WireModel):
+class ChangeWire(WireModel, value_type=Event, examples={"type": "message.appended"}):
     """One change, an event of the feed. `position` is where to go on from; `subjectId` names what changed."""
 
-    value_type = Event
-
-    type: str = Field(examples=["message.appended"])
     data: Annotated[dict[str, Any], Codec(EVENT_DATA_KEYS.to_wire, EVENT_DATA_KEYS.from_wire)] = Field(
         default_factory=dict,
         examples=[{"messageId": example_id("msg"), "seq": 1, "role": "user", "visibility": "user"}],
@@ -269,10 +234,8 @@ FEED_EVENTS: Mapping[str, type[WireModel]] = {
 """The first event of the feed, and two of the many that may follow: all the others are alike."""
 
 
-class ConversationScopeWire(WireModel):
+class ConversationScopeWire(WireModel, value_type=ConversationScope):
     """Conversations of a namespace and a user; `*` is any."""
-
-    value_type = ConversationScope
 
     namespace: str = Field(examples=["daily-checkin"])
     user_id: str = Field(examples=["*"])
@@ -285,101 +248,91 @@ _SCOPES = Codec(
 )
 
 
-class BindingWire(WireModel):
+class BindingWire(WireModel, value_type=Binding, examples={"id": example_id("bind")}):
     """Conversations of some scopes become memories of some spaces.
 
     `conversationScope` is one scope, or a list of several. `memorySpaceIds` are spaces of whoever made it
     (`createdBy`); conversations of other users go to their own spaces of the same names.
     """
 
-    value_type = Binding
-
-    id: str = Field(examples=[example_id("bind")])
     conversation_scope: Annotated[ConversationScopeWire | list[ConversationScopeWire], _SCOPES]
     memory_space_names: list[str] = Field(default_factory=list)
 
 
-class JobWire(WireModel):
+class JobWire(
+    WireModel,
+    value_type=Job,
+    examples={"id": example_id("job"), "kind": "extract"},
+    descriptions={
+        "binding_id": "'direct' where a space was named instead.",
+        "raw_output": "What the model had said, if it could not be read.",
+    },
+):
     """The extraction of one window of a conversation into one space."""
 
-    value_type = Job
-
-    id: str = Field(examples=[example_id("job")])
-    kind: str = Field(examples=["extract"])
-    binding_id: str = Field(description="'direct' where a space was named instead.")
-    raw_output: str | None = Field(default=None, description="What the model had said, if it could not be read.")
     result: Annotated[dict[str, Any], Codec(JOB_RESULT_KEYS.to_wire, JOB_RESULT_KEYS.from_wire)] = Field(
         default_factory=dict, description="Counts of what a job that is done has changed."
     )
 
 
-class ExtractionRunWire(WireModel):
+class ExtractionRunWire(WireModel, value_type=ExtractionRun):
     """What was set going: a job for each binding, space and window; none if nothing was said yet.
 
     `id` and `status` are those of the first job that is not done, or else of the last one.
     """
 
-    value_type = ExtractionRun
-
     id: str | None = None
     status: JobStatus
 
 
-class UsageRecordWire(WireModel):
+class UsageRecordWire(
+    WireModel,
+    value_type=UsageRecord,
+    examples={"id": example_id("use"), "purpose": "extraction"},
+    descriptions={"cost_usd": "Null where no price is known."},
+):
     """What one model call for memory cost."""
 
-    value_type = UsageRecord
 
-    id: str = Field(examples=[example_id("use")])
-    purpose: str = Field(examples=["extraction"])
-    cost_usd: float | None = Field(default=None, description="Null where no price is known.")
-
-
-class UsageTotalWire(WireModel):
+class UsageTotalWire(
+    WireModel,
+    value_type=UsageTotal,
+    examples={"purpose": "extraction"},
+    descriptions={"cost_usd": "The sum of what has a price.", "unpriced_calls": "How many calls have none."},
+):
     """The calls of one user, purpose and model, added up."""
 
-    value_type = UsageTotal
-
-    purpose: str = Field(examples=["extraction"])
     model: str | None = None
-    cost_usd: float = Field(description="The sum of what has a price.")
-    unpriced_calls: int = Field(description="How many calls have none.")
 
 
 class ErasedWire(WireModel):
     """What an erasure deleted."""
-
-    value_type = ErasureReport
-    derives_fields = False
 
     deleted: dict[str, int] = Field(examples=[{"messages": 12}], description="How many rows of each table.")
     job_ids: list[str] = Field(default_factory=list)
 
     @classmethod
     def from_value(cls, value: ErasureReport) -> ErasedWire:
-        """It for what an erasure gave."""
         return cls(deleted=dict(value), job_ids=list(value.job_ids))
 
     def value(self) -> ErasureReport:
-        """What the erasure gave."""
         return ErasureReport(self.deleted, tuple(self.job_ids))
 
 
-class ApiKeyWire(WireModel):
+class ApiKeyWire(
+    WireModel,
+    value_type=ApiKey,
+    examples={"id": example_id("key"), "name": "Maya's phone"},
+    descriptions={
+        "user_id": "The user that a key of the role 'user' is fixed to.",
+        "rate_limit": "Requests a minute; null is what the server has for all.",
+    },
+):
     """An API key, without its secret."""
 
-    value_type = ApiKey
 
-    id: str = Field(examples=[example_id("key")])
-    name: str = Field(examples=["Maya's phone"])
-    user_id: str | None = Field(default=None, description="The user that a key of the role 'user' is fixed to.")
-    rate_limit: int | None = Field(default=None, description="Requests a minute; null is what the server has for all.")
-
-
-class NewApiKeyWire(WireModel):
+class NewApiKeyWire(WireModel, value_type=NewApiKey):
     """A key that was just made, with its secret: nobody can show that again."""
-
-    value_type = NewApiKey
 
     secret: str = Field(repr=False, description="To be sent as `Authorization: Bearer <secret>`.")
 
@@ -391,11 +344,9 @@ class ExtractionWaited(WireModel):
 
     @classmethod
     def from_value(cls, value: bool) -> ExtractionWaited:
-        """It for what waiting gave."""
         return cls(done=value)
 
     def value(self) -> bool:
-        """What waiting gave."""
         return self.done
 
 

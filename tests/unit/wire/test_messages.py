@@ -88,10 +88,12 @@ def test_usage_says_whose_it_is() -> None:
         UsageIn.model_validate({"model": "x" * 501})
 
 
-def test_a_chat_is_told_how_often_it_may_ask_beside_its_arguments() -> None:
-    chat_input = ChatInput.model_validate({"text": "Hi", "maxCycles": 3})
-    assert (chat_input.max_cycles, "max_cycles" in chat_input.arguments()) == (3, False)
-    assert RunTurn.model_validate({"userText": "Hi", "maxCycles": 3}).arguments()["max_cycles"] == 3
+def test_a_turn_is_told_how_often_it_may_ask_beside_its_arguments() -> None:
+    for turn in (
+        ChatInput.model_validate({"text": "Hi", "maxCycles": 3}),
+        RunTurn.model_validate({"userText": "Hi", "maxCycles": 3}),
+    ):
+        assert (turn.max_cycles, "max_cycles" in turn.arguments()) == (3, False)
     for wrong in (0, 51, "3"):
         with pytest.raises(ValidationError):
             ChatInput.model_validate({"text": "Hi", "maxCycles": wrong})

@@ -10,7 +10,7 @@ from tellback.console import widgets
 from tellback.console.context import PageContext, notify
 from tellback.console.layout import console_page
 from tellback.errors import NotFoundError, TellbackError
-from tellback.server.routes.extraction import public_job
+from tellback.server.routes.memory import public_job
 from tellback.types.jobs import Job, JobStatus
 
 PATH = "/jobs"

@@ -7,21 +7,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tellback.errors import (
-    NotAuthenticatedError,
-    RateLimitedError,
-    RemoteUnavailableError,
-    RequestTooLargeError,
-    TellbackError,
-)
+from tellback.errors import NotAuthenticatedError, RequestTooLargeError, TellbackError
 from tellback.server.auth import OPEN_PRINCIPAL, Authenticator, Caller, Principal, ServerContext
 from tellback.server.middleware.browser_auth import BrowserAuth, WebUI, with_security_headers
-from tellback.server.middleware.headers import RequestRejectedError, read_headers, resolve_acting_user
+from tellback.server.middleware.headers import (
+    RequestRejectedError,
+    read_headers,
+    rejection_response,
+    resolve_acting_user,
+)
 from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLoginLimiter, RateLimiter
-from tellback.server.problems import error_response, problem_response
 from tellback.server.settings import HostPolicy
 
 PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
@@ -36,15 +33,8 @@ class BoundedExchange:
     """
 
     __slots__ = (
-        "_deadline",
-        "_is_complete",
-        "_max_bytes",
-        "_receive",
-        "_seconds",
-        "_send",
-        "_size",
-        "has_started",
-        "rejection",
+        *("_deadline", "_is_complete", "_max_bytes", "_receive", "_seconds", "_send", "_size"),
+        *("has_started", "rejection"),
     )
 
     def __init__(self, receive: Receive, send: Send, max_bytes: int, seconds: float) -> None:
@@ -152,7 +142,7 @@ class AuthMiddleware:
                 self._concurrency.acquire(principal.id)
                 counted_id = principal.id
         except (RequestRejectedError, TellbackError) as error:
-            await _rejection_response(error, state.get("request_id"))(scope, receive, send)
+            await rejection_response(error, state.get("request_id"))(scope, receive, send)
             return
         try:
             await self._forward(scope, receive, send, exchange)
@@ -161,7 +151,6 @@ class AuthMiddleware:
                 self._concurrency.release(counted_id)
 
     async def _answer_browser(self, web_ui: WebUI, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a person's browser."""
         assert self._browser_auth is not None
         scope.setdefault("state", {})
         if scope["type"] != "http":
@@ -215,17 +204,3 @@ class AuthMiddleware:
 def _path_below_root(scope: Scope) -> str:
     path, root = str(scope["path"]), scope.get("root_path")
     return path.removeprefix(root) if root else path
-
-
-def _rejection_response(error: RequestRejectedError | TellbackError, request_id: str | None) -> Response:
-    if isinstance(error, RequestRejectedError):
-        return error.to_response(request_id)
-    if isinstance(error, RemoteUnavailableError):
-        return problem_response(
-            503, "issuer-unavailable", str(error), request_id=request_id, headers={"Retry-After": "5"}
-        )
-    response = error_response(error, request_id)
-    if isinstance(error, RateLimitedError):
-        response.headers["RateLimit-Remaining"] = "0"
-        response.headers["RateLimit-Reset"] = response.headers["Retry-After"]
-    return response

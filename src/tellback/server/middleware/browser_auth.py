@@ -21,11 +21,16 @@ from fastapi import FastAPI
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from tellback.errors import NotAllowedError, NotAuthenticatedError, RateLimitedError, TellbackError
+from tellback.errors import NotAllowedError, NotAuthenticatedError, TellbackError
 from tellback.server.auth import OPEN_PRINCIPAL, Authenticator, Caller, Principal, ServerContext
-from tellback.server.middleware.headers import RequestRejectedError, read_headers, resolve_acting_user
+from tellback.server.middleware.headers import (
+    RequestRejectedError,
+    read_headers,
+    rejection_response,
+    resolve_acting_user,
+)
 from tellback.server.middleware.rate_limit import FailedLoginLimiter, RateLimiter
-from tellback.server.problems import error_response, public_message
+from tellback.server.problems import public_message
 from tellback.server.settings import HostPolicy
 
 IDLE_TIMEOUT_SECONDS = 12 * 3_600.0
@@ -109,7 +114,6 @@ class LoginSessions:
         return session.authorization
 
     def delete(self, cookie: str | None) -> None:
-        """Hold it no longer."""
         self._sessions.pop(_hash_cookie(cookie or ""), None)
 
 
@@ -312,16 +316,11 @@ def render_plain_page(title: str, body: str) -> str:
 
 
 def _error_page_response(error: RequestRejectedError | TellbackError, scope: Scope) -> Response:
-    request_id = scope.get("state", {}).get("request_id")
-    response = (
-        error.to_response(request_id) if isinstance(error, RequestRejectedError) else error_response(error, request_id)
-    )
+    response = rejection_response(error, scope.get("state", {}).get("request_id"))
     if isinstance(error, TellbackError) and accepts_html(scope):
         headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
         page = render_plain_page("Not here", f'<p class="wrong" role="alert">{escape(public_message(error))}</p>')
-        response = HTMLResponse(page, response.status_code, headers)
-    if isinstance(error, RateLimitedError):
-        response.headers["RateLimit-Remaining"] = "0"
+        return HTMLResponse(page, response.status_code, headers)
     return response
 
 

@@ -9,9 +9,15 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tellback import validation
-from tellback.errors import InvalidArgumentError, NotAllowedError
+from tellback.errors import (
+    InvalidArgumentError,
+    NotAllowedError,
+    RateLimitedError,
+    RemoteUnavailableError,
+    TellbackError,
+)
 from tellback.server.auth import Principal
-from tellback.server.problems import problem_response
+from tellback.server.problems import error_response, problem_response
 from tellback.server.settings import LOCAL_USER
 
 USER_HEADER = "X-Tellback-User"
@@ -42,8 +48,22 @@ class RequestRejectedError(Exception):
         self.headers = headers
 
     def to_response(self, request_id: str | None) -> Response:
-        """It as an answer."""
         return problem_response(self.status, self.code, str(self), request_id=request_id, headers=self.headers)
+
+
+def rejection_response(error: RequestRejectedError | TellbackError, request_id: str | None) -> Response:
+    """Answer a request that is not let in."""
+    if isinstance(error, RequestRejectedError):
+        return error.to_response(request_id)
+    if isinstance(error, RemoteUnavailableError):
+        return problem_response(
+            503, "issuer-unavailable", str(error), request_id=request_id, headers={"Retry-After": "5"}
+        )
+    response = error_response(error, request_id)
+    if isinstance(error, RateLimitedError):
+        response.headers["RateLimit-Remaining"] = "0"
+        response.headers["RateLimit-Reset"] = response.headers["Retry-After"]
+    return response
 
 
 def read_headers(scope: Scope) -> dict[bytes, bytes]:

@@ -96,7 +96,6 @@ class RequestSpan:
             self._span.end()
 
     def record_response(self, name: str, status: int, attributes: Mapping[str, Any]) -> None:
-        """Note how it went."""
         if self._span is None:
             return
         from opentelemetry.trace import StatusCode
@@ -164,19 +163,9 @@ class _ObservedRequest:
     """A request while it is answered. All requests pass here: it looks at headers as they are, once."""
 
     __slots__ = (
-        "_is_stream",
-        "_metrics",
-        "_root",
-        "_send",
-        "_size",
-        "_started",
-        "method",
-        "request_id",
-        "scope",
-        "span",
-        "status",
-        "trace_id",
-    )  # fmt: skip
+        *("_is_stream", "_metrics", "_root", "_send", "_size", "_started"),
+        *("method", "request_id", "scope", "span", "status", "trace_id"),
+    )
 
     def __init__(self, scope: Scope, send: Send, metrics: Metrics) -> None:
         client_id, parent = _read_trace_headers(scope["headers"])
@@ -197,7 +186,6 @@ class _ObservedRequest:
         state["request_id"], state["trace_id"] = self.request_id, self.trace_id
 
     async def send(self, message: Message) -> None:
-        """Pass on a part of the answer."""
         if message["type"] == "http.response.body":
             self._size += len(message.get("body", b""))
         elif message["type"] == "http.response.start":
@@ -205,20 +193,16 @@ class _ObservedRequest:
             headers = [each for each in message.get("headers", ()) if each[0].lower() != REQUEST_ID_HEADER]
             if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers):
                 self._is_stream = True
-                self._metrics.stream_opened()
+                self._metrics.open_streams.inc()
             headers.append((REQUEST_ID_HEADER, self.request_id.encode()))
             message = {**message, "headers": headers}
         await self._send(message)
 
     def end(self) -> None:
-        """Note how it went."""
-        seconds, route, status = (
-            time.perf_counter() - self._started,
-            self._route(),
-            self.status or CLIENT_CLOSED_REQUEST,
-        )
+        seconds, route = time.perf_counter() - self._started, self._route()
+        status = self.status or CLIENT_CLOSED_REQUEST
         if self._is_stream:
-            self._metrics.stream_closed()
+            self._metrics.open_streams.dec()
         self._metrics.record_request(self.method, route, status, seconds)
         self.span.record_response(f"{self.method} {route}", status, {"http.route": route})
         level = logging.DEBUG if route in QUIET_ROUTES and status < 400 else logging.INFO

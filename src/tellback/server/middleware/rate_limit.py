@@ -109,7 +109,6 @@ class ConcurrencyLimiter:
         self._counts[id] = count + 1
 
     def release(self, id: str) -> None:
-        """Count it no more."""
         count = self._counts[id] - 1
         if count:
             self._counts[id] = count

@@ -98,27 +98,20 @@ async def openai_error_response(request: Request, error: HandledError) -> Respon
         problem = await on_http_error(request, error)
     else:
         problem = await on_tellback_error(request, error)
-    response = _problem_to_response(json.loads(bytes(problem.body)), problem.headers)
-    if isinstance(error, InvalidFieldError):
-        body = json.loads(bytes(response.body))
-        body["error"].update(param=error.param, code=error.code)
-        response = _error_response(response.status_code, body, dict(response.headers))
+    details = {"param": error.param, "code": error.code} if isinstance(error, InvalidFieldError) else {}
+    response = _problem_to_response(json.loads(bytes(problem.body)), problem.headers, **details)
     if isinstance(error, ProviderError) and not error.retryable:
         response.headers["x-should-retry"] = "false"
     return response
 
 
-def _problem_to_response(problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+def _problem_to_response(problem: Mapping[str, Any], headers: Mapping[str, str], **details: str) -> Response:
     status, body = encode_error(problem)
-    retry = {"x-should-retry": "false"} if problem["code"] in _NOT_RETRYABLE else {}
-    return _error_response(status, body, {**headers, **retry})
-
-
-def _error_response(status: int, body: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
-    forwarded = {
-        name: value for name, value in headers.items() if name.lower() not in ("content-length", "content-type")
-    }
-    return Response(json.dumps(body).encode(), status, forwarded, "application/json")
+    body["error"].update(details)
+    kept = {name: value for name, value in headers.items() if name.lower() not in ("content-length", "content-type")}
+    if problem["code"] in _NOT_RETRYABLE:
+        kept["x-should-retry"] = "false"
+    return Response(json.dumps(body).encode(), status, kept, "application/json")
 
 
 class OpenAIErrorMiddleware:
@@ -152,7 +145,6 @@ class _ProblemRewriter:
         self.has_started = False
 
     async def send(self, message: Message) -> None:
-        """The application's `send`."""
         self.has_started = True
         if message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message.get("headers", ())}

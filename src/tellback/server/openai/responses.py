@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +42,6 @@ class CompletionWriter:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def encode_completion(self, result: TurnResult) -> dict[str, Any]:
-        """The completion at once."""
         calls = [_encode_tool_call(call) for call in result.pending]
         message: dict[str, Any] = {"role": "assistant", "content": result.text or None if calls else result.text}
         message["refusal"] = None
@@ -56,11 +55,9 @@ class CompletionWriter:
         }
 
     def first_chunk(self) -> str:
-        """The first chunk."""
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def text_chunk(self, text: str) -> str:
-        """A chunk of text."""
         return self._chunk({"content": text})
 
     def last_chunks(self, result: TurnResult) -> list[str]:
@@ -117,16 +114,6 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def encode_model(name: str) -> dict[str, Any]:
-    """A model, as `/v1/models` lists it."""
-    return {"id": name, "object": "model", "created": 0, "owned_by": "tellback"}
-
-
-def encode_models(names: Sequence[str]) -> dict[str, Any]:
-    """Models, as `/v1/models` lists them."""
-    return {"object": "list", "data": [encode_model(name) for name in names]}
-
-
 async def stream_completion(
     request: Request, completion: Completion, writer: CompletionWriter, settings: ServerSettings
 ) -> Response:
@@ -136,7 +123,9 @@ async def stream_completion(
     frames = _encode_frames(first, items, writer)
     await anext(frames)  # it has begun: closing it, wherever that happens, ends the turn
     try:
-        await cancel_on_disconnect(request, _wait_for_first(first, settings.heartbeat_seconds))
+        await cancel_on_disconnect(request, asyncio.wait({first}, timeout=settings.heartbeat_seconds))
+        if first.done():
+            first.result()
     except BaseException:
         await frames.aclose()
         raise
@@ -154,12 +143,6 @@ def encode_error_frame(error: Exception, request_id: str | None) -> bytes:
     """The last frame of a stream that failed, as OpenAI's clients look for it."""
     problem = json.loads(bytes(any_error_response(error, request_id).body))
     return encode_frame(None, json.dumps(encode_error(problem)[1]).encode())
-
-
-async def _wait_for_first(first: asyncio.Future[Any], seconds: float) -> None:
-    await asyncio.wait({first}, timeout=seconds)
-    if first.done():
-        first.result()
 
 
 async def _encode_frames(

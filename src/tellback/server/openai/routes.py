@@ -34,8 +34,6 @@ from tellback.server.openai.requests import (
 from tellback.server.openai.responses import (
     CompletionWriter,
     conversation_header,
-    encode_model,
-    encode_models,
     stream_completion,
 )
 from tellback.server.problems import get_request_id
@@ -52,8 +50,7 @@ OWN_MODEL = "tellback"
 NO_SPACE = "none"
 
 ConversationHeader = Annotated[
-    str | None,
-    Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with."),
+    str | None, Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with.")
 ]
 IdempotencyKeyHeader = Annotated[
     str | None, Header(alias="Idempotency-Key", min_length=1, max_length=validation.KEY_LENGTH)
@@ -73,7 +70,6 @@ class OpenAIRoute(APIRoute):
     """A route whose errors are in OpenAI's shape."""
 
     def get_route_handler(self) -> Handler:
-        """What answers a request."""
         handler, takes_body = super().get_route_handler(), self.body_field is not None
 
         async def handle(request: Request) -> Response:
@@ -158,7 +154,8 @@ async def create_chat_completion(
 @router.get("/models", response_model=ModelListOut, responses=error_responses())
 async def list_models(caller: CallerDep) -> Response:
     """The models that may be named; `tellback` is the server's own."""
-    return _json_response(encode_models([*list_served_models(caller)]))
+    models = ModelListOut(data=[ModelOut(id=name) for name in list_served_models(caller)])
+    return _json_response(models.model_dump())
 
 
 @router.get("/models/{id:path}", response_model=ModelOut, responses=error_responses(404))
@@ -167,7 +164,7 @@ async def get_model(caller: CallerDep, id: Annotated[str, Path(max_length=200, e
     models = list_served_models(caller)
     if id not in models:
         raise NotFoundError("model", id, f"Models: {', '.join(models)}.")
-    return _json_response(encode_model(id))
+    return _json_response(ModelOut(id=id).model_dump())
 
 
 def list_served_models(caller: Caller) -> dict[str, Any]:

@@ -65,18 +65,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
         super().connection_made(transport)
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A client is gone."""
         self._cancel_deadline()
         self._set_stall_timer(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A client said something."""
         self._has_progressed = False
         super().data_received(data)
         if not self._in_headers:
@@ -89,7 +86,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_deadline()
 
     def on_headers_complete(self) -> None:
-        """The head is read."""
         self._in_headers, self._header_size, self._has_progressed = False, 0, True
         self._cancel_deadline()
         super().on_headers_complete()
@@ -109,19 +105,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_deadline()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
         super().pause_writing()
         self._set_stall_timer(self.loop.call_later(self.stalled_seconds, self.transport.abort))
 
     def resume_writing(self) -> None:
-        """It does again."""
         self._set_stall_timer(None)
         super().resume_writing()
         if self.transport.is_closing():
             self._abort_if_stalled()
 
     def timeout_keep_alive_handler(self) -> None:
-        """No other request came."""
         super().timeout_keep_alive_handler()
         self._abort_if_stalled()
 
@@ -247,11 +240,7 @@ async def serve_app(
     async with rc:
         await rc.warm_up()
         app = create_app(
-            rc,
-            options,
-            agents=agents,
-            opens=False,
-            web_uis=[build_web_ui() for build_web_ui in options.web_uis],
+            rc, options, agents=agents, opens=False, web_uis=[build_web_ui() for build_web_ui in options.web_uis]
         )
         await Server(app, options, on_ready, is_supervised=is_supervised).serve([sock])
     log.info("stopped")
@@ -276,7 +265,6 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
@@ -307,7 +295,6 @@ class Server(uvicorn.Server):
                 signal.signal(number, signal.SIG_IGN)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came."""
         if self.should_exit and not self._is_supervised:
             os._exit(128 + sig)
         self.should_exit = True

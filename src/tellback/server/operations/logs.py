@@ -141,7 +141,6 @@ class JsonFormatter(logging.Formatter):
     """A JSON object for each line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
         entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -162,7 +161,6 @@ class TextFormatter(logging.Formatter):
     """Lines for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         line = f"{moment} {record.levelname:<7} {_escape_unprintable(record.getMessage())}"
         if record.levelno >= logging.WARNING and (id := _request_context(record).get("requestId")):

@@ -93,7 +93,7 @@ class Metrics:
         self._seconds = Histogram(
             "tellback_request_seconds", "How long requests took.", ("method", "route"), buckets=BUCKETS, **options
         )
-        self._streams = Gauge("tellback_streams_open", "Streams open now.", multiprocess_mode="livesum", **options)
+        self.open_streams = Gauge("tellback_streams_open", "Streams open now.", multiprocess_mode="livesum", **options)
         self._rate_limited = Counter("tellback_rate_limited", "Requests over their credential's limit.", **options)
         self._auth_failures = Counter("tellback_auth_failures", "Requests without a valid credential.", **options)
         self._jobs = Gauge(
@@ -109,7 +109,6 @@ class Metrics:
         self._refresh_lock = asyncio.Lock()
 
     def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
         key = (method, route, f"{status // 100}xx")
         counter = self._request_counters.get(key)
         if counter is None:
@@ -124,16 +123,7 @@ class Metrics:
         elif status == 401:
             self._auth_failures.inc()
 
-    def stream_opened(self) -> None:
-        """Count a stream that is open from now on."""
-        self._streams.inc()
-
-    def stream_closed(self) -> None:
-        """Count it no more."""
-        self._streams.dec()
-
     async def render(self, rc: Tellback) -> bytes:
-        """All of it, as Prometheus reads it."""
         await self._refresh_job_counts(rc)
         if self._folder is None:
             return generate_latest(self._registry)

@@ -122,7 +122,7 @@ class Supervisor:
         try:
             self._start_missing()
             while not self._signals:
-                self._wait()
+                wait([worker.process.sentinel for worker in self._workers], timeout=POLL_SECONDS)
                 if not self._check_workers():
                     self._stop_workers()
                     return 2
@@ -134,9 +134,6 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
-
-    def _wait(self) -> None:
-        wait([worker.process.sentinel for worker in self._workers], timeout=POLL_SECONDS)
 
     def _check_workers(self) -> bool:
         """See how they are; gives False if there is no use in going on."""

@@ -11,11 +11,11 @@ from functools import cache
 from fastapi import APIRouter
 
 from tellback.server.openai import routes as openai
-from tellback.server.routes import admin, agents, conversations, events, extraction, memory, turns
+from tellback.server.routes import admin, agents, conversations, events, memory, turns
 from tellback.server.routes.endpoint import build_router
 from tellback.wire.operations import OPERATIONS
 
-__all__ = ["admin", "agents", "all_routers", "conversations", "events", "extraction", "memory", "turns"]
+__all__ = ["admin", "agents", "all_routers", "conversations", "events", "memory", "turns"]
 
 
 @cache

@@ -12,10 +12,16 @@ from fastapi import Response
 
 from tellback import validation
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotAllowedError, NotFoundError, StoreFullError
-from tellback.server.auth import Caller, Principal
-from tellback.server.responses import FileDownload, decode_cursor, encode_cursor, json_response
+from tellback.server.auth import Caller
+from tellback.server.responses import (
+    FileDownload,
+    decode_cursor,
+    encode_cursor,
+    invalid_cursor_error,
+    json_response,
+)
 from tellback.server.routes.endpoint import Call, check, handle
-from tellback.server.routes.extraction import unknown_version_error
+from tellback.server.routes.memory import unknown_version_error
 from tellback.types.access import Scope
 from tellback.user import User
 from tellback.wire.values import NewApiKeyWire, Replayed, StaleClosed
@@ -127,19 +133,13 @@ async def _list_conversations(
     """Conversations of all users of the app, and the cursor of the next ones."""
     position = decode_cursor(cursor)
     if position is not None and not validation.is_valid_id(position):
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
+        raise invalid_cursor_error()
     tenant_id, app_id = admin.app
     found = await admin.server.rc.store.conversations.list_across_users(
         tenant_id=tenant_id, app_id=app_id, user_id=None, namespace=namespace, after=position or "", limit=limit + 1
     )
     page = found[:limit]
     return page, encode_cursor(page[-1][1]) if len(found) > limit else None
-
-
-@check("create_key")
-async def limit_new_key(call: Call) -> None:
-    """Refuse a key that may do more than the one it is made with, or for longer."""
-    call.arguments = _limit_new_key(call.caller.principal, call.arguments)
 
 
 @handle("create_key")
@@ -149,8 +149,10 @@ async def create_key(call: Call) -> Response:
     return json_response(NewApiKeyWire.from_value(created), 201, {"Cache-Control": "no-store"})
 
 
-def _limit_new_key(principal: Principal, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a new key is made of: no more than the one it is made with may do, nor for longer."""
+@check("create_key")
+async def limit_new_key(call: Call) -> None:
+    """Refuse a key that may do more than the one it is made with, or for longer."""
+    principal, arguments = call.caller.principal, call.arguments
     limit, end = arguments.get("rate_limit"), arguments.get("expires_at")
     if principal.rate_limit is not None and limit is not None and limit > principal.rate_limit:
         raise NotAllowedError(f"rateLimit is at most {principal.rate_limit} here: your own credential has no more.")
@@ -158,8 +160,5 @@ def _limit_new_key(principal: Principal, arguments: dict[str, Any]) -> dict[str,
         raise NotAllowedError(
             f"expiresAt is at most {principal.expires_at.isoformat()} here: your own credential ends then."
         )
-    return {
-        **arguments,
-        "rate_limit": principal.rate_limit if limit is None else limit,
-        "expires_at": principal.expires_at if end is None else end,
-    }
+    arguments["rate_limit"] = principal.rate_limit if limit is None else limit
+    arguments["expires_at"] = principal.expires_at if end is None else end

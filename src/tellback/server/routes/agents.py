@@ -24,12 +24,9 @@ from tellback.errors import (
 from tellback.server.auth import Caller
 from tellback.server.client_tools import validate_decisions
 from tellback.server.idempotency import KEY_HEADER
-from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
-from tellback.server.problems import get_request_id
+from tellback.server.lifecycle import cancel_on_disconnect
 from tellback.server.requests import is_not_modified, require_match
-from tellback.server.responses import (
-    json_response,
-)
+from tellback.server.responses import invalid_cursor_error, json_response, parse_position
 from tellback.server.routes.endpoint import Call, check, handle, with_idempotency_key
 from tellback.server.routes.turns import encode_problems, encode_turn_result, stream_turn_response, wants_stream
 from tellback.server.settings import LOCAL_USER
@@ -96,8 +93,6 @@ async def invoke_agent(call: Call) -> Response:
     arguments["model"] = _resolve_model(caller, spec, body)
     if wants_stream(call):
         return stream_turn_response(caller, agents.invoke_stream(name, **arguments), TurnOutcomeWire)
-    if ShutdownSignal.for_app(request.app).is_set:
-        return shutdown_response(get_request_id(request))
     result = await cancel_on_disconnect(request, agents.invoke(name, **arguments))
     return json_response(encode_turn_result(result, TurnOutcomeWire))
 
@@ -115,8 +110,6 @@ async def respond(call: Call) -> Response:
     if wants_stream(call):
         chunks = served.agent.respond_stream(body.message_or_history, session, user=served.user, **arguments)
         return EventStream(_encode_frames(chunks, if_match is not None), caller.server.settings)
-    if ShutdownSignal.for_app(request.app).is_set:
-        return shutdown_response(get_request_id(request))
     try:
         work = served.agent.respond(body.message_or_history, session, user=served.user, **arguments)
         response = await cancel_on_disconnect(request, work)
@@ -283,11 +276,8 @@ async def delete_session(call: Call) -> None:
 @handle("get_session_messages")
 async def get_session_messages(call: Call) -> Response:
     """The newest messages of a session."""
-    served, id, position = _served_agent(call), call.arguments["id"], call.position
-    if position is not None and not (position.isascii() and position.isdecimal()):
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
+    served, id, before = _served_agent(call), call.arguments["id"], parse_position(call.position)
     await served.get_session(id)
-    before = None if position is None else int(position[:18])
     found = await served.persistence.get_session_messages(id, call.page_size + 1, before=before)
     messages = found[-call.page_size :]
     return call.items(messages, str(messages[0].position) if len(found) > call.page_size else None)
@@ -321,4 +311,4 @@ def _parse_session_cursor(position: str | None) -> SessionData | None:
     try:
         return SessionData(validation.validate_name("cursor", id), created_at=from_micros(int(micros[:18])))
     except (ValueError, OverflowError):
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.") from None
+        raise invalid_cursor_error() from None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.errors import NotFoundError
 from tellback.server.client_tools import validate_appended
+from tellback.server.responses import parse_position
 from tellback.server.routes.endpoint import Call, check, handle
 from tellback.types.conversations import StoredMessage
 
@@ -49,10 +50,8 @@ async def get_messages(call: Call) -> Response:
     """The newest messages, oldest first, or those after a `seq`."""
     before, after = call.arguments["before"], call.arguments["after"]
     forward = after is not None and before is None
-    if call.position is not None:
-        if not call.position.isdecimal():
-            raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
-        seq = int(call.position[:18])
+    seq = parse_position(call.position)
+    if seq is not None:
         before, after = (before, seq) if forward else (seq, after)
     messages, has_more = await _read_bounded(call, before, after)
     return call.items(messages, str(messages[-1 if forward else 0].seq) if has_more else None)

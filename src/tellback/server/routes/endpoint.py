@@ -24,8 +24,9 @@ from tellback.memory.memory import Memory
 from tellback.memory.working_context import WorkingContextBuilder
 from tellback.server.auth import Caller, get_admin, get_caller
 from tellback.server.idempotency import KEY_HEADER, LONG_RUNNING, NOT_STORED
-from tellback.server.lifecycle import cancel_on_disconnect
+from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
 from tellback.server.openapi import stream_responses
+from tellback.server.problems import get_request_id
 from tellback.server.requests import IfMatchHeader, IfNoneMatchHeader, StrictRoute
 from tellback.server.responses import (
     CursorParam,
@@ -33,10 +34,8 @@ from tellback.server.responses import (
     decode_cursor,
     encode_cursor,
     json_response,
-    no_content,
     problem_responses,
     resolve_page_size,
-    resolve_result_limit,
 )
 from tellback.validation import KEY_LENGTH, validate_optional_text
 from tellback.wire.arguments import ID_PREFIXES, text
@@ -119,7 +118,7 @@ class Call:
         """The response for what the method gave."""
         operation = self.operation
         if operation.item_model is None:
-            return no_content()
+            return Response(status_code=204)
         if value is None:
             raise operation.not_found(self.arguments)
         if not operation.gives_list:
@@ -206,6 +205,7 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
     checks, handler = _CHECKS.get(operation.name, ()), _HANDLERS.get(operation.name, Call.run)
     names = {each.wire_name: each.name for each in operation.parameters}
     takes_limit = operation.page is not None or "limit" in operation.extra
+    begins_turn = operation.retry == "turn" and bool(operation.events)
 
     async def endpoint(
         request: Request,
@@ -222,12 +222,15 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
         call = Call(request, caller, operation, arguments, body)
         if takes_limit:
             _add_page(call, limit, cursor)
-        elif call.arguments.get("limit") is not None:
-            call.arguments["limit"] = resolve_result_limit(caller, call.arguments["limit"])
+        elif (call.arguments.get("limit") or 0) > caller.server.settings.largest_page:
+            largest = caller.server.settings.largest_page
+            raise InvalidArgumentError(f"limit is at most {largest} here, not {call.arguments['limit']}.")
         if operation.takes_key:
             call.arguments = with_idempotency_key(call.arguments, request.headers.get(KEY_HEADER))
         for each in checks:
             await each(call)
+        if begins_turn and ShutdownSignal.for_app(request.app).is_set:
+            return shutdown_response(get_request_id(request))
         value = await handler(call)
         return value if isinstance(value, Response) else call.respond(value)
 

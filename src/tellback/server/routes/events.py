@@ -11,7 +11,7 @@ from tellback.errors import InvalidArgumentError
 from tellback.server.auth import Caller
 from tellback.server.lifecycle import ShutdownSignal
 from tellback.server.routes.endpoint import Call, handle
-from tellback.server.routes.extraction import get_own_job, public_job
+from tellback.server.routes.memory import get_own_job, public_job
 from tellback.server.streaming.change_feed import ChangeFeed, CredentialCheck
 from tellback.server.streaming.sse import EventStream, encode_frame
 from tellback.types.jobs import Job

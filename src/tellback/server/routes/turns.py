@@ -13,9 +13,9 @@ from tellback.errors import InvalidArgumentError, NotAllowedError, TellbackError
 from tellback.server.auth import Caller
 from tellback.server.client_tools import TurnContinuation, validate_appended
 from tellback.server.idempotency import KEY_HEADER, mark_unfinished
-from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
+from tellback.server.lifecycle import cancel_on_disconnect
 from tellback.server.middleware.observability import parse_traceparent
-from tellback.server.problems import get_request_id, public_message
+from tellback.server.problems import public_message
 from tellback.server.responses import json_response
 from tellback.server.routes.endpoint import Call, handle, with_idempotency_key
 from tellback.server.streaming.sse import MEDIA_TYPE, EventStream, encode_frame
@@ -40,19 +40,13 @@ MAX_LOOKBACK = 3 * MAX_CYCLES
 async def chat(call: Call) -> Response:
     """Answer a message of a user's chat."""
     request, caller, body = call.request, call.caller, call.body
-    arguments, continuation = (
-        _turn_arguments(call),
-        TurnContinuation(body),
-    )
+    arguments, continuation = _turn_arguments(call), TurnContinuation(body)
     if continuation.is_present and body.conversation_id is None:
         raise InvalidArgumentError("toolResults and approvals go on with a conversation: pass its conversationId.")
     if body.conversation_id is not None:
         await continuation.validate(caller.user, body.conversation_id)
     arguments.update(model=caller.resolve_model(body.model), tools=continuation.tools, approvals=continuation.approvals)
-    arguments["options"] = {
-        **arguments.get("options", {}),
-        **await _iteration_options(caller.user, body.conversation_id, body, continuation),
-    }
+    arguments["options"] |= await _iteration_options(caller.user, body.conversation_id, body, continuation)
     if wants_stream(call):
         return stream_turn_response(caller, caller.user.chat_stream(**arguments), TurnResultWire)
     return await _run_to_end(request, caller.user.chat(**arguments), TurnResultWire)
@@ -62,10 +56,7 @@ async def chat(call: Call) -> Response:
 async def run_turn(call: Call) -> Response:
     """Run a turn of a conversation."""
     request, caller, body, id = call.request, call.caller, call.body, call.arguments["id"]
-    arguments, continuation = (
-        _turn_arguments(call),
-        TurnContinuation(body),
-    )
+    arguments, continuation = _turn_arguments(call), TurnContinuation(body)
     await continuation.validate(caller.user, id)
     await validate_appended(caller.user, id, body.content)
     arguments.update(
@@ -73,11 +64,7 @@ async def run_turn(call: Call) -> Response:
         tools=continuation.tools,
         approvals=continuation.approvals,
     )
-    arguments["options"] = {
-        **arguments.get("options", {}),
-        **await _iteration_options(caller.user, id, body, continuation),
-    }
-    arguments.pop("max_cycles", None)
+    arguments["options"] |= await _iteration_options(caller.user, id, body, continuation)
     conversations = caller.user.conversations
     if wants_stream(call):
         return stream_turn_response(caller, conversations.stream_turn(id, **arguments), TurnOutcomeWire)
@@ -88,13 +75,12 @@ def stream_turn_response(
     caller: Caller, items: AsyncGenerator[ReplyDelta | TurnResult, None], model: type[TurnResultWire]
 ) -> EventStream:
     """Send the deltas of a turn as events, and its result as the last one."""
-    return EventStream(encode_turn_frames(items, model), caller.server.settings)
+    return EventStream(_encode_frames(items, model), caller.server.settings)
 
 
-async def encode_turn_frames(
+async def _encode_frames(
     items: AsyncGenerator[ReplyDelta | TurnResult, None], model: type[TurnResultWire]
 ) -> AsyncGenerator[bytes, None]:
-    """The frames of a turn."""
     async with aclosing(items):
         async for item in items:
             if isinstance(item, TurnResult):
@@ -123,16 +109,14 @@ def encode_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
 
 
 async def _run_to_end(request: Request, work: Coroutine[Any, Any, TurnResult], model: type[TurnResultWire]) -> Response:
-    if ShutdownSignal.for_app(request.app).is_set:
-        work.close()
-        return shutdown_response(get_request_id(request))
-    result: TurnResult = await cancel_on_disconnect(request, work)
+    result = await cancel_on_disconnect(request, work)
     response = json_response(encode_turn_result(result, model))
     return mark_unfinished(response) if result.pending else response
 
 
 def _turn_arguments(call: Call) -> dict[str, Any]:
     arguments = with_idempotency_key(call.body.arguments(), call.request.headers.get(KEY_HEADER))
+    arguments.setdefault("options", {})
     if "trace_id" not in arguments:
         parent = parse_traceparent((call.arguments["traceparent"] or "").lower())
         if parent is not None:

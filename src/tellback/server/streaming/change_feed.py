@@ -107,7 +107,6 @@ class _Subscriber:
                 self.offer(change)
 
     def remove_erased(self, erased: _ErasedUser) -> None:
-        """Let nothing of an erased user wait."""
         self.queue = deque(change for change in self.queue if not erased.owns(change))
 
     def offer(self, change: _FeedEvent) -> None:
@@ -152,7 +151,6 @@ class _Subscription:
         return [self._recent[n] for n in range(start, len(self._recent))]
 
     def end(self, error: Exception | None = None) -> None:
-        """Let everyone go."""
         self.is_ended, self.error = True, error
         for group in self._subscribers.values():
             for subscriber in group:

@@ -141,12 +141,10 @@ class _Buffer:
         return self._size < BUFFER_BYTES
 
     async def wait_for_room(self) -> None:
-        """Wait until what is there has been taken."""
         self._room.clear()
         await self._room.wait()
 
     def take(self) -> bytes:
-        """All that is there."""
         data = b"".join(self._frames)
         self._frames.clear()
         self._size = 0
@@ -155,12 +153,10 @@ class _Buffer:
         return data
 
     def end(self, error: Exception | None) -> None:
-        """Nothing more comes."""
         self.is_ended, self.error = True, error
         self._has_data.set()
 
     def disconnect(self) -> None:
-        """Nobody reads it any more."""
         self.is_disconnected = True
         self._has_data.set()
 

@@ -16,6 +16,7 @@ from tellback.errors import NotAllowedError
 from tellback.server import ServerSettings, create_app
 from tellback.server.middleware.browser_auth import IDLE_TIMEOUT_SECONDS, MAX_SESSIONS, LoginSessions
 from tellback.types.access import ApiKeyRole
+from tests.support import tokens
 from tests.support.http_server import app_client
 
 COOKIE = "tellback_console"
@@ -97,6 +98,15 @@ async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellbac
     assert {"httponly", "path=/console", "samesite=lax"} <= flags
     assert "secure" not in flags
     assert "secure" in {each.strip().lower() for each in secure.split(";")}
+
+
+async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_who_logs_in(rc: Tellback) -> None:
+    jwt = tokens.settings(jwks_url="http://127.0.0.1:1/keys")
+    async with app_client(make_server(rc, jwt=jwt)) as client:
+        answer = await client.post("/console/login", data={"key": tokens.token()}, headers=EYES)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert 'role="alert"' in answer.text
+        assert "127.0.0.1" not in answer.text
 
 
 async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> None:

@@ -185,7 +185,7 @@ from tellback import Tellback
 from tellback.server.operations.metrics import Metrics
 metrics = Metrics()
 metrics.record_request("GET", "/x", 200, 0.1)
-metrics.stream_opened()
+metrics.open_streams.inc()
 print("ready", flush=True)
 sys.stdin.readline()
 async def main():
