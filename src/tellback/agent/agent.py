@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from tellback import validation
-from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_response
+from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_response, parse_canned_responses
 from tellback.agent.definitions.diagram import agent_to_mermaid
 from tellback.agent.definitions.guidelines import (
     Capability,
@@ -26,7 +26,7 @@ from tellback.agent.definitions.guidelines import (
     coerce_value,
 )
 from tellback.agent.definitions.route import Route, RouteFields
-from tellback.agent.definitions.state import State, validate_canned_responses
+from tellback.agent.definitions.state import State
 from tellback.agent.definitions.tools import DomainRegistry
 from tellback.agent.flow.route_choice import Thresholds
 from tellback.agent.prompts.relevance import TextRanker
@@ -353,8 +353,7 @@ class Agent:
 
     def _validate_strict_mode(self) -> None:
         if any(
-            each.condition is None and isinstance(fill_canned_response(each, {}, None), str)
-            for each in self.canned_responses
+            each.condition is None and not fill_canned_response(each, {}, None)[1] for each in self.canned_responses
         ):
             return
         raise FlowError(
@@ -478,7 +477,7 @@ _VALIDATORS: dict[str, Callable[[Any, Agent], Any]] = {
     "understand_model": lambda value, _: validate_model("understand_model", value),
     "persistence": lambda value, _: resolve_session_store(value),
     "composition_mode": lambda value, _: parse_composition_mode(value),
-    "canned_responses": lambda value, agent: validate_canned_responses(value, agent.place),
+    "canned_responses": lambda value, agent: parse_canned_responses(value, agent.place),
     "before_response": lambda value, _: validation.validate_callable("before_response", value),
     "after_response": lambda value, _: validation.validate_callable("after_response", value),
     "thresholds": lambda value, _: validation.build_instance("thresholds", Thresholds, value),
