@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from tellback import validation
-from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_response, parse_canned_responses
+from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses, parse_canned_responses
 from tellback.agent.definitions.diagram import agent_to_mermaid
 from tellback.agent.definitions.guidelines import (
     Capability,
@@ -352,9 +352,8 @@ class Agent:
         self._last_validated = snapshot
 
     def _validate_strict_mode(self) -> None:
-        if any(
-            each.condition is None and not fill_canned_response(each, {}, None)[1] for each in self.canned_responses
-        ):
+        unconditional = [each for each in self.canned_responses if each.condition is None]
+        if fill_canned_responses(unconditional, {}, None)[0]:
             return
         raise FlowError(
             self.place,
