@@ -30,7 +30,6 @@ from tellback.agent.definitions.state import State
 from tellback.agent.definitions.tools import DomainRegistry
 from tellback.agent.flow.route_choice import Thresholds
 from tellback.agent.prompts.relevance import TextRanker
-from tellback.agent.prompts.reply import Persona
 from tellback.agent.prompts.understand import Limits
 from tellback.agent.response import AfterHook, BeforeHook, Response, StreamChunk
 from tellback.agent.runtime.responder import UNSET_MODEL, RespondArguments, Responder
@@ -188,13 +187,6 @@ class Agent:
     def domain(self) -> Any:
         """Its domains by attribute: `agent.domain.payment.refund(...)`."""
         return self.domains.namespace
-
-    @property
-    def persona(self) -> Persona:
-        """What of it goes into every prompt."""
-        return Persona(
-            self.name, self.description, self.goal, self.rules, self.prohibitions, self.terms, self.capabilities
-        )
 
     def create_route(self, title: str, **fields: Unpack[RouteFields]) -> Route:
         """Add a route: see `Route` for what it takes.
@@ -408,10 +400,6 @@ class Agent:
             ranker = self._route_ranker(routes)
             if not ranker.is_ready:
                 await asyncio.to_thread(ranker.prepare)
-
-    def offered_routes(self) -> Sequence[Route]:
-        """Routes to mention where none is active."""
-        return tuple(self.routes_by_id.values())[: self.limits.in_play]
 
     def guidelines_at(self, route: Route | None, state: State | None) -> list[Guideline]:
         """The guidelines of the agent, of the route and of the state."""

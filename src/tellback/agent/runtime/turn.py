@@ -272,24 +272,19 @@ class AgentTurn(TurnPlanner):
             self._context = update_context(self._context, result.context)
         return result
 
+    def _render_reply_prompt(self, options: ChatOptions, wording: str) -> str:
+        interpretation, context = self._parsed_answer.interpretation, context_values(self._context)
+        return render_reply_prompt(
+            self._agent, self._move_result, interpretation, self._matches, context, wording, options.system
+        )
+
     def _reply_options(self, options: ChatOptions) -> ChatOptions:
         agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
-        context = context_values(self._context)
-        levels = collect_canned_levels(moved, agent.canned_responses)
         texts: list[str] = []
         if agent.composition_mode is not CompositionMode.FLUID:
+            levels = collect_canned_levels(moved, agent)
             texts = render_applicable_canned(levels, moved.session.extracted, self._context, interpretation)
-        system = render_reply_prompt(
-            agent.persona,
-            moved,
-            interpretation,
-            self._matches,
-            context,
-            agent.routes_by_id,
-            agent.offered_routes() if moved.route is None else (),
-            render_wording(agent.composition_mode, texts),
-            options.system,
-        )
+        system = self._render_reply_prompt(options, render_wording(agent.composition_mode, texts))
         extra_tools = (*(options.tools or ()), *self._memory_tools)
         tools = (
             agent.all_tools(extra_tools)
@@ -301,11 +296,9 @@ class AgentTurn(TurnPlanner):
     async def _canned_reply_options(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
         """Options by which a canned response is said, and nothing else."""
         agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
-        place = f"agent {agent.name!r}" if moved.route is None else (moved.state or moved.route).place
+        place = (moved.state or moved.route or agent).place
         data = moved.session.extracted
-        texts = select_strict_texts(
-            collect_canned_levels(moved, agent.canned_responses), data, self._context, interpretation, place
-        )
+        texts = select_strict_texts(collect_canned_levels(moved, agent), data, self._context, interpretation, place)
         text = texts[0] if len(texts) == 1 else await self._choose_canned_text(options, texts, messages)
         return replace(
             options,
@@ -321,18 +314,7 @@ class AgentTurn(TurnPlanner):
 
     async def _choose_canned_text(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
         answers_by_key = {f"r{number}": text for number, text in enumerate(texts, 1)}
-        agent, moved = self._agent, self._move_result
-        prompt = render_reply_prompt(
-            agent.persona,
-            moved,
-            self._parsed_answer.interpretation,
-            self._matches,
-            context_values(self._context),
-            agent.routes_by_id,
-            agent.offered_routes() if moved.route is None else (),
-            "",
-            options.system,
-        )
+        prompt = self._render_reply_prompt(options, "")
         answer_lines = "\n".join(f"{key}: {dump_json_line(text)}" for key, text in answers_by_key.items())
         system = f"{prompt}\n\n# Answers\n{CHOOSE_INSTRUCTION}\n{answer_lines}"
         schema = {
