@@ -182,11 +182,12 @@ def _to_plain(value: Any, depth: int) -> Any:
     if depth < MAX_DEPTH:
         if isinstance(value, Mapping):
             return _to_plain_mapping(value, depth + 1)
-        if isinstance(value, list | tuple):
-            return _to_plain_list(value, depth + 1)
         if isinstance(value, set | frozenset):
             # In one order, whatever the process: the same prompt is cheaper the second time.
-            return _to_plain_list(sorted(value, key=repr), depth + 1)
+            value = sorted(value, key=repr)
+        if isinstance(value, list | tuple):
+            items = (_to_plain(each, depth + 1) for each in value)
+            return [plain for plain in items if plain is not _OMITTED]
     return _OMITTED
 
 
@@ -199,7 +200,3 @@ def _to_plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
             continue
         result[str(name)] = plain
     return result
-
-
-def _to_plain_list(value: Any, depth: int) -> list[Any]:
-    return [plain for plain in (_to_plain(each, depth) for each in value) if plain is not _OMITTED]

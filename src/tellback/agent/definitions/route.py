@@ -208,9 +208,9 @@ def validate_route(route: Route) -> None:
     for state in route.states:
         for transition in state.transitions:
             transition.resolve_target()
-    reachable = _find_reachable(route)
+    reachable = set(route.initial_state.find_reachable())
     for state in route.states:
-        if state.id not in reachable:
+        if state not in reachable:
             raise FlowError(state.place, "it is unreachable: no way leads there.")
     for state in route.states:
         _validate_no_silent_cycle(state)
@@ -256,17 +256,6 @@ def _is_unconditional(transition: Transition) -> bool:
 
 def _target_title(transition: Transition) -> str:
     return transition.target.title if isinstance(transition.target, State) else str(transition.target)
-
-
-def _find_reachable(route: Route) -> set[str]:
-    found = {route.initial_state.id}
-    queue = [route.initial_state]
-    while queue:
-        for state in queue.pop().next_states():
-            if state.id not in found:
-                found.add(state.id)
-                queue.append(state)
-    return found
 
 
 def _validate_no_silent_cycle(state: State) -> None:

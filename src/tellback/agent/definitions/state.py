@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
@@ -293,12 +293,17 @@ class State:
         self.route.revision += 1
         return self
 
-    def next_states(self) -> Iterator[State]:
-        """The states it leads to."""
-        for transition in self.transitions:
-            target = transition.find_target()
-            if isinstance(target, State):
-                yield target
+    def find_reachable(self) -> list[State]:
+        """The state itself, and all that can be reached from it."""
+        found = {self.id: self}
+        queue = [self]
+        for state in queue:
+            for transition in state.transitions:
+                target = transition.find_target()
+                if isinstance(target, State) and target.id not in found:
+                    found[target.id] = target
+                    queue.append(target)
+        return queue
 
     def _resolve_state(self, state: Any) -> State | _EndRoute | str:
         if isinstance(state, _EndRoute):

@@ -17,7 +17,14 @@ from typing import Any
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE, State, Transition
 from tellback.agent.definitions.value_parser import InvalidValue
-from tellback.agent.flow.route_choice import DEFAULT_THRESHOLDS, NO_ROUTE_CHOICE, RouteChoice, Thresholds, choose_route
+from tellback.agent.flow.route_choice import (
+    DEFAULT_THRESHOLDS,
+    NO_ROUTE_CHOICE,
+    RouteChoice,
+    Thresholds,
+    choose_route,
+    find_current_route,
+)
 from tellback.agent.sessions.session import (
     PendingCall,
     RouteProgress,
@@ -518,7 +525,7 @@ def move(
     With `after_decision` a waiting call of the current state has been decided: the walk goes on with it.
     """
     if after_decision:
-        choice = RouteChoice(_find_current_route(routes, session), "a decision was taken")
+        choice = RouteChoice(find_current_route(routes, session), "a decision was taken")
     else:
         choice = choose_route(routes, session, interpretation.scores, thresholds, interpretation.true_conditions)
     route, previous = choice.route, session
@@ -546,10 +553,6 @@ def move(
     )
     moved = yield from walk.walk()
     return replace(moved, choice=choice, changed=changed)
-
-
-def _find_current_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
-    return None if session.current_route is None else routes.get(session.current_route.id)
 
 
 def _with_initial_data(route: Route, session: SessionState) -> SessionState:

@@ -53,7 +53,7 @@ def choose_route(
 ) -> RouteChoice:
     """The route to be in. Another takes over only if it beats the current one by the margin, so that a conversation
     does not flap between two; one that was completed is entered again only if the user clearly asks for it."""
-    current = None if session.current_route is None else routes.get(session.current_route.id)
+    current = find_current_route(routes, session)
     if scores is None:
         if current is not None and drop_condition(current) in true_conditions:
             return RouteChoice(None, "the user no longer wants it")
@@ -79,6 +79,11 @@ def choose_route(
         best,
         f"it is meant ({best_score:g})" if current is None else f"it is meant ({best_score:g}, not {current_score:g})",
     )
+
+
+def find_current_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
+    """The route that a session is in, if there still is one of that id."""
+    return None if session.current_route is None else routes.get(session.current_route.id)
 
 
 def drop_condition(route: Route) -> str:

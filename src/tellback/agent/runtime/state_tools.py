@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tellback.agent.flow.move import ToolRunRequest, ToolRunResult
+from tellback.agent.flow.route_choice import find_current_route
 from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, enter_route
 from tellback.chat.approval import Approval, apply_decision, as_approvals, validate_runnable
 from tellback.errors import AlreadyDecidedError, ConfigurationError, InvalidArgumentError
@@ -229,8 +230,7 @@ def resolve_approvals(
 
 def _validate_decision(agent: Agent, session: SessionState, pending: PendingCall, approval: Approval) -> None:
     """Refuse a decision that could not be carried out: the call can be decided again."""
-    current = session.current_route
-    route = None if current is None else agent.routes_by_id.get(current.id)
+    route = find_current_route(agent.routes_by_id, session)
     state = None if route is None else route.state(pending.state_id)
     if state is None or state.tool is None:
         raise ConfigurationError(

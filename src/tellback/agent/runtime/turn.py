@@ -15,6 +15,7 @@ from tellback.agent.context import context_values, resolve_context, update_conte
 from tellback.agent.definitions.guidelines import CompositionMode, GuidelineMatch
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.move import Interpretation, MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, move
+from tellback.agent.flow.route_choice import find_current_route
 from tellback.agent.prompts.reply import (
     build_fixed_reply,
     collect_canned_levels,
@@ -259,11 +260,9 @@ class AgentTurn(TurnPlanner):
 
     def _current_position(self) -> MoveResult:
         """Where the session stands, for a reply that is taken up again."""
-        session, current = self._session, self._session.current_route
-        route = None if current is None else self._agent.routes_by_id.get(current.id)
-        current_state = session.current_state
-        state = route.state(current_state.id) if route is not None and current_state is not None else None
-        return MoveResult(session, route, state)
+        session, current = self._session, self._session.current_state
+        route = find_current_route(self._agent.routes_by_id, session)
+        return MoveResult(session, route, None if route is None or current is None else route.state(current.id))
 
     async def _run_state_tool(self, request: ToolRunRequest) -> ToolRunResult:
         self._session = request.session
@@ -334,10 +333,7 @@ class AgentTurn(TurnPlanner):
 
     def tool_context(self) -> ToolContext:
         """What tools of this turn may know."""
-        route = self._move_result.route
-        current = self._session.current_route
-        if route is None and current is not None:
-            route = self._agent.routes_by_id.get(current.id)
+        route = self._move_result.route or find_current_route(self._agent.routes_by_id, self._session)
         domains = self._agent.domains.filtered(None if route is None else route.domains)
         session = replace(self._session, extracted=copy.deepcopy(dict(self._session.extracted)))
         return ToolContext(self._context, session, session.extracted, domains)
