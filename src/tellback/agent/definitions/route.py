@@ -226,8 +226,8 @@ def validate_transition(route: Route, transition: Transition) -> None:
     if always is not None and transition.condition is None:
         raise FlowError(
             source.place,
-            f"the way to {_target_title(transition)!r} is never taken, so it is unreachable: the one to"
-            f" {_target_title(always)!r} comes first and has no condition. Give one of them a condition.",
+            f"the way to {transition.target_title!r} is never taken, so it is unreachable: the one to"
+            f" {always.target_title!r} comes first and has no condition. Give one of them a condition.",
         )
     same = next(
         (
@@ -240,7 +240,7 @@ def validate_transition(route: Route, transition: Transition) -> None:
     if same is not None and not _target_requires_data(same):
         raise FlowError(
             source.place,
-            f"two ways have the condition {transition.condition!r}: the one to {_target_title(transition)!r} is"
+            f"two ways have the condition {transition.condition!r}: the one to {transition.target_title!r} is"
             " unreachable.",
         )
     _validate_no_silent_cycle(source)
@@ -252,10 +252,6 @@ def _target_requires_data(transition: Transition) -> bool:
 
 def _is_unconditional(transition: Transition) -> bool:
     return transition.condition is None and not _target_requires_data(transition)
-
-
-def _target_title(transition: Transition) -> str:
-    return transition.target.title if isinstance(transition.target, State) else str(transition.target)
 
 
 def _validate_no_silent_cycle(state: State) -> None:

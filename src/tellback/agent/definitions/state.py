@@ -73,6 +73,7 @@ class _EndRoute:
 
     __slots__ = ()
     id: Final = "END_ROUTE"
+    title: Final = "END_ROUTE"
 
     def transition_to(self, *_: Any, **__: Any) -> State:
         """Nothing comes after the end."""
@@ -113,6 +114,12 @@ class Transition:
     condition: str | DataPredicate | None = None
     on_error: bool = False
     forgets: tuple[str, ...] = ()
+
+    @property
+    def target_title(self) -> str:
+        """Where it leads, in a few words."""
+        target = self.find_target()
+        return str(self.target) if target is None else target.title
 
     def find_target(self) -> State | _EndRoute | None:
         """Where it leads, or None if that state is not made yet."""
