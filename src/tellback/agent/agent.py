@@ -354,11 +354,8 @@ class Agent:
         )
 
     def _validate_tools(self) -> None:
-        tools = [*self.tools, *(tool for each in self.capabilities for tool in each.tools), *self.domains.tools()]
-        for guideline in self._all_guidelines():
-            tools += guideline.tools
         known: dict[str, Tool] = {}
-        for tool in tools:
+        for tool in self._list_tools(None, self._all_guidelines()):
             if known.setdefault(tool.name, tool).fn != tool.fn:
                 raise FlowError(self.place, f"two tools are called {tool.name!r}; give one another name.")
             if tool.requires_approval and self.memory is None:
@@ -403,26 +400,22 @@ class Agent:
 
     def guidelines_at(self, route: Route | None, state: State | None) -> list[Guideline]:
         """The guidelines of the agent, of the route and of the state."""
-        guidelines = [*self.guidelines]
-        if route is not None:
-            guidelines += route.guidelines
-        if state is not None:
-            guidelines += state.guidelines
-        return guidelines
+        return [each for level in (self, route, state) if level is not None for each in level.guidelines]
 
     def tools_at(
         self, route: Route | None, matches: Sequence[GuidelineMatch], extra_tools: Sequence[Any]
     ) -> tuple[Tool, ...]:
         """What the model may call: its own tools, those of capabilities, of guidelines that hold, and of domains that
         the route may use."""
-        tools = [
-            *self.tools,
-            *(tool for each in self.capabilities for tool in each.tools),
-            *(tool for match in matches for tool in match.guideline.tools),
-            *self.domains.tools(None if route is None else route.domains),
-            *map(as_tool, extra_tools),
-        ]
+        tools = [*self._list_tools(route, [match.guideline for match in matches]), *map(as_tool, extra_tools)]
         return tuple({tool.name: tool for tool in tools}.values())
+
+    def _list_tools(self, route: Route | None, guidelines: Sequence[Guideline]) -> list[Tool]:
+        return [
+            *self.tools,
+            *(tool for each in (*self.capabilities, *guidelines) for tool in each.tools),
+            *self.domains.tools(None if route is None else route.domains),
+        ]
 
     def all_tools(self, extra_tools: Sequence[Any]) -> tuple[Tool, ...]:
         """All tools that the model may ever have called: for a reply that is taken up again."""

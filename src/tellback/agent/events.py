@@ -145,21 +145,13 @@ def _build_event(kind: Any, source: Any, data: Any, creation_utc: Any) -> Event:
 
 
 def parse_event(fields_by_name: Mapping[str, Any]) -> Event:
-    """An event from a mapping with its fields, in snake or camel case; other fields are passed over.
-
-    >>> parse_event({"kind": "status", "source": "agent", "data": {"status": "typing"}}).source.value
-    'agent'
-    """
+    """An event from a mapping with its fields, in snake or camel case; other fields are passed over."""
     timestamp = _first_present(fields_by_name, "creation_utc", "creationUtc")
     return _build_event(fields_by_name.get("kind"), fields_by_name.get("source"), fields_by_name.get("data"), timestamp)
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """An event as a mapping, which `parse_event` reads.
-
-    >>> event_to_dict(create_status_event("agent", "typing"))["data"]
-    {'status': 'typing', 'data': {}}
-    """
+    """An event as a mapping, which `parse_event` reads."""
     return {
         "kind": event.kind.value,
         "source": event.source.value,
@@ -271,10 +263,6 @@ def history_to_messages(history: Any) -> list[Message]:
 
     The customer speaks as user and the agent as assistant. System messages and tool results become notes in user
     messages; status events and empty messages are left out.
-
-    >>> history = [create_message_event("customer", "Alice", "Hi"), {"role": "assistant", "content": "Hello!"}]
-    >>> [(message.role, message.content) for message in history_to_messages(history)]
-    [('user', 'Hi'), ('assistant', 'Hello!')]
     """
     if isinstance(history, str | Event | Message | Mapping):
         history = [history]

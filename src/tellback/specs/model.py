@@ -69,11 +69,7 @@ def _parse_leaf(value: Any, path: str) -> Any:
 
 
 def escape_text(text: str) -> str:
-    """A text as a description has it: the inverse of `parse_parameter`.
-
-    >>> escape_text("$space"), escape_text("costs $5")
-    ('$$space', 'costs $5')
-    """
+    """A text as a description has it: the inverse of `parse_parameter`."""
     return f"${text}" if text.startswith("$") else text
 
 

@@ -30,11 +30,7 @@ class CannedResponse:
 
 
 def parse_canned_responses(responses: Iterable[Any], place: str) -> tuple[CannedResponse, ...]:
-    """Canned responses from texts, mappings or such responses; `place` is named when one is wrong.
-
-    >>> parse_canned_responses(["Hello!", {"text": "Hi {{name}}", "id": "hi"}], "agent 'Wanda'")[1].id
-    'hi'
-    """
+    """Canned responses from texts, mappings or such responses; `place` is named when one is wrong."""
     return tuple(
         _parse_canned_response(each, f"{place}, canned response {number}")
         for number, each in enumerate(validate_list("canned_responses", responses), 1)
@@ -59,11 +55,7 @@ def fill_canned_response(
 def fill_canned_responses(
     responses: Iterable[CannedResponse], data: Mapping[str, Any], context: Any
 ) -> tuple[list[tuple[CannedResponse, str]], tuple[str, ...]]:
-    """The responses that can be said now, each with its text, and the names that the others miss.
-
-    >>> fill_canned_responses([CannedResponse("Hello!"), CannedResponse("To {{destination}}!")], {}, None)
-    ([(CannedResponse(text='Hello!', id=None, condition=None), 'Hello!')], ('destination',))
-    """
+    """The responses that can be said now, each with its text, and the names that the others miss."""
     values = _template_values(data, context)
     ready: list[tuple[CannedResponse, str]] = []
     missing: dict[str, None] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
@@ -65,11 +65,7 @@ DataPredicate = Callable[[Data], Any]
 
 
 class _EndRoute:
-    """Where a route ends.
-
-    >>> END_ROUTE
-    END_ROUTE
-    """
+    """Where a route ends."""
 
     __slots__ = ()
     id: Final = "END_ROUTE"
@@ -300,17 +296,23 @@ class State:
         self.route.revision += 1
         return self
 
+    def next_states(self) -> Iterator[State]:
+        """The states it leads to."""
+        for transition in self.transitions:
+            target = transition.find_target()
+            if isinstance(target, State):
+                yield target
+
     def find_reachable(self) -> list[State]:
         """The state itself, and all that can be reached from it."""
-        found = {self.id: self}
+        found = {self: None}
         queue = [self]
-        for state in queue:
-            for transition in state.transitions:
-                target = transition.find_target()
-                if isinstance(target, State) and target.id not in found:
-                    found[target.id] = target
-                    queue.append(target)
-        return queue
+        while queue:
+            for state in queue.pop(0).next_states():
+                if state not in found:
+                    found[state] = None
+                    queue.append(state)
+        return list(found)
 
     def _resolve_state(self, state: Any) -> State | _EndRoute | str:
         if isinstance(state, _EndRoute):

@@ -235,11 +235,7 @@ class DomainRegistry:
 
 
 class DomainNamespace:
-    """Named things as attributes, or by `[name]` where a name cannot be one.
-
-    >>> DomainNamespace({"payment-eu": {"refund": len}}, "domain")["payment-eu"].refund("abc")
-    3
-    """
+    """Named things as attributes, or by `[name]` where a name cannot be one."""
 
     __slots__ = ("_kind", "_members")
 

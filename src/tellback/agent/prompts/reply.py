@@ -55,7 +55,8 @@ def render_reply_prompt(
     rules += [f"- You must never: {each}" for each in agent.prohibitions]
     prompt.add_section("rules", "\n".join(rules))
     prompt.add_glossary(agent.terms).add_capabilities(agent.capabilities)
-    prompt.add_guidelines(sorted(matches, key=lambda match: match.guideline.condition is not None))
+    ordered_matches = sorted(matches, key=lambda match: match.guideline.condition is not None)
+    prompt.add_guidelines(ordered_matches)
     route = moved.route
     if route is not None:  # without its conditions: they are for entering it
         fields = ("title", "description", "rules", "prohibitions")

@@ -132,7 +132,7 @@ def _in_order(routes: Mapping[str, Route], selected: Sequence[Route]) -> tuple[R
 
 
 def _find_conditions(guidelines: Iterable[Guideline], canned_responses: Iterable[CannedResponse]) -> list[str]:
-    conditional = [*(each for each in guidelines if each.enabled), *canned_responses]
+    conditional: list[Guideline | CannedResponse] = [*(each for each in guidelines if each.enabled), *canned_responses]
     return [each.condition for each in conditional if each.condition is not None]
 
 

@@ -142,7 +142,6 @@ class Responder:
         override: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> Response:
-        """The answer, when it is complete."""
         async with self._prepare(history, session, override, options) as prepared:
             if prepared.repeated_response is not None:
                 return prepared.repeated_response
@@ -159,7 +158,6 @@ class Responder:
         override: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> AsyncGenerator[StreamChunk, None]:
-        """The answer as it comes, and the response last."""
         accumulated = ""
         async with self._prepare(history, session, override, options) as prepared:
             if prepared.repeated_response is not None:

@@ -65,7 +65,6 @@ class TurnAttempts:
         return self._attempts.setdefault(key, TurnAttempt())
 
     def forget(self, key: tuple[Any, ...]) -> None:
-        """The turn has succeeded."""
         self._attempts.pop(key, None)
 
     def mark_decided(self, call_id: str) -> None:
@@ -75,7 +74,6 @@ class TurnAttempts:
             self._decided.popitem(last=False)
 
     def was_decided(self, call_id: str) -> bool:
-        """Whether that is known of a call."""
         return call_id in self._decided
 
 
@@ -90,7 +88,6 @@ class StateToolRunner:
         self._updates: list[ToolUpdate] = []
 
     def add_update(self, update: ToolUpdate) -> None:
-        """Take what a tool gives back besides its result."""
         self._updates.append(update)
 
     def has_run(self, call: ToolCall) -> bool:

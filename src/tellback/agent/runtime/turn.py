@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPENING_MESSAGE = "(The conversation begins: speak first.)"
+_NO_TOOLS: Mapping[str, Any] = dict.fromkeys(("tools", "skills", "skill_resolver", "tool_choice"))
 CHOOSE_INSTRUCTION = "Choose the answer that fits best what is to be said now. Answer with JSON."
 
 
@@ -93,7 +94,7 @@ class AgentTurn(TurnPlanner):
         resumes_reply: bool = False,
         attempt: TurnAttempt,
     ) -> None:
-        self.name = agent.name
+        self.name: str = agent.name
         self.session_id = session.id
         self.version = session.version
         self.load_memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
@@ -178,11 +179,19 @@ class AgentTurn(TurnPlanner):
             return ParsedAnswer()
         if not messages or messages[-1].role != "user":
             return ParsedAnswer(Interpretation(user_spoke=False))
-        await self._agent.prepare()
-        questions = self._build_questions(build_topic(messages))
+        agent, session = self._agent, self._session
+        await agent.prepare()
+        questions = build_questions(
+            agent.routes_by_id,
+            agent.route_keys,
+            session,
+            agent.guidelines,
+            agent.canned_responses,
+            agent.rank_routes(build_topic(messages)),
+            agent.limits,
+        )
         if questions.is_empty:
             return ParsedAnswer()
-        agent, session = self._agent, self._session
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
         prompt_messages = [user_message(render_message_prompt(questions, session, messages, self._now()))]
         schema = build_output_schema(questions)
@@ -215,26 +224,11 @@ class AgentTurn(TurnPlanner):
         except UnreadableAnswer as problem:
             raise OutputValidationError(f"answer to {purpose!r}", str(problem), reply.text, messages) from None
 
-    def _build_questions(self, topic: str) -> Questions:
-        agent = self._agent
-        return build_questions(
-            agent.routes_by_id,
-            agent.route_keys,
-            self._session,
-            agent.guidelines,
-            agent.canned_responses,
-            agent.rank_routes(topic),
-            agent.limits,
-        )
-
     async def _call_model(
         self, purpose: str, options: ChatOptions, system: str, messages: Sequence[Message], schema: Mapping[str, Any]
     ) -> ChatReply:
-        """One structured call."""
         model = self._agent.understand_model or options.model
-        structured_options = replace(
-            options, model=model, system=system, tools=None, skills=None, skill_resolver=None, tool_choice=None
-        )
+        structured_options = replace(options, model=model, system=system, **_NO_TOOLS)
         check_budget(structured_options, messages, ())
         settings = {**call_settings(structured_options), "output_schema": schema}
         reply = await resolve_caller(structured_options).complete(CallRequest(tuple(messages), system, (), settings))
@@ -305,10 +299,7 @@ class AgentTurn(TurnPlanner):
             chat_fn=build_fixed_reply(text),
             chat_stream_fn=None,
             system=None,
-            tools=None,
-            skills=None,
-            skill_resolver=None,
-            tool_choice=None,
+            **_NO_TOOLS,
         )
 
     async def _choose_canned_text(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
@@ -332,7 +323,6 @@ class AgentTurn(TurnPlanner):
         return self
 
     def tool_context(self) -> ToolContext:
-        """What tools of this turn may know."""
         route = self._move_result.route or find_current_route(self._agent.routes_by_id, self._session)
         domains = self._agent.domains.filtered(None if route is None else route.domains)
         session = replace(self._session, extracted=copy.deepcopy(dict(self._session.extracted)))
@@ -358,11 +348,9 @@ class AgentTurn(TurnPlanner):
         self._context = update_context(self._context, update.context)
 
     def planning_usage(self) -> ChatUsage:
-        """The tokens of what was asked before the reply."""
         return sum((call.usage for call in self._calls), ChatUsage())
 
     def reply_metadata(self) -> Mapping[str, Any]:
-        """What is kept with the stored reply."""
         route, state = self._move_result.route, self._move_result.state
         return {
             "agent": self.name,

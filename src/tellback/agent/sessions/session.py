@@ -186,11 +186,7 @@ def enter_route(
 
 
 def leave_route(session: SessionState, *, completed: bool = False, at: datetime | None = None) -> SessionState:
-    """The session outside of its route. What a completed route gathered stays in `extracted`; it is not taken up again.
-
-    >>> leave_route(enter_route(create_session(), "book", "Book a flight"), completed=True).has_completed("book")
-    True
-    """
+    """The session outside of its route. What a completed route gathered stays in `extracted`."""
     route = session.current_route
     if route is None:
         return session
