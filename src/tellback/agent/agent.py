@@ -413,7 +413,8 @@ class Agent:
     def _list_tools(self, route: Route | None, guidelines: Sequence[Guideline]) -> list[Tool]:
         return [
             *self.tools,
-            *(tool for each in (*self.capabilities, *guidelines) for tool in each.tools),
+            *(tool for each in self.capabilities for tool in each.tools),
+            *(tool for each in guidelines for tool in each.tools),
             *self.domains.tools(None if route is None else route.domains),
         ]
 

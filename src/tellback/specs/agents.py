@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tellback.conversations import Conversations
     from tellback.memory.memory import Memory
     from tellback.specs.loader import SpecSource
-    from tellback.specs.model import AgentSpec, BoundSpec
+    from tellback.specs.model import AgentSpec
     from tellback.turns.recall import UserHandle
     from tellback.types import ReplyDelta
     from tellback.types.conversations import TurnResult
@@ -200,7 +200,6 @@ class Agents(Handle):
         turn: InvokeOptions,
     ) -> TurnRequest:
         """The turn to run; no conversation is opened before all is known to be well."""
-        from tellback.specs.agents import build_tools, validate_spaces
         from tellback.specs.arguments import bind_with_arguments
 
         registered = self._registry.registered(name)

@@ -351,13 +351,13 @@ def _parse_values(
     found: dict[str, dict[str, Any]] = {}
     rejected: list[RejectedValue] = []
     for field_name, field_value in _parse_stated_fields(value, problems):
-        key, _, name = _qualify_field(field_name, routes).partition(".")
-        route = routes.get(key)
         if field_value is None:
             continue  # how some models say that nothing was stated
-        if route is None or name not in route.gatherable:
+        meant = _find_field(field_name, routes)
+        if meant is None:
             problems.append(f"unknown field {field_name!r:.80}")
             continue
+        route, name = meant
         try:
             found.setdefault(route.id, {})[name] = _validate_value(route, name, field_value)
         except InvalidValue as problem:
@@ -428,10 +428,14 @@ def _parse_stated_fields(answer: Any, problems: list[str]) -> list[tuple[str, An
     return found
 
 
-def _qualify_field(field_name: str, routes: Mapping[str, Route]) -> str:
-    """A field with its route; models leave that out where there is no doubt."""
-    found = [key for key, route in routes.items() if field_name in route.gatherable]
-    return f"{found[0]}.{field_name}" if len(found) == 1 and "." not in field_name else field_name
+def _find_field(text: str, routes: Mapping[str, Route]) -> tuple[Route, str] | None:
+    """The field that is meant; models leave its route out where there is no doubt."""
+    having = [route for route in routes.values() if text in route.gatherable]
+    if len(having) == 1 and "." not in text:
+        return having[0], text
+    key, _, name = text.partition(".")
+    route = routes.get(key)
+    return None if route is None or name not in route.gatherable else (route, name)
 
 
 def _parse_forgotten(
@@ -439,11 +443,12 @@ def _parse_forgotten(
 ) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for each in _parse_text_list(value, "forget", problems):
-        key, _, name = _qualify_field(each, routes).partition(".")
-        route = routes.get(key)
-        if route is None or name not in route.gatherable:
+        meant = _find_field(each, routes)
+        if meant is None:
             problems.append(f"unknown field to forget: {each!r:.80}")
-        elif name not in data.get(route.id, {}):
+            continue
+        route, name = meant
+        if name not in data.get(route.id, {}):
             found[route.id] = (*found.get(route.id, ()), name)
     return found
 
