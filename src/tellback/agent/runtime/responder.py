@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
+from weakref import WeakValueDictionary
 
 from tellback import validation
 from tellback.agent.events import Event, EventSource, create_message_event, create_tool_event, history_to_messages
@@ -117,14 +118,6 @@ class RespondArguments(TypedDict, total=False):
     wait: float
 
 
-@dataclass(slots=True)
-class _SessionQueue:
-    """Those who wait for a session, one after another."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
-
-
 class Responder:
     """Answers for an agent."""
 
@@ -132,7 +125,7 @@ class Responder:
         self._agent = agent
         self._turns = TurnEngine()  # for turns without a user: nothing of them is stored
         self._running_keys: set[SessionKey] = set()
-        self._queues: dict[str, _SessionQueue] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._attempts = TurnAttempts()
 
     async def respond(
@@ -310,22 +303,16 @@ class Responder:
         turn = current_tool_host()
         if isinstance(turn, AgentTurn) and turn.session_id == id:  # it would wait for itself
             raise SessionConflictError(id, turn.version)
-        queue = self._queues.setdefault(id, _SessionQueue())
-        queue.waiting += 1
+        lock = self._locks.setdefault(id, asyncio.Lock())  # kept for as long as someone has it or waits for it
         try:
-            try:
-                async with asyncio.timeout(validation.validate_seconds("wait", wait)):
-                    await queue.lock.acquire()
-            except TimeoutError:
-                raise TurnConflictError(id, "of this session", wait) from None
-            try:
-                yield
-            finally:
-                queue.lock.release()
+            async with asyncio.timeout(validation.validate_seconds("wait", wait)):
+                await lock.acquire()
+        except TimeoutError:
+            raise TurnConflictError(id, "of this session", wait) from None
+        try:
+            yield
         finally:
-            queue.waiting -= 1
-            if not queue.waiting:
-                del self._queues[id]
+            lock.release()
 
     @asynccontextmanager
     async def _run_exclusively(self, key: SessionKey, session: SessionState) -> AsyncIterator[None]:
