@@ -305,14 +305,12 @@ class State:
 
     def find_reachable(self) -> list[State]:
         """The state itself, and all that can be reached from it."""
-        found = {self: None}
-        queue = [self]
-        while queue:
-            for state in queue.pop(0).next_states():
-                if state not in found:
-                    found[state] = None
-                    queue.append(state)
-        return list(found)
+        found, seen = [self], {self}
+        for state in found:  # grows on the way
+            new = [each for each in dict.fromkeys(state.next_states()) if each not in seen]
+            found += new
+            seen |= set(new)
+        return found
 
     def _resolve_state(self, state: Any) -> State | _EndRoute | str:
         if isinstance(state, _EndRoute):
