@@ -49,7 +49,10 @@ def load_agents(rc: Tellback, sources: Iterable[str]) -> list[Agent]:
             if candidate.agent is not None:
                 agents.append(candidate.agent)
             elif Path(candidate.source).is_file():  # what a function registered is there already
-                _register(rc, candidate)
+                try:
+                    rc.register_agent(Path(candidate.source))
+                except TellbackError as error:
+                    raise ConfigurationError(f"The agent in {candidate.source} cannot be used: {error}") from error
     return agents
 
 
@@ -65,13 +68,6 @@ def find_agents(source: str, rc: Tellback) -> list[AgentCandidate]:
     if ":" not in source:
         raise ConfigurationError(f"There are no agents at {source}: name a file, a folder, or module:attribute.")
     return _load_from_module(source, rc)
-
-
-def _register(rc: Tellback, candidate: AgentCandidate) -> None:
-    try:
-        rc.register_agent(Path(candidate.source))
-    except TellbackError as error:
-        raise ConfigurationError(f"The agent in {candidate.source} cannot be used: {error}") from error
 
 
 def _spec_files(path: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from tellback import validation
-from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_response
+from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses, parse_canned_responses
 from tellback.agent.definitions.diagram import agent_to_mermaid
 from tellback.agent.definitions.guidelines import (
     Capability,
@@ -26,11 +26,10 @@ from tellback.agent.definitions.guidelines import (
     coerce_value,
 )
 from tellback.agent.definitions.route import Route, RouteFields
-from tellback.agent.definitions.state import State, validate_canned_responses
+from tellback.agent.definitions.state import State
 from tellback.agent.definitions.tools import DomainRegistry
 from tellback.agent.flow.route_choice import Thresholds
 from tellback.agent.prompts.relevance import TextRanker
-from tellback.agent.prompts.reply import Persona
 from tellback.agent.prompts.understand import Limits
 from tellback.agent.response import AfterHook, BeforeHook, Response, StreamChunk
 from tellback.agent.runtime.responder import UNSET_MODEL, RespondArguments, Responder
@@ -189,13 +188,6 @@ class Agent:
         """Its domains by attribute: `agent.domain.payment.refund(...)`."""
         return self.domains.namespace
 
-    @property
-    def persona(self) -> Persona:
-        """What of it goes into every prompt."""
-        return Persona(
-            self.name, self.description, self.goal, self.rules, self.prohibitions, self.terms, self.capabilities
-        )
-
     def create_route(self, title: str, **fields: Unpack[RouteFields]) -> Route:
         """Add a route: see `Route` for what it takes.
 
@@ -352,10 +344,8 @@ class Agent:
         self._last_validated = snapshot
 
     def _validate_strict_mode(self) -> None:
-        if any(
-            each.condition is None and isinstance(fill_canned_response(each, {}, None), str)
-            for each in self.canned_responses
-        ):
+        unconditional = [each for each in self.canned_responses if each.condition is None]
+        if fill_canned_responses(unconditional, {}, None)[0]:
             return
         raise FlowError(
             self.place,
@@ -364,11 +354,8 @@ class Agent:
         )
 
     def _validate_tools(self) -> None:
-        tools = [*self.tools, *(tool for each in self.capabilities for tool in each.tools), *self.domains.tools()]
-        for guideline in self._all_guidelines():
-            tools += guideline.tools
         known: dict[str, Tool] = {}
-        for tool in tools:
+        for tool in self._list_tools(None, self._all_guidelines()):
             if known.setdefault(tool.name, tool).fn != tool.fn:
                 raise FlowError(self.place, f"two tools are called {tool.name!r}; give one another name.")
             if tool.requires_approval and self.memory is None:
@@ -411,32 +398,25 @@ class Agent:
             if not ranker.is_ready:
                 await asyncio.to_thread(ranker.prepare)
 
-    def offered_routes(self) -> Sequence[Route]:
-        """Routes to mention where none is active."""
-        return tuple(self.routes_by_id.values())[: self.limits.in_play]
-
     def guidelines_at(self, route: Route | None, state: State | None) -> list[Guideline]:
         """The guidelines of the agent, of the route and of the state."""
-        guidelines = [*self.guidelines]
-        if route is not None:
-            guidelines += route.guidelines
-        if state is not None:
-            guidelines += state.guidelines
-        return guidelines
+        return [each for level in (self, route, state) if level is not None for each in level.guidelines]
 
     def tools_at(
         self, route: Route | None, matches: Sequence[GuidelineMatch], extra_tools: Sequence[Any]
     ) -> tuple[Tool, ...]:
         """What the model may call: its own tools, those of capabilities, of guidelines that hold, and of domains that
         the route may use."""
-        tools = [
+        tools = [*self._list_tools(route, [match.guideline for match in matches]), *map(as_tool, extra_tools)]
+        return tuple({tool.name: tool for tool in tools}.values())
+
+    def _list_tools(self, route: Route | None, guidelines: Sequence[Guideline]) -> list[Tool]:
+        return [
             *self.tools,
             *(tool for each in self.capabilities for tool in each.tools),
-            *(tool for match in matches for tool in match.guideline.tools),
+            *(tool for each in guidelines for tool in each.tools),
             *self.domains.tools(None if route is None else route.domains),
-            *map(as_tool, extra_tools),
         ]
-        return tuple({tool.name: tool for tool in tools}.values())
 
     def all_tools(self, extra_tools: Sequence[Any]) -> tuple[Tool, ...]:
         """All tools that the model may ever have called: for a reply that is taken up again."""
@@ -478,7 +458,7 @@ _VALIDATORS: dict[str, Callable[[Any, Agent], Any]] = {
     "understand_model": lambda value, _: validate_model("understand_model", value),
     "persistence": lambda value, _: resolve_session_store(value),
     "composition_mode": lambda value, _: parse_composition_mode(value),
-    "canned_responses": lambda value, agent: validate_canned_responses(value, agent.place),
+    "canned_responses": lambda value, agent: parse_canned_responses(value, agent.place),
     "before_response": lambda value, _: validation.validate_callable("before_response", value),
     "after_response": lambda value, _: validation.validate_callable("after_response", value),
     "thresholds": lambda value, _: validation.build_instance("thresholds", Thresholds, value),

@@ -30,11 +30,6 @@ async def resolve_context(source: Any, session: SessionState, override: Mapping[
     `source` is a mapping, a dataclass, a pydantic model, any other object, None, or a function that makes one: without
     an argument, or with the session. A turn gets a copy, so that the given value stays as it is; only an object of
     another kind is passed on itself, and takes nothing over it.
-
-    >>> import asyncio
-    >>> from tellback.agent.sessions.session import create_session
-    >>> asyncio.run(resolve_context({"plan": "free", "lang": "en"}, create_session(), {"plan": "pro"}))
-    {'plan': 'pro', 'lang': 'en'}
     """
     if override is not None and not isinstance(override, Mapping):
         raise InvalidArgumentError(f"a context override is a mapping of names to values, not {override!r:.80}.")
@@ -65,11 +60,7 @@ async def resolve_context(source: Any, session: SessionState, override: Mapping[
 
 
 def update_context(context: Any, changes: Mapping[str, Any]) -> Any:
-    """A context with other values, of its own kind; a dataclass or model takes those that it has names for.
-
-    >>> update_context({"plan": "free"}, {"plan": "pro"})
-    {'plan': 'pro'}
-    """
+    """A context with other values, of its own kind; a dataclass or model takes those that it has names for."""
     if not changes:
         return context
     if isinstance(context, Mapping):
@@ -86,10 +77,6 @@ def context_values(context: Any) -> dict[str, Any]:
     Names that begin with `_` are left out, and so are clients, functions, secrets and all other objects, and fields
     that are hidden by `repr=False` or `exclude=True`. Of an object that is neither a mapping, a dataclass nor a
     pydantic model nothing is shown.
-
-    >>> from datetime import date
-    >>> context_values({"name": "Maya", "since": date(2026, 3, 1), "_token": "x", "client": object()})
-    {'name': 'Maya', 'since': '2026-03-01'}
     """
     if not isinstance(context, Mapping):
         context = dict(_visible_fields(context))
@@ -182,11 +169,12 @@ def _to_plain(value: Any, depth: int) -> Any:
     if depth < MAX_DEPTH:
         if isinstance(value, Mapping):
             return _to_plain_mapping(value, depth + 1)
-        if isinstance(value, list | tuple):
-            return _to_plain_list(value, depth + 1)
         if isinstance(value, set | frozenset):
             # In one order, whatever the process: the same prompt is cheaper the second time.
-            return _to_plain_list(sorted(value, key=repr), depth + 1)
+            value = sorted(value, key=repr)
+        if isinstance(value, list | tuple):
+            items = (_to_plain(each, depth + 1) for each in value)
+            return [plain for plain in items if plain is not _OMITTED]
     return _OMITTED
 
 
@@ -199,7 +187,3 @@ def _to_plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
             continue
         result[str(name)] = plain
     return result
-
-
-def _to_plain_list(value: Any, depth: int) -> list[Any]:
-    return [plain for plain in (_to_plain(each, depth) for each in value) if plain is not _OMITTED]

@@ -5,7 +5,7 @@ Create them, read them from mappings and chat messages, and turn a history into 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
@@ -136,35 +136,22 @@ class Event:
         object.__setattr__(self, "creation_utc", _to_utc_text(self.creation_utc))
 
 
-def build_event(kind: Any, source: Any, data: Any, creation_utc: Any = None) -> Event:
-    """An event of plain values: names of enums, data as a mapping in snake or camel case, without a time now.
-
-    >>> build_event("message", "customer", {"participant": "Alice", "message": "Hello!"}).data
-    MessageEventData(participant='Alice', message='Hello!')
-    """
+def _build_event(kind: Any, source: Any, data: Any, creation_utc: Any) -> Event:
     kind = _parse_enum(EventKind, "kind", kind)
     if isinstance(data, Mapping):
-        data = _DATA_PARSERS[kind](data)
+        data = _parse_data(kind, data)
     timestamp: Any = utc_now() if creation_utc is None else creation_utc
     return Event(kind, source, data, timestamp)
 
 
 def parse_event(fields_by_name: Mapping[str, Any]) -> Event:
-    """An event from a mapping with its fields, in snake or camel case; other fields are passed over.
-
-    >>> parse_event({"kind": "status", "source": "agent", "data": {"status": "typing"}}).source.value
-    'agent'
-    """
+    """An event from a mapping with its fields, in snake or camel case; other fields are passed over."""
     timestamp = _first_present(fields_by_name, "creation_utc", "creationUtc")
-    return build_event(fields_by_name.get("kind"), fields_by_name.get("source"), fields_by_name.get("data"), timestamp)
+    return _build_event(fields_by_name.get("kind"), fields_by_name.get("source"), fields_by_name.get("data"), timestamp)
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """An event as a mapping, which `parse_event` reads.
-
-    >>> event_to_dict(build_event("status", "agent", {"status": "typing"}))["data"]
-    {'status': 'typing', 'data': {}}
-    """
+    """An event as a mapping, which `parse_event` reads."""
     return {
         "kind": event.kind.value,
         "source": event.source.value,
@@ -173,28 +160,17 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     }
 
 
-def _parse_message_data(data: Mapping[str, Any]) -> MessageEventData:
+def _parse_data(kind: EventKind, data: Mapping[str, Any]) -> EventData:
+    if kind is EventKind.TOOL:
+        return ToolEventData(_first_present(data, "tool_calls", "toolCalls"))
+    if kind is EventKind.STATUS:
+        status: Any = data.get("status")
+        return StatusEventData(status, data.get("data") or {})
     participant: Any = data.get("participant") or ""
     if isinstance(participant, Mapping):
         participant = _first_present(participant, *_PARTICIPANT_NAMES) or ""
     message: Any = data.get("message")
     return MessageEventData(participant, message)
-
-
-def _parse_tool_data(data: Mapping[str, Any]) -> ToolEventData:
-    return ToolEventData(_first_present(data, "tool_calls", "toolCalls"))
-
-
-def _parse_status_data(data: Mapping[str, Any]) -> StatusEventData:
-    status: Any = data.get("status")
-    return StatusEventData(status, data.get("data") or {})
-
-
-_DATA_PARSERS: Mapping[EventKind, Callable[[Mapping[str, Any]], EventData]] = {
-    EventKind.MESSAGE: _parse_message_data,
-    EventKind.TOOL: _parse_tool_data,
-    EventKind.STATUS: _parse_status_data,
-}
 
 
 def _parse_tool_call(call: Any) -> Mapping[str, Any]:
@@ -238,7 +214,7 @@ def create_message_event(
     >>> create_message_event(EventSource.CUSTOMER, "Alice", "Hello!", "2026-03-01T10:30:00Z").creation_utc
     '2026-03-01T10:30:00+00:00'
     """
-    return build_event(EventKind.MESSAGE, source, MessageEventData(participant_name, message), timestamp)
+    return _build_event(EventKind.MESSAGE, source, MessageEventData(participant_name, message), timestamp)
 
 
 def create_tool_event(
@@ -249,7 +225,7 @@ def create_tool_event(
     >>> create_tool_event("agent", [{"tool_id": "get_data", "arguments": {}, "result": 5}]).kind.value
     'tool'
     """
-    return build_event(EventKind.TOOL, source, {"tool_calls": tool_calls}, timestamp)
+    return _build_event(EventKind.TOOL, source, {"tool_calls": tool_calls}, timestamp)
 
 
 def create_status_event(
@@ -263,7 +239,7 @@ def create_status_event(
     >>> create_status_event("agent", "typing").data.status
     'typing'
     """
-    return build_event(EventKind.STATUS, source, StatusEventData(status, {} if data is None else data), timestamp)
+    return _build_event(EventKind.STATUS, source, StatusEventData(status, {} if data is None else data), timestamp)
 
 
 def adapt_event(event: Any) -> Event:
@@ -287,10 +263,6 @@ def history_to_messages(history: Any) -> list[Message]:
 
     The customer speaks as user and the agent as assistant. System messages and tool results become notes in user
     messages; status events and empty messages are left out.
-
-    >>> history = [create_message_event("customer", "Alice", "Hi"), {"role": "assistant", "content": "Hello!"}]
-    >>> [(message.role, message.content) for message in history_to_messages(history)]
-    [('user', 'Hi'), ('assistant', 'Hello!')]
     """
     if isinstance(history, str | Event | Message | Mapping):
         history = [history]

@@ -83,10 +83,7 @@ class Trace:
     @property
     def usage(self) -> ChatUsage:
         """The tokens of all calls."""
-        total = ChatUsage()
-        for call in self.calls:
-            total = total + call.usage
-        return total
+        return sum((call.usage for call in self.calls), ChatUsage())
 
     @property
     def tokens(self) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tellback.conversations import Conversations
     from tellback.memory.memory import Memory
     from tellback.specs.loader import SpecSource
-    from tellback.specs.model import AgentSpec, BoundSpec
+    from tellback.specs.model import AgentSpec
     from tellback.turns.recall import UserHandle
     from tellback.types import ReplyDelta
     from tellback.types.conversations import TurnResult
@@ -112,11 +112,7 @@ def _validate_functions(spec: AgentSpec, functions: Mapping[str, Tool]) -> None:
 
 
 def build_invocation_metadata(agent: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """What every reply of an invocation carries as metadata: the agent's name, and a digest of its arguments.
-
-    >>> build_invocation_metadata("support", {"a": 1, "b": 2}) == build_invocation_metadata("support", {"b": 2, "a": 1})
-    True
-    """
+    """What every reply of an invocation carries as metadata: the agent's name, and a digest of its arguments."""
     canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
     return {"agent": agent, "arguments_digest": hashlib.sha256(canonical.encode()).hexdigest()}
 
@@ -204,7 +200,6 @@ class Agents(Handle):
         turn: InvokeOptions,
     ) -> TurnRequest:
         """The turn to run; no conversation is opened before all is known to be well."""
-        from tellback.specs.agents import build_tools, validate_spaces
         from tellback.specs.arguments import bind_with_arguments
 
         registered = self._registry.registered(name)

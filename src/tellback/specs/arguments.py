@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from tellback.errors import AgentSpecError
 from tellback.specs.loader import build_spec_error, copy_plain_json, declared_names, format_unknown_name, is_json_type
-from tellback.specs.model import AgentSpec, BoundSpec, Parameter, find_parameters, spec_to_tree
-
-_OMITTED = object()
+from tellback.specs.model import OMITTED, AgentSpec, BoundSpec, Parameter, find_parameters, map_tree, spec_to_tree
 
 
 def bind(spec: AgentSpec, arguments: Mapping[str, Any] | None = None, *, resuming: bool = False) -> BoundSpec:
@@ -38,18 +37,17 @@ def bind_with_arguments(
         {} if arguments is None else arguments,
         _parameter_names(message) - _parameter_names(tree) if resuming else (),
     )
-    binder = _TreeBinder(spec, values)
-    bound_tree = binder.bind_tree(tree, "")
-    used = dict(binder.used)
+    resolve_leaf = partial(_resolve_leaf, spec, values)
+    bound_tree = map_tree(tree, resolve_leaf)
     if not resuming:
-        bound_tree |= binder.bind_tree({"userMessage": message}, "")
+        bound_tree |= map_tree({"userMessage": message}, resolve_leaf)
     try:
         bound = BoundSpec.model_validate(bound_tree)
     except ValidationError as error:
         raise build_spec_error(error, spec.name) from error
     if bound.user_message is None and not resuming:
         raise AgentSpecError("userMessage", "there is nothing to answer: its argument was not given.", spec.name)
-    return bound, used
+    return bound, {name: values[name] for name in _parameter_names(tree) if name in values}
 
 
 def _parameter_names(tree: Any) -> set[str]:
@@ -84,35 +82,17 @@ def _resolve_arguments(spec: AgentSpec, arguments: Any, optional: Collection[str
     return values
 
 
-class _TreeBinder:
-    """Puts values into a tree, and notes which."""
-
-    def __init__(self, spec: AgentSpec, values: Mapping[str, Any]) -> None:
-        self._spec = spec
-        self._values = values
-        self.used: dict[str, Any] = {}
-
-    def bind_tree(self, value: Any, path: str) -> Any:
-        """The same tree with values for parameters. An argument that may be missing leaves its place out."""
-        if isinstance(value, Parameter):
-            return self._resolve_parameter(value, path)
-        if isinstance(value, dict):
-            pairs = ((key, self.bind_tree(each, f"{path}.{key}" if path else key)) for key, each in value.items())
-            return {key: each for key, each in pairs if each is not _OMITTED}
-        if isinstance(value, list):
-            items = (self.bind_tree(each, f"{path}[{index}]") for index, each in enumerate(value))
-            return [each for each in items if each is not _OMITTED]
-        return value
-
-    def _resolve_parameter(self, parameter: Parameter, path: str) -> Any:
-        name, declared = parameter.name, (self._spec.arguments or {}).get(parameter.name)
-        if name in self._values:
-            value = self.used[name] = self._values[name]
-            if value is None and not (declared is not None and declared.may_be_null):
-                problem = f"the argument {name!r} is null: give it a value, or declare it with required: false"
-                raise AgentSpecError(path, f"{problem} and default: null.", self._spec.name)
-            return value
-        if declared is not None:
-            return _OMITTED
-        problem = f"the argument {name!r} was not given: pass arguments={{{name!r}: …}}."
-        raise AgentSpecError(path, problem, self._spec.name)
+def _resolve_leaf(spec: AgentSpec, values: Mapping[str, Any], leaf: Any, path: str) -> Any:
+    """The value of a parameter. An argument that may be missing leaves its place out."""
+    if not isinstance(leaf, Parameter):
+        return leaf
+    name, declared = leaf.name, (spec.arguments or {}).get(leaf.name)
+    if name in values:
+        if values[name] is None and not (declared is not None and declared.may_be_null):
+            problem = f"the argument {name!r} is null: give it a value, or declare it with required: false"
+            raise AgentSpecError(path, f"{problem} and default: null.", spec.name)
+        return values[name]
+    if declared is not None:
+        return OMITTED
+    problem = f"the argument {name!r} was not given: pass arguments={{{name!r}: …}}."
+    raise AgentSpecError(path, problem, spec.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -64,36 +64,39 @@ def parse_parameter(text: str, path: str = "") -> str | Parameter:
     return text
 
 
-def escape_text(text: str) -> str:
-    """A text as a description has it: the inverse of `parse_parameter`.
+def _parse_leaf(value: Any, path: str) -> Any:
+    return parse_parameter(value, path) if isinstance(value, str) else value
 
-    >>> escape_text("$space"), escape_text("costs $5")
-    ('$$space', 'costs $5')
-    """
+
+def escape_text(text: str) -> str:
+    """A text as a description has it: the inverse of `parse_parameter`."""
     return f"${text}" if text.startswith("$") else text
 
 
-def parse_parameter_tree(value: Any, path: str = "") -> Any:
-    """The same for all texts in a JSON value; keys stay as they are."""
-    if isinstance(value, str):
-        return parse_parameter(value, path)
+OMITTED = object()
+
+
+def map_tree(value: Any, convert: Callable[[Any, str], Any], path: str = "") -> Any:
+    """A copy of a JSON value with each leaf converted, given its path; what becomes `OMITTED` is left out."""
     if isinstance(value, Mapping):
-        return {key: parse_parameter_tree(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
+        pairs = ((key, map_tree(each, convert, f"{path}.{key}" if path else str(key))) for key, each in value.items())
+        return {key: each for key, each in pairs if each is not OMITTED}
     if isinstance(value, list | tuple):
-        return [parse_parameter_tree(each, f"{path}[{index}]") for index, each in enumerate(value)]
-    return value
+        items = (map_tree(each, convert, f"{path}[{index}]") for index, each in enumerate(value))
+        return [each for each in items if each is not OMITTED]
+    return convert(value, path)
 
 
-def find_parameters(value: Any, path: str = "") -> Iterator[tuple[str, Parameter]]:
+def find_parameters(value: Any) -> list[tuple[str, Parameter]]:
     """Every parameter in a tree, with its path."""
-    if isinstance(value, Parameter):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from find_parameters(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple):
-        for index, each in enumerate(value):
-            yield from find_parameters(each, f"{path}[{index}]")
+    found: list[tuple[str, Parameter]] = []
+
+    def collect(leaf: Any, path: str) -> None:
+        if isinstance(leaf, Parameter):
+            found.append((path, leaf))
+
+    map_tree(value, collect)
+    return found
 
 
 CONFIG_KEYS = (
@@ -286,7 +289,7 @@ class AgentSpec(_AgentFields):
         if not isinstance(value, Mapping):
             return value
         return {
-            key: each if key in cls.LITERAL_FIELDS else parse_parameter_tree(each, str(key))
+            key: each if key in cls.LITERAL_FIELDS else map_tree(each, _parse_leaf, str(key))
             for key, each in value.items()
         }
 
@@ -322,22 +325,16 @@ def _to_written(value: Any, excluded: tuple[str, ...] = ()) -> Any:
 
 def spec_to_tree(spec: AgentSpec) -> dict[str, Any]:
     """All that a description says, by the keys of JSON, but for the arguments it declares."""
-    tree = {
-        _json_key(spec, name): _to_plain(getattr(spec, name))
-        for name in spec.model_fields_set
-        if name not in spec.LITERAL_FIELDS
-    }
+    tree = _node_to_tree(spec, spec.model_fields_set - set(spec.LITERAL_FIELDS))
     return {**tree, "userMessage": spec.user_message}
 
 
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return {_json_key(value, name): _to_plain(getattr(value, name)) for name in value.model_fields_set}
-    if isinstance(value, Mapping):
-        return {key: _to_plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_plain(each) for each in value]
-    return value
+def _node_to_tree(node: BaseModel, names: Iterable[str]) -> dict[str, Any]:
+    return {_json_key(node, name): map_tree(getattr(node, name), _to_plain) for name in names}
+
+
+def _to_plain(value: Any, path: str) -> Any:
+    return _node_to_tree(value, value.model_fields_set) if isinstance(value, BaseModel) else value
 
 
 def _json_key(node: BaseModel, name: str) -> str:

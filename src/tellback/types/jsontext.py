@@ -122,14 +122,15 @@ def dump_stored_json(value: Any) -> str:
         return dump_strict_json(value)
     except ValueError:
         validate_depth(value)  # also what is in itself
-        return dump_strict_json(_replace_nonfinite(value))
+        return dump_strict_json(replace_nonfinite(value))
 
 
-def _replace_nonfinite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
+    """The value with null for numbers that JSON does not have."""
     if isinstance(value, Mapping):
-        return {name: _replace_nonfinite(inner) for name, inner in value.items()}
+        return {name: replace_nonfinite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace_nonfinite(inner) for inner in value]
+        return [replace_nonfinite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -171,6 +171,14 @@ async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -
     assert model.requests == []
 
 
+async def test_a_response_that_is_empty_without_values_is_not_something_to_say() -> None:
+    agent = make_clinic_agent("strict_canned", agent=["{{#name}}Welcome, {{name}}!{{/name}}"])
+    agent.model = model = ScriptedModel([])
+    with pytest.raises(FlowError, match="without values, for when no other can be said"):
+        await agent.respond("Hi")
+    assert model.requests == []
+
+
 async def test_an_agent_that_may_have_nothing_to_say_is_refused() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], agent=["Wait, {{title}} {{name}}."])
     agent.model = model = ScriptedModel([])

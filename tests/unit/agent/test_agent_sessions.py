@@ -130,7 +130,7 @@ async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
 async def test_no_lines_are_kept_for_sessions_that_nobody_waits_for() -> None:
     agent = Agent("Wanda", model=FunctionModel(lambda _: "Hello!"), persistence=InMemorySessions())
     await asyncio.gather(*(agent.respond("Hi", f"web-{number % 5}") for number in range(20)))
-    assert not agent._responder._queues
+    assert not agent._responder._locks
     assert not agent._responder._running_keys
 
 

@@ -203,6 +203,12 @@ async def test_a_twin_and_its_agent_do_not_share_what_is_added_later() -> None:
     assert agent.understand_model == "gpt-5"
 
 
+def test_a_domain_of_a_copy_is_not_the_originals() -> None:
+    agent = Agent("Wanda", model=ScriptedModel([]))
+    agent.with_model(ScriptedModel([])).add_domain("payment", {"refund": print})
+    assert agent.domains.names == ()
+
+
 @pytest.mark.parametrize(
     ("expected", "pattern"),
     [

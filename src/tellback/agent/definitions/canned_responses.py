@@ -9,6 +9,7 @@ from typing import Any
 from tellback.agent.context import context_values
 from tellback.errors import FlowError
 from tellback.types.jsontext import dump_json
+from tellback.validation import validate_list
 
 _VARIABLE = (False, True, False)
 _SECTION = (True, False, True)
@@ -28,41 +29,25 @@ class CannedResponse:
     condition: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MissingValues:
-    """A canned response cannot be said yet: these names have no value.
-
-    >>> fill_canned_response(CannedResponse("To {{destination}}!"), {}, None)
-    MissingValues(names=('destination',))
-    """
-
-    names: tuple[str, ...]
-
-
-def parse_canned_responses(responses: Iterable[Any] | None, place: str) -> tuple[CannedResponse, ...]:
-    """Canned responses from texts, mappings or such responses; `place` is named when one is wrong.
-
-    >>> parse_canned_responses(["Hello!", {"text": "Hi {{name}}", "id": "hi"}], "agent 'Wanda'")[1].id
-    'hi'
-    """
-    if responses is None:
-        return ()
-    if isinstance(responses, str | Mapping) or not isinstance(responses, Iterable):
-        raise FlowError(place, f"canned responses are a list, not {responses!r:.80}: write canned_responses=[...].")
+def parse_canned_responses(responses: Iterable[Any], place: str) -> tuple[CannedResponse, ...]:
+    """Canned responses from texts, mappings or such responses; `place` is named when one is wrong."""
     return tuple(
-        _parse_canned_response(each, f"{place}, canned response {number}") for number, each in enumerate(responses, 1)
+        _parse_canned_response(each, f"{place}, canned response {number}")
+        for number, each in enumerate(validate_list("canned_responses", responses), 1)
     )
 
 
-def fill_canned_response(response: CannedResponse, data: Mapping[str, Any], context: Any) -> str | MissingValues:
-    """The response with its values: of the gathered data first, then of the context.
+def fill_canned_response(
+    response: CannedResponse, data: Mapping[str, Any], context: Any
+) -> tuple[str, tuple[str, ...]]:
+    """The response with its values, of the gathered data first, then of the context; and the names that it misses.
 
     A name whose value is None or not there is missing; a section without a value is left away. Only plain values are
     used, and none of them is read as a template.
 
     >>> response = CannedResponse("{{#flights}}{{no}} {{/flights}}for {{name}}")
     >>> fill_canned_response(response, {"flights": [{"no": "TP1"}]}, {"name": "Maya"})
-    'TP1 for Maya'
+    ('TP1 for Maya', ())
     """
     return _render_template(response, _template_values(data, context))
 
@@ -70,20 +55,15 @@ def fill_canned_response(response: CannedResponse, data: Mapping[str, Any], cont
 def fill_canned_responses(
     responses: Iterable[CannedResponse], data: Mapping[str, Any], context: Any
 ) -> tuple[list[tuple[CannedResponse, str]], tuple[str, ...]]:
-    """The responses that can be said now, each with its text, and the names that the others miss.
-
-    >>> fill_canned_responses([CannedResponse("Hello!"), CannedResponse("To {{destination}}!")], {}, None)
-    ([(CannedResponse(text='Hello!', id=None, condition=None), 'Hello!')], ('destination',))
-    """
+    """The responses that can be said now, each with its text, and the names that the others miss."""
     values = _template_values(data, context)
     ready: list[tuple[CannedResponse, str]] = []
     missing: dict[str, None] = {}
     for response in responses:
-        filled = _render_template(response, values)
-        if isinstance(filled, MissingValues):
-            missing.update(dict.fromkeys(filled.names))
-        elif filled.strip():  # when all its sections are empty there is nothing to say
-            ready.append((response, filled))
+        text, missing_names = _render_template(response, values)
+        missing.update(dict.fromkeys(missing_names))
+        if text.strip() and not missing_names:  # when all its sections are empty there is nothing to say
+            ready.append((response, text))
     return ready, tuple(missing)
 
 
@@ -129,7 +109,7 @@ def _template_values(data: Mapping[str, Any], context: Any) -> dict[str, Any]:
     return {**context_values(context), **{name: value for name, value in gathered.items() if value is not None}}
 
 
-def _render_template(response: CannedResponse, values: Mapping[str, Any]) -> str | MissingValues:
+def _render_template(response: CannedResponse, values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     import mstache
 
     missing: dict[str, None] = {}
@@ -139,12 +119,12 @@ def _render_template(response: CannedResponse, values: Mapping[str, Any]) -> str
             dict(values),
             getter=_build_getter(missing),
             stringify=_to_bytes,
-            escape=_keep_unescaped,
+            escape=lambda rendered: rendered,
             resolver=_return_none,
         )
     except (mstache.TokenException, UnicodeEncodeError) as error:
         raise FlowError(f"canned response {response.text!r:.80}", f"it is not valid Mustache: {error}.") from error
-    return MissingValues(tuple(missing)) if missing else text
+    return text, tuple(missing)
 
 
 def _build_getter(missing: dict[str, None]) -> Callable[..., Any]:
@@ -192,10 +172,6 @@ def _to_bytes(value: Any, text: bool) -> bytes:
 
 def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else dump_json(value)
-
-
-def _keep_unescaped(text: bytes) -> bytes:
-    return text
 
 
 def _return_none(value: Any) -> None:

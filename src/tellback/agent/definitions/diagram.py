@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _MARKDOWN_MARKER = re.compile(r"^(\d*)([-+_~.)])")
 """What may begin a list or a line in Markdown, which newer versions of Mermaid read in labels."""
+_ENTITIES = str.maketrans(
+    {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "#": "#35;", "*": "#42;", "%": "#37;"}
+)
 CURRENT_STATE_STYLE = "classDef current fill:#ffd54f,stroke:#6d4c41,stroke-width:3px,color:#000"
 
 
@@ -60,7 +63,7 @@ def _describe_state(state: State) -> Iterable[str]:
     for transition in state.transitions:
         label = _transition_label(transition)
         forgets = f" (forgets {', '.join(transition.forgets)})" if transition.forgets else ""
-        yield f"      → {_format_target(transition)}{f' when {label}' if label else ''}{forgets}"
+        yield f"      → {transition.target_title}{f' when {label}' if label else ''}{forgets}"
 
 
 def _describe_tool(state: State) -> Iterable[str]:
@@ -83,22 +86,13 @@ def _format_guideline(guideline: Any) -> str:
     return f"when {guideline.condition}: {guideline.action}" if guideline.condition else guideline.action
 
 
-def _format_target(transition: Transition) -> str:
-    target = transition.find_target()
-    return (
-        "END_ROUTE" if getattr(target, "id", None) == "END_ROUTE" else getattr(target, "title", str(transition.target))
-    )
-
-
 def _transition_label(transition: Transition) -> str:
-    condition = (
-        transition.condition
-        if isinstance(transition.condition, str)
-        else f"code says so ({_function_name(transition.condition)})"
-    )
+    condition = transition.condition
+    if condition is not None and not isinstance(condition, str):
+        condition = f"code says so ({_function_name(condition)})"
     if not transition.on_error:
-        return "" if transition.condition is None else condition
-    return "it fails" if transition.condition is None else f"it fails, and {condition}"
+        return condition or ""
+    return f"it fails, and {condition}" if condition else "it fails"
 
 
 def _function_name(function: Any) -> str:
@@ -157,17 +151,7 @@ def _render_shape(state: State) -> str:
 
 def _escape_label(text: str) -> str:
     """A text as Mermaid shows it: what could end a label, or begin markup or a directive, is written as an entity."""
-    entities = {
-        "&": "#amp;",
-        '"': "#quot;",
-        "<": "#lt;",
-        ">": "#gt;",
-        "`": "#96;",
-        "#": "#35;",
-        "*": "#42;",
-        "%": "#37;",
-    }
-    escaped = " ".join("".join(entities.get(letter, letter) for letter in text).split())
+    escaped = " ".join(text.translate(_ENTITIES).split())
     return _MARKDOWN_MARKER.sub(lambda found: f"{found[1]}#{ord(found[2])};", escaped)
 
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tellback.agent.definitions.value_parser import (
     REFERENCE_PREFIX,
@@ -37,14 +37,6 @@ class GatherField:
         object.__setattr__(self, "schema_json", dump_json(self.schema))
 
 
-class _FieldValidator(Protocol):
-    """How values of one kind of schema are checked."""
-
-    def check(self, name: str, value: Any) -> Any: ...
-    def restore(self, name: str, value: Any) -> Any: ...
-    def build_whole(self, data: Mapping[str, Any]) -> Any: ...
-
-
 class GatherSchema:
     """The fields of a route, from a JSON schema or a pydantic model.
 
@@ -54,14 +46,12 @@ class GatherSchema:
     (2, True)
     """
 
-    __slots__ = ("_validator", "definitions", "fields")
+    __slots__ = ("_parser", "definitions", "fields")
 
-    def __init__(
-        self, fields: Mapping[str, GatherField], definitions: Mapping[str, Any], validator: _FieldValidator
-    ) -> None:
+    def __init__(self, fields: Mapping[str, GatherField], definitions: Mapping[str, Any]) -> None:
         self.fields = fields
         self.definitions = definitions
-        self._validator = validator
+        self._parser = ValueParser(definitions)
 
     @classmethod
     def from_definition(cls, schema: Mapping[str, Any] | type | None, place: str) -> GatherSchema:
@@ -70,7 +60,7 @@ class GatherSchema:
             schema = {"type": "object", "properties": {}}
         if isinstance(schema, Mapping):
             fields, definitions = _fields_from_json_schema(schema, place)
-            return cls(fields, definitions, _JsonFieldValidator(fields, definitions))
+            return _JsonSchema(fields, definitions)
         from pydantic import BaseModel
 
         if isinstance(schema, BaseModel):
@@ -79,22 +69,20 @@ class GatherSchema:
         if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
             raise FlowError(place, f"gather_schema is a JSON schema or a pydantic model class, not {schema!r:.80}.")
         fields, definitions = _fields_from_model(schema, place)
-        return cls(fields, definitions, _ModelFieldValidator(schema, fields, definitions))
+        return _ModelSchema(fields, definitions, schema)
 
     def check(self, name: str, value: Any) -> Any:
         """The value as it is kept; `InvalidValue` says why it cannot be."""
         if name not in self.fields:
             raise InvalidValue(f"is not gathered here; what is: {', '.join(self.fields) or 'nothing'}")
         try:
-            return self._validator.check(name, validate_storable(to_plain_value(value)))
+            return self._check(name, validate_storable(to_plain_value(value)))
         except RecursionError:
             raise InvalidValue("is nested too deeply") from None
 
     def restore(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Values that came back from JSON with their types; what is unknown or fits no more is as it was."""
-        return {
-            name: self._validator.restore(name, each) if name in self.fields else each for name, each in data.items()
-        }
+        return {name: self._restore(name, each) if name in self.fields else each for name, each in data.items()}
 
     def plain(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The values as JSON has them."""
@@ -104,45 +92,49 @@ class GatherSchema:
         """An instance of the model, when the schema is one and nothing needed is missing; else a dict."""
         if any(field.required and name not in data for name, field in self.fields.items()):
             return dict(data)
-        return self._validator.build_whole(data)
+        return self._build_whole(data)
+
+    def _check(self, name: str, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _restore(self, name: str, value: Any) -> Any:
+        return value
+
+    def _build_whole(self, data: Mapping[str, Any]) -> Any:
+        return dict(data)
 
 
-class _JsonFieldValidator:
+class _JsonSchema(GatherSchema):
     """Values that stay JSON, checked by a JSON schema."""
 
-    def __init__(self, fields: Mapping[str, GatherField], definitions: Mapping[str, Any]) -> None:
-        self._parser = ValueParser(definitions)
-        self._schemas = {name: field.schema for name, field in fields.items()}
-        self._validators = {name: self._parser.validator.evolve(schema=each) for name, each in self._schemas.items()}
+    __slots__ = ("_validators",)
 
-    def check(self, name: str, value: Any) -> Any:
+    def __init__(self, fields: Mapping[str, GatherField], definitions: Mapping[str, Any]) -> None:
+        super().__init__(fields, definitions)
+        self._validators = {name: self._parser.validator.evolve(schema=each.schema) for name, each in fields.items()}
+
+    def _check(self, name: str, value: Any) -> Any:
         from jsonschema.exceptions import best_match
 
-        parsed = self._parser.parse(self._schemas[name], value)
+        parsed = self._parser.parse(self.fields[name].schema, value)
         problem = best_match(self._validators[name].iter_errors(parsed))
         if problem is not None:
             raise InvalidValue(format_problem(problem.absolute_path, problem.message))
         return parsed
 
-    def restore(self, name: str, value: Any) -> Any:
-        return value
 
-    def build_whole(self, data: Mapping[str, Any]) -> Any:
-        return dict(data)
-
-
-class _ModelFieldValidator:
+class _ModelSchema(GatherSchema):
     """Values typed by a pydantic model, each checked alone: what the model says of all together must not run."""
 
-    def __init__(self, model: Any, fields: Mapping[str, GatherField], definitions: Mapping[str, Any]) -> None:
+    __slots__ = ("_full_validators", "_model", "_self_parsing", "_type_validators")
+
+    def __init__(self, fields: Mapping[str, GatherField], definitions: Mapping[str, Any], model: Any) -> None:
         from pydantic_core import SchemaValidator
 
+        super().__init__(fields, definitions)
         self._model = model
-        self._parser = ValueParser(definitions)
-        self._schemas = {name: field.schema for name, field in fields.items()}
         core, config, shared = _field_core_schemas(model)
         own_validators = [decorator.func for decorator in model.__pydantic_decorators__.field_validators.values()]
-        typed = {name: _strip_validators(each, own_validators) for name, each in core.items()}
 
         def build_validator(name: str, each: Any) -> Any:
             # As the only field of a model, so that validators find the `info.data` they may look at.
@@ -150,33 +142,37 @@ class _ModelFieldValidator:
             return SchemaValidator({"type": "definitions", "schema": alone, "definitions": shared}, config)
 
         self._full_validators = {name: build_validator(name, each) for name, each in core.items()}
-        self._type_validators = {name: build_validator(name, each) for name, each in typed.items()}
+        self._type_validators = {
+            name: build_validator(name, _strip_validators(each, own_validators)) for name, each in core.items()
+        }
         self._self_parsing = {name for name, each in core.items() if _parses_before_type(each)}
 
-    def check(self, name: str, value: Any) -> Any:
+    def _check(self, name: str, value: Any) -> Any:
+        schema = self.fields[name].schema
         # A validator that runs before the type may read more than we do, so it is given text as it was written.
         if name in self._self_parsing and isinstance(value, str) and value.strip():
             try:
                 return self._validate(self._full_validators, name, value.strip())
             except InvalidValue as refusal:
                 try:
-                    value = self._parser.parse(self._schemas[name], value)
+                    value = self._parser.parse(schema, value)
                 except InvalidValue:
                     raise refusal from None
-                return self._validate(self._full_validators, name, value)
-        return self._validate(self._full_validators, name, self._parser.parse(self._schemas[name], value))
+        else:
+            value = self._parser.parse(schema, value)
+        return self._validate(self._full_validators, name, value)
 
-    def restore(self, name: str, value: Any) -> Any:
+    def _restore(self, name: str, value: Any) -> Any:
         try:  # typed again, not judged again: a date that was in the future is still a date
             return self._validate(self._type_validators, name, to_plain_value(value))
         except (ValueError, RecursionError):
             return value
 
-    def build_whole(self, data: Mapping[str, Any]) -> Any:
+    def _build_whole(self, data: Mapping[str, Any]) -> Any:
         from pydantic import ValidationError
 
         required = {name: None for name, info in self._model.model_fields.items() if info.is_required()}
-        known = {**required, **{name: value for name, value in data.items() if name in self._schemas}}
+        known = {**required, **{name: value for name, value in data.items() if name in self.fields}}
         try:
             return self._model.model_validate(known, by_alias=False, by_name=True)
         except ValidationError as error:

@@ -4,11 +4,11 @@ Checks refuse transitions that are never taken, unreachable states and cycles in
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
+from tellback.agent.definitions.canned_responses import parse_canned_responses
 from tellback.agent.definitions.diagram import describe_route, route_to_mermaid
 from tellback.agent.definitions.gather_schema import GatherSchema
 from tellback.agent.definitions.guidelines import Guideline, GuidelineFields, coerce_value
@@ -17,7 +17,6 @@ from tellback.agent.definitions.state import (
     Transition,
     generate_route_id,
     generate_state_id,
-    validate_canned_responses,
     validate_fields,
 )
 from tellback.agent.definitions.value_parser import InvalidValue
@@ -85,7 +84,7 @@ class Route:
         self.domains = None if domains is None else _validate_texts(domains, self.place, "domains")
         self.schema = GatherSchema.from_definition(gather_schema, self.place)
         self.gather_schema = gather_schema
-        self.canned_responses = validate_canned_responses(canned_responses, self.place)
+        self.canned_responses = parse_canned_responses(canned_responses, self.place)
         self.guidelines: list[Guideline] = []
         self.revision = 0
         """How often it was changed: what is known of it holds until it changes again."""
@@ -161,44 +160,9 @@ class Route:
                 raise FlowError(self.place, f"initial_data, {name}: {problem}") from problem
         return known
 
-    def _add_state(
-        self,
-        description: str | None,
-        *,
-        id: str | None,
-        kind: Literal["chat", "tool"] = "chat",
-        gather: Sequence[str] = (),
-        required_data: Sequence[str] = (),
-        save_as: str | None = None,
-        skip_if: Any = None,
-        arguments: Any = None,
-        canned_responses: Sequence[Any] = (),
-        **more: Any,
-    ) -> State:
-        tool = more.get("tool")
-        place = f"{self.place}, state {description or (tool and tool.name)!r}"
-        known = self.schema.fields
-        if skip_if is not None and (not callable(skip_if) or inspect.iscoroutinefunction(skip_if)):
-            raise FlowError(place, f"skip_if is a plain function of the gathered data, not {skip_if!r:.80}.")
-        if save_as is not None:
-            validate_fields([save_as], known, place, "save_as")
-        _validate_tool_arguments(arguments, tool, known, place)
-        state = State(
-            self,
-            self._unique_state_id(id, description or (tool.name if tool is not None else None), place),
-            description,
-            kind=kind,
-            gather=validate_fields(gather, known, place, "gather"),
-            required_data=validate_fields(required_data, known, place, "required_data"),
-            save_as=save_as,
-            skip_if=skip_if,
-            arguments=arguments,
-            canned_responses=validate_canned_responses(canned_responses, place),
-            **more,
-        )
+    def _add_state(self, state: State) -> None:
         self._states[state.id] = state
         self._mark_changed()
-        return state
 
     def _unique_state_id(self, requested: str | None, description: str | None, place: str) -> str:
         if requested is not None:
@@ -239,39 +203,14 @@ def _validate_texts(value: Any, place: str, name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _validate_tool_arguments(arguments: Any, tool: Any, fields: Mapping[str, Any], place: str) -> None:
-    if inspect.iscoroutinefunction(arguments):
-        raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
-    if tool is None or callable(arguments):
-        return
-    if not isinstance(arguments, Mapping | None):
-        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {arguments!r:.80}.")
-    if arguments is not None:
-        validate_fields([*arguments.values()], fields, place, "arguments")
-        parameters = tool.parameters.get("properties", {})
-        unknown = [name for name in arguments if name not in parameters]
-        if unknown and not tool.parameters.get("additionalProperties"):
-            raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")
-    missing = [
-        name for name in tool.parameters.get("required", ()) if name not in (fields if arguments is None else arguments)
-    ]
-    if missing:
-        known_fields = ", ".join(fields) or "no fields"
-        raise FlowError(
-            place,
-            f"{tool.name} needs {missing[0]!r}, which it would never get: gather_schema has {known_fields}. Say where"
-            f" it comes from: arguments={{{missing[0]!r}: <field>}}, or a function of the data.",
-        )
-
-
 def validate_route(route: Route) -> None:
     """Refuse a route that can never work as it is written."""
     for state in route.states:
         for transition in state.transitions:
             transition.resolve_target()
-    reachable = _find_reachable(route)
+    reachable = set(route.initial_state.find_reachable())
     for state in route.states:
-        if state.id not in reachable:
+        if state not in reachable:
             raise FlowError(state.place, "it is unreachable: no way leads there.")
     for state in route.states:
         _validate_no_silent_cycle(state)
@@ -287,8 +226,8 @@ def validate_transition(route: Route, transition: Transition) -> None:
     if always is not None and transition.condition is None:
         raise FlowError(
             source.place,
-            f"the way to {_target_title(transition)!r} is never taken, so it is unreachable: the one to"
-            f" {_target_title(always)!r} comes first and has no condition. Give one of them a condition.",
+            f"the way to {transition.target_title!r} is never taken, so it is unreachable: the one to"
+            f" {always.target_title!r} comes first and has no condition. Give one of them a condition.",
         )
     same = next(
         (
@@ -301,7 +240,7 @@ def validate_transition(route: Route, transition: Transition) -> None:
     if same is not None and not _target_requires_data(same):
         raise FlowError(
             source.place,
-            f"two ways have the condition {transition.condition!r}: the one to {_target_title(transition)!r} is"
+            f"two ways have the condition {transition.condition!r}: the one to {transition.target_title!r} is"
             " unreachable.",
         )
     _validate_no_silent_cycle(source)
@@ -313,21 +252,6 @@ def _target_requires_data(transition: Transition) -> bool:
 
 def _is_unconditional(transition: Transition) -> bool:
     return transition.condition is None and not _target_requires_data(transition)
-
-
-def _target_title(transition: Transition) -> str:
-    return transition.target.title if isinstance(transition.target, State) else str(transition.target)
-
-
-def _find_reachable(route: Route) -> set[str]:
-    found = {route.initial_state.id}
-    queue = [route.initial_state]
-    while queue:
-        for state in queue.pop().next_states():
-            if state.id not in found:
-                found.add(state.id)
-                queue.append(state)
-    return found
 
 
 def _validate_no_silent_cycle(state: State) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from tellback.agent.definitions.canned_responses import CannedResponse, parse_canned_responses
@@ -65,14 +65,11 @@ DataPredicate = Callable[[Data], Any]
 
 
 class _EndRoute:
-    """Where a route ends.
-
-    >>> END_ROUTE
-    END_ROUTE
-    """
+    """Where a route ends."""
 
     __slots__ = ()
     id: Final = "END_ROUTE"
+    title: Final = "END_ROUTE"
 
     def transition_to(self, *_: Any, **__: Any) -> State:
         """Nothing comes after the end."""
@@ -87,6 +84,9 @@ class _EndRoute:
 
 END_ROUTE: Final = _EndRoute()
 """The end of a route: `state.transition_to(state=END_ROUTE)`."""
+
+_REFUSED_OPTIONS = {"chat_state": ("arguments", "save_as", "repeat"), "tool_state": ("gather",)}
+"""Options that a transition of that kind does not take. One to a `state` that exists takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,12 @@ class Transition:
     on_error: bool = False
     forgets: tuple[str, ...] = ()
 
+    @property
+    def target_title(self) -> str:
+        """Where it leads, in a few words."""
+        target = self.find_target()
+        return str(self.target) if target is None else target.title
+
     def find_target(self) -> State | _EndRoute | None:
         """Where it leads, or None if that state is not made yet."""
         return self.target if not isinstance(self.target, str) else self.source.route.state(self.target)
@@ -123,6 +129,7 @@ class Transition:
         return target
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class State:
     """A step of a route: something to say, or a tool to run. Made by `transition_to` of the state before it.
 
@@ -133,51 +140,29 @@ class State:
     END_ROUTE
     """
 
-    __slots__ = (
-        *(
-            "arguments",
-            "canned_responses",
-            "description",
-            "gather",
-            "guidelines",
-            "id",
-            "kind",
-            "repeat",
-            "required_data",
-        ),
-        *("route", "save_as", "skip_if", "tool", "transitions"),
-    )
+    route: Route
+    id: str
+    description: str | None = None
+    _: KW_ONLY
+    kind: Literal["start", "chat", "tool"] = "chat"
+    tool: Tool | None = None
+    gather: tuple[str, ...] = ()
+    skip_if: DataPredicate | None = None
+    required_data: tuple[str, ...] = ()
+    arguments: Mapping[str, str] | Callable[[Data], Mapping[str, Any]] | None = None
+    save_as: str | None = None
+    repeat: bool = True
+    canned_responses: tuple[CannedResponse, ...] = ()
+    guidelines: list[Guideline] = field(default_factory=list)
+    transitions: list[Transition] = field(default_factory=list)
 
-    def __init__(
-        self,
-        route: Route,
-        id: str,
-        description: str | None = None,
-        *,
-        kind: Literal["start", "chat", "tool"] = "chat",
-        tool: Tool | None = None,
-        gather: Sequence[str] = (),
-        skip_if: DataPredicate | None = None,
-        required_data: Sequence[str] = (),
-        arguments: Mapping[str, str] | Callable[[Data], Mapping[str, Any]] | None = None,
-        save_as: str | None = None,
-        repeat: bool = True,
-        canned_responses: tuple[CannedResponse, ...] = (),
-    ) -> None:
-        self.route = route
-        self.id = id
-        self.description = description
-        self.kind = kind
-        self.tool = tool
-        self.gather = tuple(gather)
-        self.skip_if = skip_if
-        self.required_data = tuple(required_data)
-        self.arguments = arguments
-        self.save_as = save_as
-        self.repeat = repeat
-        self.canned_responses = canned_responses
-        self.guidelines: list[Guideline] = []
-        self.transitions: list[Transition] = []
+    def __post_init__(self) -> None:
+        if not _is_predicate(self.skip_if):
+            raise FlowError(self.place, f"skip_if is a plain function of the gathered data, not {self.skip_if!r:.80}.")
+        if self.save_as is not None:
+            validate_fields([self.save_as], self.route.schema.fields, self.place, "save_as")
+        if self.tool is not None:
+            _validate_tool_arguments(self.arguments, self.tool, self.route.schema.fields, self.place)
 
     @property
     def route_id(self) -> str:
@@ -236,13 +221,12 @@ class State:
         - `repeat`: whether a tool that has run is run again when a value that it was given is corrected or added. With
           False it succeeds once in each visit of the route: where more would charge a card twice.
         """
-        kinds = [name for name, value in _named_targets(chat_state, tool_state, state) if value is not None]
+        targets = {"chat_state": chat_state, "tool_state": tool_state, "state": state}
+        kinds = [name for name, value in targets.items() if value is not None]
         if len(kinds) != 1:
             found = " and ".join(kinds) or "nothing"
             raise FlowError(self.place, f"a transition takes one of chat_state, tool_state and state, not {found}.")
-        if not isinstance(condition, str | None) and (
-            not callable(condition) or inspect.iscoroutinefunction(condition)
-        ):
+        if not isinstance(condition, str) and not _is_predicate(condition):
             raise FlowError(
                 self.place, f"a condition is a text or a plain function of the data, not {condition!r:.80}."
             )
@@ -252,63 +236,57 @@ class State:
             raise FlowError(self.place, "on_error is for ways out of a state that runs a tool.")
         if isinstance(guidelines, str | Mapping) or not isinstance(guidelines, Sequence):
             raise FlowError(self.place, f"guidelines is a list, not {guidelines!r:.80}: write guidelines=[...].")
-        state_guidelines = [coerce_value(Guideline, each) for each in guidelines]
-        forgotten_fields = validate_fields(forgets, self.route.schema.fields, self.place, "forgets")
+        options = {
+            "gather": gather,
+            "skip_if": skip_if,
+            "required_data": required_data,
+            "arguments": arguments,
+            "save_as": save_as,
+            "canned_responses": canned_responses,
+            "guidelines": guidelines,
+            "id": id,
+            "repeat": not repeat,
+        }
+        refused = [name for name in _REFUSED_OPTIONS.get(kinds[0], options) if options[name]]
+        if refused:
+            raise FlowError(self.place, f"a transition by {kinds[0]} takes no {', '.join(refused)}.")
+        route, fields = self.route, self.route.schema.fields
+        forgotten_fields = validate_fields(forgets, fields, self.place, "forgets")
         target: State | _EndRoute | str
         if state is not None:
-            state_options = {
-                "gather": gather,
-                "skip_if": skip_if,
-                "required_data": required_data,
-                "arguments": arguments,
-                "save_as": save_as,
-                "canned_responses": canned_responses,
-                "guidelines": guidelines,
-                "id": id,
-            }
-            self._reject_options(
-                "state", [name for name, value in state_options.items() if value] + ([] if repeat else ["repeat"])
-            )
             target = self._resolve_state(state)
-        elif tool_state is not None:
-            self._reject_options("tool_state", ["gather"] if gather else [])
-            target = self.route._add_state(
-                None,
-                id=id,
-                kind="tool",
-                tool=self._parse_tool(tool_state),
+        else:
+            tool = None if tool_state is None else self._parse_tool(tool_state)
+            if tool is None and (not isinstance(chat_state, str) or not chat_state.strip()):
+                raise FlowError(self.place, f"chat_state says in words what to do there, not {chat_state!r:.80}.")
+            title = chat_state if tool is None else tool.name
+            place = f"{route.place}, state {title!r}"
+            target = State(
+                route,
+                route._unique_state_id(id, title, place),
+                chat_state,
+                kind="chat" if tool is None else "tool",
+                tool=tool,
+                gather=validate_fields(gather, fields, place, "gather"),
                 skip_if=skip_if,
-                required_data=required_data,
+                required_data=validate_fields(required_data, fields, place, "required_data"),
                 arguments=arguments,
                 save_as=save_as,
                 repeat=repeat,
-                canned_responses=canned_responses,
+                canned_responses=parse_canned_responses(canned_responses, place),
+                guidelines=[coerce_value(Guideline, each) for each in guidelines],
             )
-        else:
-            tool_options = {"arguments": arguments, "save_as": save_as, "repeat": not repeat}
-            self._reject_options("chat_state", [name for name, value in tool_options.items() if value])
-            if not isinstance(chat_state, str) or not chat_state.strip():
-                raise FlowError(self.place, f"chat_state says in words what to do there, not {chat_state!r:.80}.")
-            target = self.route._add_state(
-                chat_state,
-                id=id,
-                gather=gather,
-                skip_if=skip_if,
-                required_data=required_data,
-                canned_responses=canned_responses,
-            )
-        if isinstance(target, State) and state is None:
-            target.guidelines += state_guidelines
+            route._add_state(target)
         transition = Transition(self, target, condition, on_error, forgotten_fields)
         self.transitions.append(transition)
         try:
-            self.route._validate_transition(transition)
+            route._validate_transition(transition)
         except FlowError:
             self.transitions.remove(transition)
             if isinstance(target, State) and state is None:
-                self.route._remove_state(target)
+                route._remove_state(target)
             raise
-        return target if not isinstance(target, str) else _UndefinedState(self.route, target)  # type: ignore[return-value]
+        return target if not isinstance(target, str) else _UndefinedState(route, target)  # type: ignore[return-value]
 
     def add_guideline(
         self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
@@ -324,6 +302,15 @@ class State:
             target = transition.find_target()
             if isinstance(target, State):
                 yield target
+
+    def find_reachable(self) -> list[State]:
+        """The state itself, and all that can be reached from it."""
+        found, seen = [self], {self}
+        for state in found:  # grows on the way
+            new = [each for each in dict.fromkeys(state.next_states()) if each not in seen]
+            found += new
+            seen |= set(new)
+        return found
 
     def _resolve_state(self, state: Any) -> State | _EndRoute | str:
         if isinstance(state, _EndRoute):
@@ -346,10 +333,6 @@ class State:
         except Exception as error:
             raise FlowError(self.place, f"tool_state cannot be used: {error}") from error
 
-    def _reject_options(self, kind: str, names: Sequence[str]) -> None:
-        if names:
-            raise FlowError(self.place, f"a transition by {kind} takes no {', '.join(names)}.")
-
     def __repr__(self) -> str:
         return f"State({self.title!r}, id={self.id!r})"
 
@@ -369,8 +352,9 @@ class _UndefinedState:
         )
 
 
-def _named_targets(chat: Any, tool: Any, state: Any) -> tuple[tuple[str, Any], ...]:
-    return ("chat_state", chat), ("tool_state", tool), ("state", state)
+def _is_predicate(value: Any) -> bool:
+    """Whether it is a plain function, or None."""
+    return value is None or (callable(value) and not inspect.iscoroutinefunction(value))
 
 
 def validate_fields(names: Any, known: Mapping[str, Any], place: str, option: str) -> tuple[str, ...]:
@@ -388,8 +372,26 @@ def validate_fields(names: Any, known: Mapping[str, Any], place: str, option: st
     return tuple(names)
 
 
-def validate_canned_responses(responses: Sequence[Any], place: str) -> tuple[CannedResponse, ...]:
-    """Canned responses, made of what was given."""
-    if isinstance(responses, str | Mapping):
-        raise InvalidArgumentError(f"canned_responses is a list, not {responses!r:.80}: write canned_responses=[...].")
-    return parse_canned_responses(responses, place)
+def _validate_tool_arguments(arguments: Any, tool: Tool, fields: Mapping[str, Any], place: str) -> None:
+    if inspect.iscoroutinefunction(arguments):
+        raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
+    if callable(arguments):
+        return
+    if not isinstance(arguments, Mapping | None):
+        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {arguments!r:.80}.")
+    if arguments is not None:
+        validate_fields([*arguments.values()], fields, place, "arguments")
+        parameters = tool.parameters.get("properties", {})
+        unknown = [name for name in arguments if name not in parameters]
+        if unknown and not tool.parameters.get("additionalProperties"):
+            raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")
+    missing = [
+        name for name in tool.parameters.get("required", ()) if name not in (fields if arguments is None else arguments)
+    ]
+    if missing:
+        known_fields = ", ".join(fields) or "no fields"
+        raise FlowError(
+            place,
+            f"{tool.name} needs {missing[0]!r}, which it would never get: gather_schema has {known_fields}. Say where"
+            f" it comes from: arguments={{{missing[0]!r}: <field>}}, or a function of the data.",
+        )

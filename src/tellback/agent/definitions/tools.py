@@ -136,6 +136,11 @@ class DomainRegistry:
     def __init__(self) -> None:
         self._domains: dict[str, dict[str, Any]] = {}
 
+    def __copy__(self) -> DomainRegistry:
+        copied = DomainRegistry()
+        copied._domains.update(self._domains)
+        return copied
+
     def register(self, name: str, domain: Any) -> None:
         """Add a domain under a name that is not taken.
 
@@ -235,11 +240,7 @@ class DomainRegistry:
 
 
 class DomainNamespace:
-    """Named things as attributes, or by `[name]` where a name cannot be one.
-
-    >>> DomainNamespace({"payment-eu": {"refund": len}}, "domain")["payment-eu"].refund("abc")
-    3
-    """
+    """Named things as attributes, or by `[name]` where a name cannot be one."""
 
     __slots__ = ("_kind", "_members")
 

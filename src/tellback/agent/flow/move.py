@@ -17,7 +17,14 @@ from typing import Any
 from tellback.agent.definitions.route import Route
 from tellback.agent.definitions.state import END_ROUTE, State, Transition
 from tellback.agent.definitions.value_parser import InvalidValue
-from tellback.agent.flow.route_choice import DEFAULT_THRESHOLDS, NO_ROUTE_CHOICE, RouteChoice, Thresholds, choose_route
+from tellback.agent.flow.route_choice import (
+    DEFAULT_THRESHOLDS,
+    NO_ROUTE_CHOICE,
+    RouteChoice,
+    Thresholds,
+    choose_route,
+    find_current_route,
+)
 from tellback.agent.sessions.session import (
     PendingCall,
     RouteProgress,
@@ -108,33 +115,34 @@ Verdict = tuple[str, str]
 
 def undo_tool_data(
     route: Route, runs: Iterable[ToolRun], data: Mapping[str, Any], stated: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """The data as it was before these runs; what the user has said since stays, and so does what is `stated` now."""
-    result = dict(data)
-    plain = route.schema.plain(result)
     for run in reversed(list(runs)):
-        for name, value in run.changed_values.items():
-            if plain.get(name) != value or name in stated:
-                continue  # the user, or a later tool, has said otherwise
-            if name in run.previous_values:
-                result[name], plain[name] = _to_typed(route, name, run.previous_values[name]), run.previous_values[name]
+        data = _replace_values(route, data, stated, run.changed_values, run.previous_values)
+    return data
+
+
+def reapply_tool_data(
+    route: Route, run: ToolRun, data: Mapping[str, Any], stated: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The data with what a run gave, as when it ran; what the user has said since stays."""
+    before = {name: run.previous_values.get(name) for name in run.changed_values}
+    given = {name: value for name, value in run.changed_values.items() if value is not None}
+    return _replace_values(route, data, stated, before, given)
+
+
+def _replace_values(
+    route: Route, data: Mapping[str, Any], stated: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The data with the new values for old ones, but where the user, or a later tool, has said otherwise."""
+    result = dict(data)
+    plain = route.schema.plain({name: data[name] for name in old if name in data})
+    for name, value in old.items():
+        if plain.get(name) == value and name not in stated:
+            if name in new:
+                result[name] = _to_typed(route, name, new[name])
             else:
                 result.pop(name, None)
-                plain.pop(name, None)
-    return result
-
-
-def reapply_tool_data(route: Route, run: ToolRun, data: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The data with what a run gave, as when it ran; what the user has said since stays."""
-    result = dict(data)
-    plain = route.schema.plain(result)
-    for name, value in run.changed_values.items():
-        if plain.get(name) != run.previous_values.get(name) or name in stated:
-            continue
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = _to_typed(route, name, value)
     return result
 
 
@@ -518,7 +526,7 @@ def move(
     With `after_decision` a waiting call of the current state has been decided: the walk goes on with it.
     """
     if after_decision:
-        choice = RouteChoice(_find_current_route(routes, session), "a decision was taken")
+        choice = RouteChoice(find_current_route(routes, session), "a decision was taken")
     else:
         choice = choose_route(routes, session, interpretation.scores, thresholds, interpretation.true_conditions)
     route, previous = choice.route, session
@@ -546,10 +554,6 @@ def move(
     )
     moved = yield from walk.walk()
     return replace(moved, choice=choice, changed=changed)
-
-
-def _find_current_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
-    return None if session.current_route is None else routes.get(session.current_route.id)
 
 
 def _with_initial_data(route: Route, session: SessionState) -> SessionState:

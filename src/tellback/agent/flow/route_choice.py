@@ -53,9 +53,10 @@ def choose_route(
 ) -> RouteChoice:
     """The route to be in. Another takes over only if it beats the current one by the margin, so that a conversation
     does not flap between two; one that was completed is entered again only if the user clearly asks for it."""
-    current = None if session.current_route is None else routes.get(session.current_route.id)
+    current = find_current_route(routes, session)
+    is_dropped = current is not None and drop_condition(current) in true_conditions
     if scores is None:
-        if current is not None and drop_condition(current) in true_conditions:
+        if is_dropped:
             return RouteChoice(None, "the user no longer wants it")
         if current is not None:
             return RouteChoice(current, "nothing else was to be decided")
@@ -63,22 +64,23 @@ def choose_route(
         return RouteChoice(sole_route, "it is the only one" if sole_route is not None else "no route was to be decided")
     current_score = scores.get(current.id, 0) if current is not None else 0
     best, best_score = _find_best_other_route(routes, session, scores, thresholds, current)
-    if (
-        current is not None
-        and drop_condition(current) in true_conditions
-        and (best is None or best_score < current_score + thresholds.margin)
-    ):
+    is_beaten = best is not None and best_score >= current_score + thresholds.margin
+    if is_dropped and not is_beaten:
         return RouteChoice(None, "the user no longer wants it")
     if best is None:
         return RouteChoice(current, "no other route is meant" if current is not None else "no route is meant")
-    if current is not None and best_score < current_score + thresholds.margin:
-        return RouteChoice(
-            current, f"{best.title!r} ({best_score:g}) does not beat it ({current_score:g}) by {thresholds.margin:g}"
-        )
+    if current is None:
+        return RouteChoice(best, f"it is meant ({best_score:g})")
+    if is_beaten:
+        return RouteChoice(best, f"it is meant ({best_score:g}, not {current_score:g})")
     return RouteChoice(
-        best,
-        f"it is meant ({best_score:g})" if current is None else f"it is meant ({best_score:g}, not {current_score:g})",
+        current, f"{best.title!r} ({best_score:g}) does not beat it ({current_score:g}) by {thresholds.margin:g}"
     )
+
+
+def find_current_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
+    """The route that a session is in, if there still is one of that id."""
+    return None if session.current_route is None else routes.get(session.current_route.id)
 
 
 def drop_condition(route: Route) -> str:

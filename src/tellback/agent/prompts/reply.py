@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellback.agent.definitions.canned_responses import CannedResponse, fill_canned_responses
-from tellback.agent.definitions.guidelines import Capability, CompositionMode, Guideline, GuidelineMatch, Term
-from tellback.agent.definitions.route import Route
+from tellback.agent.definitions.guidelines import CompositionMode, Guideline, GuidelineMatch
 from tellback.agent.flow.move import Interpretation, MoveResult
 from tellback.agent.prompts.builder import PromptBuilder
 from tellback.agent.sessions.session import ToolRun
 from tellback.errors import CannedResponseError
 from tellback.types import ChatReply
 from tellback.types.jsontext import dump_json_line
+
+if TYPE_CHECKING:
+    from tellback.agent.agent import Agent
 
 MAX_PROMPT_RESULT_LENGTH = 6_000
 
@@ -25,19 +26,6 @@ PREFER_INSTRUCTION = (
 COMPOSE_INSTRUCTION = """\
 Put your answer together from these texts: whole sentences, in any order, with no more change than grammar needs. Say \
 nothing that they do not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Persona:
-    """What of an agent goes into every prompt."""
-
-    name: str
-    description: str | None
-    goal: str | None
-    rules: Sequence[str]
-    prohibitions: Sequence[str]
-    terms: Sequence[Term]
-    capabilities: Sequence[Capability]
 
 
 def match_guidelines(guidelines: Iterable[Guideline], interpretation: Interpretation) -> list[GuidelineMatch]:
@@ -50,74 +38,63 @@ def match_guidelines(guidelines: Iterable[Guideline], interpretation: Interpreta
 
 
 def render_reply_prompt(
-    persona: Persona,
+    agent: Agent,
     moved: MoveResult,
     interpretation: Interpretation,
     matches: Sequence[GuidelineMatch],
     context: Mapping[str, Any],
-    routes: Mapping[str, Route],
-    offered: Sequence[Route],
     wording_text: str,
     memory_text: str | None,
 ) -> str:
     """The system prompt of a reply. What changes least comes first, so that providers can keep it.
 
-    `offered` are routes to mention where none is active, `wording_text` is what the composition mode asks for, and
-    `memory_text` what memory has.
+    `wording_text` is what the composition mode asks for, and `memory_text` what memory has.
     """
-    prompt = PromptBuilder().add_identity(persona.name, persona.description, persona.goal)
-    prompt.add_section("rules", _render_rules(persona.rules, persona.prohibitions))
-    prompt.add_glossary(persona.terms).add_capabilities(persona.capabilities)
-    always = [match for match in matches if match.guideline.condition is None]
-    prompt.add_guidelines([*always, *(match for match in matches if match.guideline.condition is not None)])
-    if moved.route is not None:
-        prompt.add_active_routes([_route_without_conditions(moved.route)])
+    prompt = PromptBuilder().add_identity(agent.name, agent.description, agent.goal)
+    rules = [f"- You must: {each}" for each in agent.rules]
+    rules += [f"- You must never: {each}" for each in agent.prohibitions]
+    prompt.add_section("rules", "\n".join(rules))
+    prompt.add_glossary(agent.terms).add_capabilities(agent.capabilities)
+    ordered_matches = sorted(matches, key=lambda match: match.guideline.condition is not None)
+    prompt.add_guidelines(ordered_matches)
+    route = moved.route
+    if route is not None:  # without its conditions: they are for entering it
+        fields = ("title", "description", "rules", "prohibitions")
+        prompt.add_active_routes([{name: getattr(route, name) for name in fields}])
     prompt.add_context(context)
-    if memory_text:
-        prompt.add_section("memory", memory_text)
-    prompt.add_section("now", "\n".join(_instruction_lines(moved, interpretation, routes, offered)))
+    prompt.add_section("memory", memory_text or "")
+    prompt.add_section("now", "\n".join(_instruction_lines(agent, moved, interpretation)))
     prompt.add_section("wording", wording_text)
     return prompt.build()
 
 
-def _render_rules(rules: Sequence[str], prohibitions: Sequence[str]) -> str:
-    return "\n".join(
-        [*(f"- You must: {each}" for each in rules), *(f"- You must never: {each}" for each in prohibitions)]
-    )
-
-
-def _route_without_conditions(route: Route) -> dict[str, Any]:
-    """A route without its conditions: they are for entering it."""
-    return {
-        "title": route.title,
-        "description": route.description,
-        "rules": route.rules,
-        "prohibitions": route.prohibitions,
-    }
-
-
-def _instruction_lines(
-    moved: MoveResult, interpretation: Interpretation, routes: Mapping[str, Route], offered: Sequence[Route]
-) -> list[str]:
+def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpretation) -> list[str]:
     """What to do in this very answer."""
     route, state = moved.route, moved.state
     if route is None:
         lines = ["Answer the user within your goal."]
-        if offered:
-            lines.append(f"You can help with: {'; '.join(each.title for each in offered)}.")
+        if agent.routes:
+            lines.append(
+                f"You can help with: {'; '.join(each.title for each in agent.routes[: agent.limits.in_play])}."
+            )
         return lines
     lines = []
     known = route.schema.plain(moved.session.extracted)
     if known:
         lines.append(f"Known, never to be asked again: {dump_json_line(known)}")
-    lines += [_render_tool_run(each.name, run) for each, run in _collect_tool_runs(moved)]
+    pending_ids = {each.state_id for each in moved.session.pending_calls}
+    runs = moved.session.progress.runs
+    for id in moved.session.progress.path:
+        passed = route.state(id)
+        if passed is not None and passed.tool is not None and id in runs and id not in pending_ids:
+            lines.append(_render_tool_run(passed.tool.name, runs[id]))
     if moved.ended:
         lines.append(f"{route.title!r} is completed with this: conclude it, and ask for nothing more.")
     elif state is not None and state.kind == "chat":
         lines.append(f"Do this: {state.description}")
         fields = route.schema.fields
         lines += [f"To be asked for: {name} {fields[name].schema_json}" for name in moved.missing]
-    elif state is not None and any(each.state_id == state.id for each in moved.session.pending_calls):
+    elif state is not None and state.id in pending_ids:
         lines.append(f"{state.title} waits for a person's approval. Say so; it has not happened.")
     elif not moved.tool_runs:
         lines.append("Go on with the route.")
@@ -129,28 +106,13 @@ def _instruction_lines(
         " Say so; ask again."
         for each in interpretation.rejected
     ]
+    routes = agent.routes_by_id
     unfinished = [
         routes[id].title for id, paused in moved.session.paused_routes.items() if id in routes and not paused.dropped
     ]
     if unfinished:
         lines.append(f"Left unfinished: {'; '.join(unfinished)}. Offer to go on with it when this is done.")
     return lines
-
-
-def _collect_tool_runs(moved: MoveResult) -> list[tuple[Any, ToolRun]]:
-    """What tools gave in this route, in the order of its path."""
-    assert moved.route is not None
-    runs = moved.session.progress.runs
-    found = []
-    for id in moved.session.progress.path:
-        state = moved.route.state(id)
-        if state is not None and state.tool is not None and id in runs and not _is_pending(moved, id):
-            found.append((state.tool, runs[id]))
-    return found
-
-
-def _is_pending(moved: MoveResult, id: str) -> bool:
-    return any(each.state_id == id for each in moved.session.pending_calls)
 
 
 def _render_tool_run(name: str, run: ToolRun) -> str:
@@ -171,14 +133,9 @@ def _to_one_line(content: str) -> str:
     return content if len(content) <= MAX_PROMPT_RESULT_LENGTH else f"{content[:MAX_PROMPT_RESULT_LENGTH]}…"
 
 
-def collect_canned_levels(moved: MoveResult, agent: Sequence[CannedResponse]) -> list[Sequence[CannedResponse]]:
+def collect_canned_levels(moved: MoveResult, agent: Agent) -> list[Sequence[CannedResponse]]:
     """The canned responses of the state, of the route and of the agent, those nearest first."""
-    levels = []
-    if moved.state is not None:
-        levels.append(moved.state.canned_responses)
-    if moved.route is not None:
-        levels.append(moved.route.canned_responses)
-    return [*levels, agent]
+    return [level.canned_responses for level in (moved.state, moved.route, agent) if level is not None]
 
 
 def render_wording(mode: CompositionMode, texts: Sequence[str]) -> str:
@@ -212,19 +169,14 @@ def select_strict_texts(
 ) -> list[str]:
     """What a strict agent may say: what was written for a condition that holds, of the nearest level that has such;
     else what the nearest level has that is for no condition."""
-    missing_names: list[str] = []
-    filled = []
-    for level in levels:
-        ready, missing = fill_canned_responses(level, data, context)
-        missing_names += missing
-        filled.append(ready)
-    conditional: list[list[str]] = [
-        [text for each, text in ready if each.condition in interpretation.true_conditions] for ready in filled
-    ]
-    unconditional = [[text for each, text in ready if each.condition is None] for ready in filled]
+    filled_levels = [fill_canned_responses(level, data, context) for level in levels]
+    true = interpretation.true_conditions
+    conditional = [[text for each, text in ready if each.condition in true] for ready, _ in filled_levels]
+    unconditional = [[text for each, text in ready if each.condition is None] for ready, _ in filled_levels]
     for texts in (*conditional, *unconditional):
         if texts:
             return list(dict.fromkeys(texts))
+    missing_names = [name for _, missing in filled_levels for name in missing]
     raise CannedResponseError(place, list(dict.fromkeys(missing_names)))
 
 

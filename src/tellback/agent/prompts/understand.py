@@ -14,16 +14,15 @@ from typing import Any
 from tellback.agent.definitions.canned_responses import CannedResponse
 from tellback.agent.definitions.guidelines import Guideline, Term
 from tellback.agent.definitions.route import Route
-from tellback.agent.definitions.state import State
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.move import Interpretation, RejectedValue, retry_condition
-from tellback.agent.flow.route_choice import drop_condition, find_sole_route
-from tellback.agent.sessions.session import RouteProgress, SessionState, get_route_data
-from tellback.errors import InvalidArgumentError
+from tellback.agent.flow.route_choice import drop_condition, find_current_route, find_sole_route
+from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
 from tellback.memory.sanitizer import sanitize_line
 from tellback.tools.json_schema import closed_object
 from tellback.types import Message, message_text
 from tellback.types.jsontext import dump_json, dump_json_line, strip_code_fence
+from tellback.validation import validate_count
 
 MAX_EARLIER_MESSAGES = 8
 """How many messages before the newest are shown."""
@@ -93,9 +92,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("in_play", "listed"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InvalidArgumentError(f"{name} is a whole number of at least 1, not {value!r:.80}.")
+            validate_count(name, getattr(self, name), 1)
 
 
 def build_questions(
@@ -112,21 +109,15 @@ def build_questions(
     In play are the current route, those that were left, and the most relevant of the others; only their fields and
     conditions are shown. Of the rest the most relevant are shown by their titles.
     """
-    current = None if session.current_route is None else routes.get(session.current_route.id)
+    current = find_current_route(routes, session)
     required = [route for route in (current, *(routes.get(id) for id in session.paused_routes)) if route is not None]
     candidates = tuple(dict.fromkeys((*required, *ranked)))
     open_routes = _in_order(routes, candidates[: max(limits.in_play, len(required))])
     scored: tuple[Route, ...] = ()
     if len(routes) > 1 or (routes and current is None and find_sole_route(routes, session) is None):
         scored = _in_order(routes, candidates[: max(limits.listed, len(required))])
-    agent_conditions = tuple(dict.fromkeys((*_guideline_conditions(guidelines), *_canned_conditions(canned_responses))))
-    conditions: list[list[str]] = []
-    for route in open_routes:
-        state, progress = (session.current_state, session.progress) if route is current else (None, RouteProgress())
-        if route.id in session.paused_routes:
-            state, progress = session.paused_routes[route.id].state, session.paused_routes[route.id].progress
-        conditions.append(_route_conditions(route, None if state is None else route.state(state.id), progress))
-    turn_conditions = [text for texts in conditions for text in texts]
+    agent_conditions = tuple(dict.fromkeys(_find_conditions(guidelines, canned_responses)))
+    turn_conditions = [text for route in open_routes for text in _route_conditions(route, session)]
     if current is not None and (scored or agent_conditions or turn_conditions or current.gatherable):
         turn_conditions.insert(0, drop_condition(current))
     return Questions(
@@ -140,38 +131,23 @@ def _in_order(routes: Mapping[str, Route], selected: Sequence[Route]) -> tuple[R
     return tuple([route for id, route in routes.items() if id in selected_ids])
 
 
-def _guideline_conditions(guidelines: Iterable[Guideline]) -> list[str]:
-    return [each.condition for each in guidelines if each.enabled and each.condition is not None]
+def _find_conditions(guidelines: Iterable[Guideline], canned_responses: Iterable[CannedResponse]) -> list[str]:
+    conditional: list[Guideline | CannedResponse] = [*(each for each in guidelines if each.enabled), *canned_responses]
+    return [each.condition for each in conditional if each.condition is not None]
 
 
-def _route_conditions(route: Route, current: State | None, progress: RouteProgress) -> list[str]:
-    conditions = [*_guideline_conditions(route.guidelines), *_canned_conditions(route.canned_responses)]
-    for state in _reachable_from(current or route.initial_state):
-        conditions += [*_guideline_conditions(state.guidelines), *_canned_conditions(state.canned_responses)]
-        conditions += [
-            transition.condition for transition in state.transitions if isinstance(transition.condition, str)
-        ]
-    if current is not None and current.kind == "tool":
-        run = progress.runs.get(current.id)
+def _route_conditions(route: Route, session: SessionState) -> list[str]:
+    unfinished = find_unfinished(session, route.id)
+    current = None if unfinished is None or unfinished.state is None else route.state(unfinished.state.id)
+    conditions = _find_conditions(route.guidelines, route.canned_responses)
+    for state in (current or route.initial_state).find_reachable():
+        conditions += _find_conditions(state.guidelines, state.canned_responses)
+        conditions += [each.condition for each in state.transitions if isinstance(each.condition, str)]
+    if unfinished is not None and current is not None and current.kind == "tool":
+        run = unfinished.progress.runs.get(current.id)
         if run is not None and run.error is not None:
             conditions.append(retry_condition(current))
     return conditions
-
-
-def _canned_conditions(responses: Iterable[CannedResponse]) -> list[str]:
-    return [each.condition for each in responses if each.condition is not None]
-
-
-def _reachable_from(state: State) -> list[State]:
-    """A state and those that can be reached from it."""
-    found = [state]
-    seen = {state.id}
-    for each in found:
-        for following in each.next_states():
-            if following.id not in seen:
-                seen.add(following.id)
-                found.append(following)
-    return found
 
 
 def render_understand_prompt(name: str, questions: Questions, session: SessionState, terms: Sequence[Term]) -> str:
@@ -223,39 +199,30 @@ def render_message_prompt(
         state = session.current_state
         position = f", at: {state.description}" if state is not None and state.description else ""
         lines.append(f"Current route: {questions.keys[current.id]}{position}")
-    known = {questions.keys[route.id]: values for route in questions.open if (values := _known_values(route, session))}
+    known: dict[str, Any] = {}
+    taken_back: dict[str, Any] = {}
+    for route in questions.open:
+        unfinished = find_unfinished(session, route.id)
+        if unfinished is None:
+            continue
+        data, key = unfinished.extracted, questions.keys[route.id]
+        if values := route.schema.plain({name: data[name] for name in route.gatherable if name in data}):
+            known[key] = values
+        if unfinished.progress.forgotten:
+            taken_back[key] = unfinished.progress.forgotten
     if known:
         lines.append(f"Known: {dump_json_line(known)}")
-    taken_back = {
-        questions.keys[route.id]: names for route in questions.open if (names := _forgotten_fields(route, session))
-    }
     if taken_back:
         lines.append(f"Taken back, so not to be read from earlier messages: {dump_json_line(taken_back)}")
     conversation = [
-        f"{_speaker(message)}: {_quote(message, MAX_MESSAGE_LENGTH)}"
+        f"{'user' if message.role == 'user' else 'agent'}: {_quote(message, MAX_MESSAGE_LENGTH)}"
         for message in before[-MAX_EARLIER_MESSAGES:]
-        if _has_text(message)
+        if message.role in ("user", "assistant") and message_text(message).strip()
     ]
     if conversation:
         lines += ["Conversation:", *conversation]
     lines.append(f"Newest message: {_quote(newest, MAX_NEWEST_LENGTH)}")
     return "\n".join(lines)
-
-
-def _forgotten_fields(route: Route, session: SessionState) -> tuple[str, ...]:
-    current = session.current_route
-    if current is not None and current.id == route.id:
-        return session.progress.forgotten
-    return session.paused_routes[route.id].progress.forgotten if route.id in session.paused_routes else ()
-
-
-def _known_values(route: Route, session: SessionState) -> dict[str, Any]:
-    data: Mapping[str, Any] = {}
-    if session.current_route is not None and session.current_route.id == route.id:
-        data = session.extracted
-    elif route.id in session.paused_routes:
-        data = session.paused_routes[route.id].extracted
-    return route.schema.plain({name: data[name] for name in route.gatherable if name in data})
 
 
 def build_topic(messages: Sequence[Message]) -> str:
@@ -265,14 +232,6 @@ def build_topic(messages: Sequence[Message]) -> str:
         return newest
     before = next((message_text(each) for each in reversed(messages[:-1]) if each.role == "assistant"), "")
     return f"{newest}\n{before[:MAX_MESSAGE_LENGTH]}"
-
-
-def _has_text(message: Message) -> bool:
-    return message.role in ("user", "assistant") and bool(message_text(message).strip())
-
-
-def _speaker(message: Message) -> str:
-    return "user" if message.role == "user" else "agent"
 
 
 def _quote(message: Message, max_length: int) -> str:
@@ -392,13 +351,13 @@ def _parse_values(
     found: dict[str, dict[str, Any]] = {}
     rejected: list[RejectedValue] = []
     for field_name, field_value in _parse_stated_fields(value, problems):
-        key, _, name = _qualify_field(field_name, routes).partition(".")
-        route = routes.get(key)
         if field_value is None:
             continue  # how some models say that nothing was stated
-        if route is None or name not in route.gatherable:
+        meant = _find_field(field_name, routes)
+        if meant is None:
             problems.append(f"unknown field {field_name!r:.80}")
             continue
+        route, name = meant
         try:
             found.setdefault(route.id, {})[name] = _validate_value(route, name, field_value)
         except InvalidValue as problem:
@@ -418,27 +377,21 @@ def reject_inconsistent_values(
         route, known = routes[id], get_route_data(session, id)
         forgotten = interpretation.forgotten.get(id, ())
         combined = {**{name: value for name, value in known.items() if name not in forgotten}, **stated}
-        try:
-            route.schema.typed(combined)
-        except InvalidValue as problem:
-            if not _is_consistent(route, known):
-                continue  # what was known did not go together before: nobody is held to that now
+        problem = _find_inconsistency(route, combined)
+        # What was known may not have gone together before: nobody is held to that now.
+        if problem is not None and _find_inconsistency(route, known) is None:
             plain = route.schema.plain(stated)
-            rejected += [RejectedValue(name, plain[name], str(problem), id) for name in stated]
+            rejected += [RejectedValue(name, plain[name], problem, id) for name in stated]
             del data[id]
-    return (
-        interpretation
-        if len(data) == len(interpretation.data)
-        else replace(interpretation, data=data, rejected=tuple(rejected))
-    )
+    return replace(interpretation, data=data, rejected=tuple(rejected))
 
 
-def _is_consistent(route: Route, data: Mapping[str, Any]) -> bool:
+def _find_inconsistency(route: Route, data: Mapping[str, Any]) -> str | None:
     try:
         route.schema.typed(data)
-    except InvalidValue:
-        return False
-    return True
+    except InvalidValue as problem:
+        return str(problem)
+    return None
 
 
 def _validate_value(route: Route, name: str, value: Any) -> Any:
@@ -475,10 +428,14 @@ def _parse_stated_fields(answer: Any, problems: list[str]) -> list[tuple[str, An
     return found
 
 
-def _qualify_field(field_name: str, routes: Mapping[str, Route]) -> str:
-    """A field with its route; models leave that out where there is no doubt."""
-    found = [key for key, route in routes.items() if field_name in route.gatherable]
-    return f"{found[0]}.{field_name}" if len(found) == 1 and "." not in field_name else field_name
+def _find_field(text: str, routes: Mapping[str, Route]) -> tuple[Route, str] | None:
+    """The field that is meant; models leave its route out where there is no doubt."""
+    having = [route for route in routes.values() if text in route.gatherable]
+    if len(having) == 1 and "." not in text:
+        return having[0], text
+    key, _, name = text.partition(".")
+    route = routes.get(key)
+    return None if route is None or name not in route.gatherable else (route, name)
 
 
 def _parse_forgotten(
@@ -486,11 +443,12 @@ def _parse_forgotten(
 ) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for each in _parse_text_list(value, "forget", problems):
-        key, _, name = _qualify_field(each, routes).partition(".")
-        route = routes.get(key)
-        if route is None or name not in route.gatherable:
+        meant = _find_field(each, routes)
+        if meant is None:
             problems.append(f"unknown field to forget: {each!r:.80}")
-        elif name not in data.get(route.id, {}):
+            continue
+        route, name = meant
+        if name not in data.get(route.id, {}):
             found[route.id] = (*found.get(route.id, ()), name)
     return found
 

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
+from weakref import WeakValueDictionary
 
 from tellback import validation
 from tellback.agent.events import Event, EventSource, create_message_event, create_tool_event, history_to_messages
@@ -47,7 +48,11 @@ HISTORY_LIMIT = 30
 
 @dataclass(slots=True)
 class PreparedTurn:
-    """A turn that has begun: what was said, whose it is, and the session as it was."""
+    """A turn that has begun: what was said, whose it is, and the session as it was.
+
+    Where the log of the messages is in one store with the sessions, it is also what the turn saves with the last
+    message: both are saved in one step.
+    """
 
     turn: AgentTurn
     session: SessionState
@@ -58,8 +63,10 @@ class PreparedTurn:
     idempotency_key: str | None = None
     decided_call_ids: tuple[str, ...] = ()
     repeated_response: Response | None = None
-    session_save: AtomicSessionSave | None = None
     message_is_stored: bool = False
+    log_persistence: Persistence | None = None
+    saved: bool = False
+    saved_session: SessionState | None = None
 
     @property
     def turn_to_run(self) -> UserChat | TurnRequest:
@@ -73,45 +80,29 @@ class PreparedTurn:
         idempotent_reply = IdempotentReply(key, text) if key is not None else self.session.idempotent_reply
         return replace(session, idempotent_reply=idempotent_reply, owner=format_owner(self.key))
 
-
-@dataclass(slots=True)
-class AtomicSessionSave:
-    """The end of a turn whose messages are in the log that its session is kept beside: both are saved in one step."""
-
-    prepared: PreparedTurn
-    persistence: Persistence
-    agent_name: str
-    saved: bool = False
-    session: SessionState | None = None
-
     def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn:
         """What is saved, now that this was said."""
-        self.session = self.prepared.stamp_session(self.prepared.turn.session_after(), text)
-        events = [] if self.prepared.message is None else [create_message_event("customer", "user", "said")]
-        tool_calls = [_invocation_to_event_call(each) for each in (*self.prepared.turn.invocations, *invoked)]
-        events += [create_tool_event("agent", tool_calls)] if tool_calls else []
-        events.append(create_message_event("agent", self.agent_name, text))
-        user_id = get_user_id(self.prepared.key)
-        turn = self.persistence.build_session_turn(self.session, events, agent_name=self.agent_name, user_id=user_id)
+        assert self.log_persistence is not None
+        self.saved_session = self.stamp_session(self.turn.session_after(), text)
+        events = self.build_events(self.message, (*self.turn.invocations, *invoked), text)
+        turn = self.log_persistence.build_session_turn(
+            self.saved_session, events, agent_name=self.turn.name, user_id=get_user_id(self.key)
+        )
         return replace(turn, tool_calls=turn.messages[-1].tool_calls)
 
-
-def _invocation_to_event_call(call: ToolInvocation) -> dict[str, Any]:
-    """A tool that ran, as an event has it."""
-    return {"tool_id": call.name, "arguments": dict(call.arguments), "result": call.content}
-
-
-def build_turn_events(agent_name: str, message: Message | None, response: Response) -> list[Event]:
-    """What was said and done in a turn, as a session's history has it."""
-    events = []
-    if message is not None:
-        events.append(create_message_event(EventSource.CUSTOMER, "user", message_text(message)))
-    if response.tool_calls:
-        events.append(
-            create_tool_event(EventSource.AI_AGENT, [_invocation_to_event_call(each) for each in response.tool_calls])
-        )
-    events.append(create_message_event(EventSource.AI_AGENT, agent_name, response.message))
-    return events
+    def build_events(self, message: Message | None, invocations: Sequence[ToolInvocation], text: str) -> list[Event]:
+        """What was said and done in the turn, as a session's history has it."""
+        events = []
+        if message is not None:
+            events.append(create_message_event(EventSource.CUSTOMER, "user", message_text(message)))
+        if invocations:
+            calls = [
+                {"tool_id": each.name, "arguments": dict(each.arguments), "result": each.content}
+                for each in invocations
+            ]
+            events.append(create_tool_event(EventSource.AI_AGENT, calls))
+        events.append(create_message_event(EventSource.AI_AGENT, self.turn.name, text))
+        return events
 
 
 class RespondArguments(TypedDict, total=False):
@@ -127,14 +118,6 @@ class RespondArguments(TypedDict, total=False):
     wait: float
 
 
-@dataclass(slots=True)
-class _SessionQueue:
-    """Those who wait for a session, one after another."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
-
-
 class Responder:
     """Answers for an agent."""
 
@@ -142,7 +125,7 @@ class Responder:
         self._agent = agent
         self._turns = TurnEngine()  # for turns without a user: nothing of them is stored
         self._running_keys: set[SessionKey] = set()
-        self._queues: dict[str, _SessionQueue] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._attempts = TurnAttempts()
 
     async def respond(
@@ -152,7 +135,6 @@ class Responder:
         override: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> Response:
-        """The answer, when it is complete."""
         async with self._prepare(history, session, override, options) as prepared:
             if prepared.repeated_response is not None:
                 return prepared.repeated_response
@@ -169,7 +151,6 @@ class Responder:
         override: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> AsyncGenerator[StreamChunk, None]:
-        """The answer as it comes, and the response last."""
         accumulated = ""
         async with self._prepare(history, session, override, options) as prepared:
             if prepared.repeated_response is not None:
@@ -190,22 +171,21 @@ class Responder:
 
     async def _finish(self, prepared: PreparedTurn, result: TurnResult) -> Response:
         response = prepared.turn.response(result)
-        saved_session = (
-            None if prepared.session_save is None or not prepared.session_save.saved else prepared.session_save.session
-        )
+        saved_session = prepared.saved_session if prepared.saved else None
         response = replace(
-            response, session=saved_session or prepared.stamp_session(response.session, response.message)
+            response,
+            session=saved_session or prepared.stamp_session(response.session, response.message),
+            problems=(*prepared.problems, *response.problems),
         )
-        if prepared.problems:
-            response = replace(response, problems=(*prepared.problems, *response.problems))
         store = self._agent.persistence
-        if prepared.session_save is not None and saved_session is None:
-            _raise_store_error(response)
-        if store is not None and _saves_turns(store) and saved_session is None:
-            message = None if prepared.message_is_stored else prepared.message
-            events = build_turn_events(self._agent.name, message, response)
-            user_id = get_user_id(prepared.key)
-            await store.save(response.session, events, agent_name=self._agent.name, user_id=user_id)
+        if saved_session is None:
+            if prepared.log_persistence is not None:
+                _raise_store_error(response)
+            if store is not None and _saves_turns(store):
+                message = None if prepared.message_is_stored else prepared.message
+                events = prepared.build_events(message, response.tool_calls, response.message)
+                user_id = get_user_id(prepared.key)
+                await store.save(response.session, events, agent_name=self._agent.name, user_id=user_id)
         self._attempts.forget((*prepared.key, prepared.session.version))
         for id in (*prepared.decided_call_ids, *prepared.turn.recovered_call_ids):
             self._attempts.mark_decided(id)
@@ -224,7 +204,7 @@ class Responder:
         arguments = _validate_options(options)
         if not isinstance(override, Mapping | None):
             raise InvalidArgumentError(f"context_override is a mapping, not {override!r:.80}.")
-        async with self._hold_session(session, arguments) as (state, user):
+        async with self._hold_session(session, arguments) as (state, user, key):
             decisions = resolve_approvals(agent, arguments.get("approvals"), history, state, self._attempts)
             approvals, resumes_reply, state = decisions.approvals, decisions.resumes_reply, decisions.session
             messages = None if history is None else history_to_messages(history)
@@ -235,7 +215,6 @@ class Responder:
                     *history_to_messages(await agent.persistence.history(state.id, HISTORY_LIMIT)),
                     *(messages or ()),
                 ]
-            key = build_session_key(user, arguments.get("sender"), state)
             self._validate_user(key)
             turn = AgentTurn(
                 agent,
@@ -259,7 +238,7 @@ class Responder:
             if prepared.idempotency_key is not None and user is None and agent.persistence is None:
                 raise InvalidArgumentError("idempotency_key needs something that remembers it: persistence or memory.")
             if agent.persistence is not None and _saves_turns(agent.persistence):
-                turn.validate_version = partial(self._validate_version, agent.persistence, state)
+                turn.validate_version = partial(_load_and_validate_version, agent.persistence, state)
             if user is None:
                 prepared.work = self._build_request(turn, state, messages or (), arguments)
             else:
@@ -269,9 +248,9 @@ class Responder:
     @asynccontextmanager
     async def _hold_session(
         self, session: SessionState | str | None, arguments: RespondArguments
-    ) -> AsyncIterator[tuple[SessionState, UserHandle | None]]:
-        """The session, which no other turn of this process has meanwhile, and the user whose it is."""
-        agent, store = self._agent, self._agent.persistence
+    ) -> AsyncIterator[tuple[SessionState, UserHandle | None, SessionKey]]:
+        """The session, which no other turn of this process has meanwhile, the user whose it is, and their key."""
+        store = self._agent.persistence
         if isinstance(session, str):
             if store is None:
                 raise InvalidArgumentError(
@@ -279,25 +258,30 @@ class Responder:
                 )
             async with self._wait_in_queue(session, arguments.get("wait", WAIT_SECONDS)):
                 state = await store.load(session) or create_session(session)
-                user = await resolve_memory_user(agent.memory, state, arguments.get("user"))
-                validate_owner(state, build_session_key(user, arguments.get("sender"), state))
-                async with self._run_exclusively(build_session_key(user, arguments.get("sender"), state), state):
-                    yield state, user
+                user, key = await self._resolve_user(state, arguments)
+                async with self._run_exclusively(key, state):
+                    yield state, user, key
             return
         if not isinstance(session, SessionState | None):
             raise InvalidArgumentError(f"session is a SessionState or the id of one, not {session!r:.80}.")
         state = create_session() if session is None else session
-        user = await resolve_memory_user(agent.memory, state, arguments.get("user"))
-        validate_owner(state, build_session_key(user, arguments.get("sender"), state))
-        async with self._run_exclusively(build_session_key(user, arguments.get("sender"), state), state):
+        user, key = await self._resolve_user(state, arguments)
+        async with self._run_exclusively(key, state):
             if store is not None and session is not None:
                 stored = await store.load(state.id)
                 if stored is not None:
-                    validate_owner(stored, build_session_key(user, arguments.get("sender"), stored))
-                version = 0 if stored is None else stored.version
-                if version != state.version and _saves_turns(store):
-                    raise SessionConflictError(state.id, state.version, version)
-            yield state, user
+                    validate_owner(stored, key)
+                if _saves_turns(store):
+                    _validate_version(stored, state)
+            yield state, user, key
+
+    async def _resolve_user(
+        self, session: SessionState, arguments: RespondArguments
+    ) -> tuple[UserHandle | None, SessionKey]:
+        user = await resolve_memory_user(self._agent.memory, session, arguments.get("user"))
+        key = build_session_key(user, arguments.get("sender"), session)
+        validate_owner(session, key)
+        return user, key
 
     async def _is_message_stored(self, history: Any, prepared: PreparedTurn) -> bool:
         """Whether the application has saved what the user said before it passed the history that ends with it."""
@@ -319,29 +303,16 @@ class Responder:
         turn = current_tool_host()
         if isinstance(turn, AgentTurn) and turn.session_id == id:  # it would wait for itself
             raise SessionConflictError(id, turn.version)
-        queue = self._queues.setdefault(id, _SessionQueue())
-        queue.waiting += 1
+        lock = self._locks.setdefault(id, asyncio.Lock())  # kept for as long as someone has it or waits for it
         try:
-            try:
-                async with asyncio.timeout(validation.validate_seconds("wait", wait)):
-                    await queue.lock.acquire()
-            except TimeoutError:
-                raise TurnConflictError(id, "of this session", wait) from None
-            try:
-                yield
-            finally:
-                queue.lock.release()
+            async with asyncio.timeout(validation.validate_seconds("wait", wait)):
+                await lock.acquire()
+        except TimeoutError:
+            raise TurnConflictError(id, "of this session", wait) from None
+        try:
+            yield
         finally:
-            queue.waiting -= 1
-            if not queue.waiting:
-                del self._queues[id]
-
-    async def _validate_version(self, store: SessionStore, session: SessionState) -> None:
-        """Another process may have taken a turn while this one waited for the conversation: then nothing is done."""
-        stored = await store.load(session.id)
-        version = 0 if stored is None else stored.version
-        if version != session.version:
-            raise SessionConflictError(session.id, session.version, version)
+            lock.release()
 
     @asynccontextmanager
     async def _run_exclusively(self, key: SessionKey, session: SessionState) -> AsyncIterator[None]:
@@ -362,8 +333,6 @@ class Responder:
             options = replace(options, model=agent.model)
         elif options.model == UNSET_MODEL:
             raise ConfigurationError(f"{agent.place} has no model: pass Agent(model=...).")
-        extras = arguments.get("extras")
-        validation.validate_mapping("extras", extras)
         return TurnRequest(
             None,
             None,
@@ -371,7 +340,7 @@ class Responder:
             user_messages=messages[-1:],
             session=Session(session.id),
             sender=arguments.get("sender"),
-            extras=dict(extras or {}),
+            extras=dict(validation.validate_mapping("extras", arguments.get("extras"))),
             store_user_message=False,
             store_reply=False,
             planner=turn,
@@ -391,7 +360,7 @@ class Responder:
         store = agent.persistence
         log = user.conversations.runtime.store
         if isinstance(store, Persistence) and store.auto_save and store.shares_store_with(log, user.scope):
-            turn.session_save = prepared.session_save = AtomicSessionSave(prepared, store, agent.name)
+            turn.session_save, prepared.log_persistence = prepared, store
         options = agent.memory_options
         namespace = options.namespace_of(agent.name)
         last = messages[-1] if messages else None
@@ -425,6 +394,17 @@ def _raise_store_error(response: Response) -> None:
     for problem in reversed(response.problems):
         if problem.step in ("store_user", "store_reply"):
             raise problem.error
+
+
+async def _load_and_validate_version(store: SessionStore, session: SessionState) -> None:
+    """Another process may have taken a turn while this one waited for the conversation: then nothing is done."""
+    _validate_version(await store.load(session.id), session)
+
+
+def _validate_version(stored: SessionState | None, session: SessionState) -> None:
+    version = 0 if stored is None else stored.version
+    if version != session.version:
+        raise SessionConflictError(session.id, session.version, version)
 
 
 def _saves_turns(store: SessionStore) -> bool:

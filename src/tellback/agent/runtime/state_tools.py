@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tellback.agent.flow.move import ToolRunRequest, ToolRunResult
+from tellback.agent.flow.route_choice import find_current_route
 from tellback.agent.sessions.session import PendingCall, SessionState, ToolRun, enter_route
 from tellback.chat.approval import Approval, apply_decision, as_approvals, validate_runnable
 from tellback.errors import AlreadyDecidedError, ConfigurationError, InvalidArgumentError
@@ -64,7 +65,6 @@ class TurnAttempts:
         return self._attempts.setdefault(key, TurnAttempt())
 
     def forget(self, key: tuple[Any, ...]) -> None:
-        """The turn has succeeded."""
         self._attempts.pop(key, None)
 
     def mark_decided(self, call_id: str) -> None:
@@ -74,7 +74,6 @@ class TurnAttempts:
             self._decided.popitem(last=False)
 
     def was_decided(self, call_id: str) -> bool:
-        """Whether that is known of a call."""
         return call_id in self._decided
 
 
@@ -89,7 +88,6 @@ class StateToolRunner:
         self._updates: list[ToolUpdate] = []
 
     def add_update(self, update: ToolUpdate) -> None:
-        """Take what a tool gives back besides its result."""
         self._updates.append(update)
 
     def has_run(self, call: ToolCall) -> bool:
@@ -229,8 +227,7 @@ def resolve_approvals(
 
 def _validate_decision(agent: Agent, session: SessionState, pending: PendingCall, approval: Approval) -> None:
     """Refuse a decision that could not be carried out: the call can be decided again."""
-    current = session.current_route
-    route = None if current is None else agent.routes_by_id.get(current.id)
+    route = find_current_route(agent.routes_by_id, session)
     state = None if route is None else route.state(pending.state_id)
     if state is None or state.tool is None:
         raise ConfigurationError(

@@ -15,6 +15,7 @@ from tellback.agent.context import context_values, resolve_context, update_conte
 from tellback.agent.definitions.guidelines import CompositionMode, GuidelineMatch
 from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.move import Interpretation, MoveGenerator, MoveResult, ToolRunRequest, ToolRunResult, move
+from tellback.agent.flow.route_choice import find_current_route
 from tellback.agent.prompts.reply import (
     build_fixed_reply,
     collect_canned_levels,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPENING_MESSAGE = "(The conversation begins: speak first.)"
+_NO_TOOLS: Mapping[str, Any] = dict.fromkeys(("tools", "skills", "skill_resolver", "tool_choice"))
 CHOOSE_INSTRUCTION = "Choose the answer that fits best what is to be said now. Answer with JSON."
 
 
@@ -92,7 +94,7 @@ class AgentTurn(TurnPlanner):
         resumes_reply: bool = False,
         attempt: TurnAttempt,
     ) -> None:
-        self.name = agent.name
+        self.name: str = agent.name
         self.session_id = session.id
         self.version = session.version
         self.load_memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
@@ -177,11 +179,19 @@ class AgentTurn(TurnPlanner):
             return ParsedAnswer()
         if not messages or messages[-1].role != "user":
             return ParsedAnswer(Interpretation(user_spoke=False))
-        await self._agent.prepare()
-        questions = self._build_questions(build_topic(messages))
+        agent, session = self._agent, self._session
+        await agent.prepare()
+        questions = build_questions(
+            agent.routes_by_id,
+            agent.route_keys,
+            session,
+            agent.guidelines,
+            agent.canned_responses,
+            agent.rank_routes(build_topic(messages)),
+            agent.limits,
+        )
         if questions.is_empty:
             return ParsedAnswer()
-        agent, session = self._agent, self._session
         system = render_understand_prompt(agent.name, questions, session, agent.terms)
         prompt_messages = [user_message(render_message_prompt(questions, session, messages, self._now()))]
         schema = build_output_schema(questions)
@@ -214,26 +224,11 @@ class AgentTurn(TurnPlanner):
         except UnreadableAnswer as problem:
             raise OutputValidationError(f"answer to {purpose!r}", str(problem), reply.text, messages) from None
 
-    def _build_questions(self, topic: str) -> Questions:
-        agent = self._agent
-        return build_questions(
-            agent.routes_by_id,
-            agent.route_keys,
-            self._session,
-            agent.guidelines,
-            agent.canned_responses,
-            agent.rank_routes(topic),
-            agent.limits,
-        )
-
     async def _call_model(
         self, purpose: str, options: ChatOptions, system: str, messages: Sequence[Message], schema: Mapping[str, Any]
     ) -> ChatReply:
-        """One structured call."""
         model = self._agent.understand_model or options.model
-        structured_options = replace(
-            options, model=model, system=system, tools=None, skills=None, skill_resolver=None, tool_choice=None
-        )
+        structured_options = replace(options, model=model, system=system, **_NO_TOOLS)
         check_budget(structured_options, messages, ())
         settings = {**call_settings(structured_options), "output_schema": schema}
         reply = await resolve_caller(structured_options).complete(CallRequest(tuple(messages), system, (), settings))
@@ -259,11 +254,9 @@ class AgentTurn(TurnPlanner):
 
     def _current_position(self) -> MoveResult:
         """Where the session stands, for a reply that is taken up again."""
-        session, current = self._session, self._session.current_route
-        route = None if current is None else self._agent.routes_by_id.get(current.id)
-        current_state = session.current_state
-        state = route.state(current_state.id) if route is not None and current_state is not None else None
-        return MoveResult(session, route, state)
+        session, current = self._session, self._session.current_state
+        route = find_current_route(self._agent.routes_by_id, session)
+        return MoveResult(session, route, None if route is None or current is None else route.state(current.id))
 
     async def _run_state_tool(self, request: ToolRunRequest) -> ToolRunResult:
         self._session = request.session
@@ -272,24 +265,19 @@ class AgentTurn(TurnPlanner):
             self._context = update_context(self._context, result.context)
         return result
 
+    def _render_reply_prompt(self, options: ChatOptions, wording: str) -> str:
+        interpretation, context = self._parsed_answer.interpretation, context_values(self._context)
+        return render_reply_prompt(
+            self._agent, self._move_result, interpretation, self._matches, context, wording, options.system
+        )
+
     def _reply_options(self, options: ChatOptions) -> ChatOptions:
         agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
-        context = context_values(self._context)
-        levels = collect_canned_levels(moved, agent.canned_responses)
         texts: list[str] = []
         if agent.composition_mode is not CompositionMode.FLUID:
+            levels = collect_canned_levels(moved, agent)
             texts = render_applicable_canned(levels, moved.session.extracted, self._context, interpretation)
-        system = render_reply_prompt(
-            agent.persona,
-            moved,
-            interpretation,
-            self._matches,
-            context,
-            agent.routes_by_id,
-            agent.offered_routes() if moved.route is None else (),
-            render_wording(agent.composition_mode, texts),
-            options.system,
-        )
+        system = self._render_reply_prompt(options, render_wording(agent.composition_mode, texts))
         extra_tools = (*(options.tools or ()), *self._memory_tools)
         tools = (
             agent.all_tools(extra_tools)
@@ -301,11 +289,9 @@ class AgentTurn(TurnPlanner):
     async def _canned_reply_options(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
         """Options by which a canned response is said, and nothing else."""
         agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
-        place = f"agent {agent.name!r}" if moved.route is None else (moved.state or moved.route).place
+        place = (moved.state or moved.route or agent).place
         data = moved.session.extracted
-        texts = select_strict_texts(
-            collect_canned_levels(moved, agent.canned_responses), data, self._context, interpretation, place
-        )
+        texts = select_strict_texts(collect_canned_levels(moved, agent), data, self._context, interpretation, place)
         text = texts[0] if len(texts) == 1 else await self._choose_canned_text(options, texts, messages)
         return replace(
             options,
@@ -313,26 +299,12 @@ class AgentTurn(TurnPlanner):
             chat_fn=build_fixed_reply(text),
             chat_stream_fn=None,
             system=None,
-            tools=None,
-            skills=None,
-            skill_resolver=None,
-            tool_choice=None,
+            **_NO_TOOLS,
         )
 
     async def _choose_canned_text(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
         answers_by_key = {f"r{number}": text for number, text in enumerate(texts, 1)}
-        agent, moved = self._agent, self._move_result
-        prompt = render_reply_prompt(
-            agent.persona,
-            moved,
-            self._parsed_answer.interpretation,
-            self._matches,
-            context_values(self._context),
-            agent.routes_by_id,
-            agent.offered_routes() if moved.route is None else (),
-            "",
-            options.system,
-        )
+        prompt = self._render_reply_prompt(options, "")
         answer_lines = "\n".join(f"{key}: {dump_json_line(text)}" for key, text in answers_by_key.items())
         system = f"{prompt}\n\n# Answers\n{CHOOSE_INSTRUCTION}\n{answer_lines}"
         schema = {
@@ -351,11 +323,7 @@ class AgentTurn(TurnPlanner):
         return self
 
     def tool_context(self) -> ToolContext:
-        """What tools of this turn may know."""
-        route = self._move_result.route
-        current = self._session.current_route
-        if route is None and current is not None:
-            route = self._agent.routes_by_id.get(current.id)
+        route = self._move_result.route or find_current_route(self._agent.routes_by_id, self._session)
         domains = self._agent.domains.filtered(None if route is None else route.domains)
         session = replace(self._session, extracted=copy.deepcopy(dict(self._session.extracted)))
         return ToolContext(self._context, session, session.extracted, domains)
@@ -380,11 +348,9 @@ class AgentTurn(TurnPlanner):
         self._context = update_context(self._context, update.context)
 
     def planning_usage(self) -> ChatUsage:
-        """The tokens of what was asked before the reply."""
         return sum((call.usage for call in self._calls), ChatUsage())
 
     def reply_metadata(self) -> Mapping[str, Any]:
-        """What is kept with the stored reply."""
         route, state = self._move_result.route, self._move_result.state
         return {
             "agent": self.name,

@@ -107,9 +107,7 @@ class InMemorySessions:
         self._events.clear()
 
 
-_ADAPTER_ATTRIBUTES = (
-    *("session_repository", "message_repository", "initialize", "disconnect", "save", "purge_expired"),
-)
+_ADAPTER_ATTRIBUTES = ("session_repository", "message_repository", "initialize", "disconnect", "save", "purge_expired")
 
 
 class NewSession(TypedDict, total=False):
@@ -347,16 +345,14 @@ class Persistence:
         Raises `ConfigurationError` if they are, but for users of another tenant or app.
         """
         agent_sessions: StoreBackend | None = getattr(self.adapter, "store_backend", None)
-        if (
-            agent_sessions is not None
-            and agent_sessions.store is not store
-            and _store_location(agent_sessions.store) == _store_location(store) is not None
-        ):
-            raise ConfigurationError(
-                f"the agent remembers and keeps its sessions in {store.url} through two Tellbacks:"
-                " pass the same one to both."
-            )
-        if agent_sessions is None or agent_sessions.store is not store:
+        if agent_sessions is None:
+            return False
+        if agent_sessions.store is not store:
+            if _store_location(agent_sessions.store) == _store_location(store) is not None:
+                raise ConfigurationError(
+                    f"the agent remembers and keeps its sessions in {store.url} through two Tellbacks:"
+                    " pass the same one to both."
+                )
             return False
         if (agent_sessions.tenant_id, agent_sessions.app_id) != (scope.tenant_id, scope.app_id):
             raise ConfigurationError(

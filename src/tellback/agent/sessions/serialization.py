@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -36,21 +35,14 @@ from tellback.errors import InvalidArgumentError
 from tellback.types import as_tool_call
 from tellback.types.conversations import MessageData, MessageRole, SessionData
 from tellback.types.ids import as_utc, new_id, utc_now
-from tellback.types.jsontext import make_storable
+from tellback.types.jsontext import make_storable, replace_nonfinite
 
 _SESSION_KEYS = frozenset(
-    {
-        "extracted",
-        "route_history",
-        "metadata",
-        "progress",
-        "paused_routes",
-        "context",
-        "idempotent_reply",
-        "pending_calls",
-        "owner",
-    }
-    | {"current_route_title", "current_route_entered_at", "current_state_description", "current_state_entered_at"}
+    (
+        *("extracted", "route_history", "metadata", "progress", "paused_routes", "context", "idempotent_reply"),
+        *("pending_calls", "owner", "current_route_title", "current_route_entered_at"),
+        *("current_state_description", "current_state_entered_at"),
+    )
 )
 """What of the collected data is the session's own."""
 _WIRE_KEYS = frozenset(
@@ -91,18 +83,18 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
         "current_state": None if state is None else state.id,
         "collected_data": {
             "extracted": plain_data(session.extracted),
-            "route_history": _to_plain_fields(session.route_history),
+            "route_history": plain_data(session.route_history),
             "current_route_title": None if route is None else route.title,
             "current_route_entered_at": None if route is None else route.entered_at.isoformat(),
             **_state_to_dict("current_state", state),
             "metadata": plain_data(session.metadata),
-            "progress": _to_plain_fields(session.progress),
+            "progress": plain_data(session.progress),
             "paused_routes": {
                 id: {
                     "extracted": plain_data(paused.extracted),
                     "state": None if paused.state is None else paused.state.id,
                     **_state_to_dict("state", paused.state),
-                    "progress": _to_plain_fields(paused.progress),
+                    "progress": plain_data(paused.progress),
                     "pending_calls": _pending_calls_to_dicts(paused.pending_calls),
                     "changed": list(paused.changed),
                     "dropped": paused.dropped,
@@ -110,7 +102,7 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
                 for id, paused in session.paused_routes.items()
             },
             "context": plain_data(session.context),
-            "idempotent_reply": _to_plain_fields(session.idempotent_reply),
+            "idempotent_reply": plain_data(session.idempotent_reply),
             "pending_calls": _pending_calls_to_dicts(session.pending_calls),
             "owner": session.owner,
         },
@@ -140,7 +132,7 @@ def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]
 
 def plain_data(value: Any) -> Any:
     """A value as JSON has it; a number that is none is left out."""
-    return _drop_non_finite(to_plain_value(value, str))
+    return replace_nonfinite(to_plain_value(value, str))
 
 
 def parse_metadata_dates(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,9 +221,8 @@ def _parse_visit(data: Mapping[str, Any], now: datetime) -> RouteVisit:
 def _parse_progress(data: Mapping[str, Any] | None) -> RouteProgress:
     data = data or {}
     runs = {id: ToolRun(**run) for id, run in (data.get("runs") or {}).items()}
-    path, spoken = tuple(data.get("path") or ()), tuple(data.get("spoken") or ())
-    answered, forgotten = tuple(data.get("answered") or ()), tuple(data.get("forgotten") or ())
-    return RouteProgress(path, spoken, runs, dict(data.get("ways") or {}), answered, forgotten)
+    lists = {name: tuple(data.get(name) or ()) for name in ("path", "spoken", "answered", "forgotten")}
+    return RouteProgress(runs=runs, ways=dict(data.get("ways") or {}), **lists)
 
 
 def _parse_pending_calls(rows: Any) -> tuple[PendingCall, ...]:
@@ -247,15 +238,6 @@ def _parse_stored_datetime(value: Any, now: datetime) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
-def _to_plain_fields(value: Any) -> Any:
-    """A part of a session by the names of its fields, and what is in it as JSON has it."""
-    if is_dataclass(value):
-        return {each.name: _to_plain_fields(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _to_plain_fields(each) for name, each in value.items()}
-    return [_to_plain_fields(each) for each in value] if isinstance(value, tuple) else plain_data(value)
-
-
 def _state_to_dict(prefix: str, state: CurrentState | None) -> dict[str, Any]:
     return {
         f"{prefix}_description": None if state is None else state.description,
@@ -268,14 +250,6 @@ def _pending_calls_to_dicts(calls: tuple[PendingCall, ...]) -> list[dict[str, An
         {"state": each.state_id, "id": each.call.id, "name": each.call.name, "input": plain_data(each.call.input)}
         for each in calls
     ]
-
-
-def _drop_non_finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _drop_non_finite(each) for name, each in value.items()}
-    return [_drop_non_finite(each) for each in value] if isinstance(value, list) else value
 
 
 def events_to_messages(session: SessionState, events: Sequence[Event], user_id: str | None) -> list[MessageData]:
@@ -346,22 +320,20 @@ def build_message_row(
 def _event_to_row(
     session: SessionState, event: Event, user_id: str | None, calls: Sequence[Mapping[str, Any]] = ()
 ) -> MessageData:
-    data = event.data
-    if isinstance(data, ToolEventData):
-        calls = data.tool_calls
+    if isinstance(event.data, ToolEventData):
+        calls = event.data.tool_calls
     route, state = session.current_route, session.current_state
-    return MessageData(
-        id=new_id("msg"),
-        session_id=session.id,
-        role=_ROLES[event.source],
-        content=make_storable(_event_text(event)),
-        user_id=user_id,
-        route=None if route is None else route.id,
-        state=None if state is None else state.id,
-        tool_calls=_normalize_tool_calls(calls),
-        event=plain_data(event_to_dict(event)),
-        created_at=as_utc(event.creation_utc),
-    )
+    values = {
+        "session_id": session.id,
+        "content": make_storable(_event_text(event)),
+        "user_id": user_id,
+        "route": None if route is None else route.id,
+        "state": None if state is None else state.id,
+        "tool_calls": calls,
+        "event": event,
+        "created_at": event.creation_utc,
+    }
+    return build_message_row(values, {}, utc_now())
 
 
 def _event_text(event: Event) -> str:

@@ -186,20 +186,14 @@ def enter_route(
 
 
 def leave_route(session: SessionState, *, completed: bool = False, at: datetime | None = None) -> SessionState:
-    """The session outside of its route. What a completed route gathered stays in `extracted`; it is not taken up again.
-
-    >>> leave_route(enter_route(create_session(), "book", "Book a flight"), completed=True).has_completed("book")
-    True
-    """
+    """The session outside of its route. What a completed route gathered stays in `extracted`."""
     route = session.current_route
     if route is None:
         return session
     now = at or utc_now()
     paused_routes = dict(session.paused_routes)
     if not completed:
-        paused_routes[route.id] = PausedRoute(
-            session.extracted, session.current_state, session.progress, session.pending_calls
-        )
+        paused_routes[route.id] = _pause_current_route(session)
     *before, last = session.route_history or (RouteVisit(route.id, route.entered_at),)
     return replace(
         session,
@@ -242,11 +236,20 @@ def _touch_metadata(session: SessionState, now: datetime) -> dict[str, Any]:
     return {**session.metadata, "last_updated_at": now}
 
 
+def _pause_current_route(session: SessionState) -> PausedRoute:
+    return PausedRoute(session.extracted, session.current_state, session.progress, session.pending_calls)
+
+
+def find_unfinished(session: SessionState, route_id: str) -> PausedRoute | None:
+    """How far a session has come in a route that it is in, or that it left before the end."""
+    if session.current_route is not None and session.current_route.id == route_id:
+        return _pause_current_route(session)
+    return session.paused_routes.get(route_id)
+
+
 def get_route_data(session: SessionState, route_id: str) -> Mapping[str, Any]:
     """What is known of a route: the current one, one that was left, or the one that was completed last."""
-    current, visits = session.current_route, session.route_history
-    if current is not None and current.id == route_id:
-        return session.extracted
-    if route_id in session.paused_routes:
-        return session.paused_routes[route_id].extracted
-    return session.extracted if current is None and visits and visits[-1].route_id == route_id else {}
+    unfinished, visits = find_unfinished(session, route_id), session.route_history
+    if unfinished is not None:
+        return unfinished.extracted
+    return session.extracted if session.current_route is None and visits and visits[-1].route_id == route_id else {}
