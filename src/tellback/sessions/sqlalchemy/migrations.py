@@ -33,7 +33,9 @@ from tellback.sessions.sqlalchemy.tables import (
     MAX_TABLE_NAME,
     MappedTable,
     TableLayout,
-    adapt_to_reflected,
+    find_unfit_columns,
+    map_table,
+    with_reflected_types,
 )
 from tellback.types.ids import utc_now
 
@@ -59,6 +61,11 @@ class SchemaInspection:
     version: int
     missing: tuple[str, ...]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to be migrated."""
+        return not self.missing and self.version == LATEST_VERSION
+
 
 def inspect_schema(connection: Connection, layout: TableLayout) -> SchemaInspection:
     """See what is there. Raises `SchemaVersionError` if a later release has been there before."""
@@ -79,13 +86,17 @@ def fit_layout(layout: TableLayout, inspection: SchemaInspection) -> TableLayout
     has_foreign_key = inspection.tables["messages"].has_foreign_key
     if not layout.is_generated:
         return replace(layout, has_foreign_key=has_foreign_key)
-    sessions, problems = adapt_to_reflected(layout.sessions, inspection.tables["sessions"].types or {})
-    messages, message_problems = adapt_to_reflected(layout.messages, inspection.tables["messages"].types or {})
-    if problems or message_problems:
-        raise SchemaVersionError(
-            f"The tables cannot be used: {'; '.join(problems + message_problems)}. Change their types."
-        )
-    return replace(layout, sessions=sessions, messages=messages, has_foreign_key=has_foreign_key)
+    sessions, messages = (
+        with_reflected_types(table, inspection.tables[table.role].types or {}) for table in layout.tables()
+    )
+    if problems := [*find_unfit_columns(sessions), *find_unfit_columns(messages)]:
+        raise SchemaVersionError(f"The tables cannot be used: {'; '.join(problems)}. Change their types.")
+    return replace(
+        layout,
+        sessions=map_table("sessions", sessions),
+        messages=map_table("messages", messages),
+        has_foreign_key=has_foreign_key,
+    )
 
 
 def migrate(connection: Connection, layout: TableLayout) -> None:

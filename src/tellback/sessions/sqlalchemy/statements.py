@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.base import Executable
 
 from tellback.errors import InvalidArgumentError
-from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, message_to_record, session_to_record
+from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, encode_message, encode_valid_session
 from tellback.sessions.sqlalchemy.tables import MappedTable, TableLayout
 from tellback.stores.engine import UNBOUNDED, Operation
 from tellback.types.conversations import MessageData, SessionData
@@ -35,16 +35,10 @@ class CoreStatements:
         self._layout = layout
 
     def session_values(self, session: SessionData) -> dict[str, Any]:
-        try:
-            return session_to_record(session)
-        except (TypeError, ValueError):
-            raise InvalidArgumentError(f"collected_data is a mapping, not {session.collected_data!r:.80}.") from None
+        return encode_valid_session(session, times=False)
 
     def message_values(self, message: MessageData) -> dict[str, Any]:
-        try:
-            return message_to_record(message)
-        except (TypeError, ValueError):
-            raise InvalidArgumentError(f"tool_calls are mappings, not {message.tool_calls!r:.80}.") from None
+        return encode_message(message, times=False)
 
     def time_value(self, time: datetime) -> datetime:
         return time

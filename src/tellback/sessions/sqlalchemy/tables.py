@@ -29,7 +29,7 @@ from sqlalchemy.dialects import mssql, mysql, oracle, postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
-from tellback.errors import ConfigurationError, InvalidArgumentError
+from tellback.errors import ConfigurationError
 from tellback.sessions import validation
 from tellback.sessions.records import (
     DEFAULT_NAMES,
@@ -72,9 +72,7 @@ class UtcDateTime(types.TypeDecorator[datetime]):
         return dialect.type_descriptor(DateTime())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return as_utc(value) if dialect.name in ("postgresql", "mssql") else as_utc(value).replace(tzinfo=None)
+        return _encode_aware(value) if dialect.name in ("postgresql", "mssql") else _encode_naive(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         return _decode_time(value)
@@ -113,7 +111,7 @@ def column_type(field: str) -> TypeEngine[Any]:
 
 @dataclass(frozen=True, slots=True)
 class FieldCodec:
-    """How a field's values become what a column takes, and come back."""
+    """How a field's values, JSON as text, become what a column takes, and come back."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
@@ -121,31 +119,21 @@ class FieldCodec:
 
 def find_codec(field: str, type_: TypeEngine[Any]) -> FieldCodec | None:
     """The codec for a field in a column of that type; None if such a column cannot hold it."""
+    is_decorated = isinstance(type_, types.TypeDecorator)
     if field in TIME_FIELDS or field == EXPIRES_AT:
-        return _time_codec(type_)
+        if isinstance(type_, DateTime):
+            return FieldCodec(_encode_aware if type_.timezone else _encode_naive, _decode_time)
+        if is_decorated:
+            return FieldCodec(_encode_aware, _decode_time)
+        return FieldCodec(_encode_iso, _decode_time) if isinstance(type_, String) else None
     if field in JSON_FIELDS:
-        return _json_codec(type_)
+        if is_decorated or isinstance(type_, JSON):
+            return FieldCodec(_load_json, _identity)
+        return FieldCodec(_identity, _load_json) if isinstance(type_, String) else None
     if field in NUMBER_FIELDS:
-        return (
-            FieldCodec(_identity, _decode_number)
-            if isinstance(type_, Integer | types.Numeric | types.TypeDecorator)
-            else None
-        )
+        is_number = is_decorated or isinstance(type_, Integer | types.Numeric)
+        return FieldCodec(_identity, _decode_number) if is_number else None
     return FieldCodec(_identity, _decode_text if field == "content" else _identity)
-
-
-def _time_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
-    if isinstance(type_, DateTime):
-        return FieldCodec(_encode_aware if type_.timezone else _encode_naive, _decode_time)
-    if isinstance(type_, types.TypeDecorator):
-        return FieldCodec(_encode_aware, _decode_time)
-    return FieldCodec(_encode_iso, _decode_time) if isinstance(type_, String) else None
-
-
-def _json_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
-    if isinstance(type_, JSON | types.TypeDecorator):
-        return FieldCodec(_check_json, _identity)
-    return FieldCodec(_dump_json, _load_json) if isinstance(type_, String) else None
 
 
 def _identity(value: Any) -> Any:
@@ -160,21 +148,16 @@ def _decode_number(value: Any) -> int:
     return int(value or 0)
 
 
-def _encode_aware(value: Any) -> datetime | None:
-    try:
-        return None if value is None else as_utc(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{error}.") from error
+def _encode_aware(value: datetime | None) -> datetime | None:
+    return None if value is None else as_utc(value)
 
 
-def _encode_naive(value: Any) -> datetime | None:
-    time = _encode_aware(value)
-    return None if time is None else time.replace(tzinfo=None)
+def _encode_naive(value: datetime | None) -> datetime | None:
+    return None if value is None else as_utc(value).replace(tzinfo=None)
 
 
-def _encode_iso(value: Any) -> str | None:
-    time = _encode_aware(value)
-    return None if time is None else format_time(time)
+def _encode_iso(value: datetime | None) -> str | None:
+    return None if value is None else format_time(value)
 
 
 def _decode_time(value: Any) -> datetime | None:
@@ -184,23 +167,8 @@ def _decode_time(value: Any) -> datetime | None:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _dump_json(value: Any) -> str | None:
-    """JSON text in ASCII: no database may stumble over what it holds."""
-    if value is None:
-        return None
-    try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"What is stored must be JSON: {error}.") from error
-
-
 def _load_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
-
-
-def _check_json(value: Any) -> Any:
-    _dump_json(value)  # refuses here what the driver would stumble over later
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,18 +246,31 @@ def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, 
     )
 
 
-def adapt_to_reflected(mapped: MappedTable, reflected: Mapping[str, TypeEngine[Any]]) -> tuple[MappedTable, list[str]]:
-    """A table of ours with the types that its columns have in the database; also, those that cannot hold their field.
+def with_reflected_types(mapped: MappedTable, reflected: Mapping[str, TypeEngine[Any]]) -> Table:
+    """A table of ours with the types that its columns have in the database.
 
     A table that was there before may have others than we would make: a timestamp without timezone, a JSON column.
     """
     columns = [Column(column.name, reflected[field], key=field) for field, column in mapped.columns.items()]
-    problems = [
-        f"{mapped.table.name}.{column.name} is {column.type!r}, which cannot hold {column.key}"
-        for column in columns
-        if find_codec(column.key, column.type) is None
+    return Table(mapped.table.name, MetaData(), *columns)
+
+
+def find_unfit_columns(table: Table, by_field: Mapping[str, Column[Any]] | None = None) -> list[str]:
+    """The columns that cannot hold their field, which is their key if nothing else is said."""
+    return [
+        f"{table.name}.{column.name} is {column.type!r}, which cannot hold {field}"
+        for field, column in (by_field or table.columns).items()
+        if find_codec(field, column.type) is None
     ]
-    return (mapped if problems else _map_table(mapped.role, Table(mapped.table.name, MetaData(), *columns))), problems
+
+
+def map_table(role: str, table: Table, by_field: Mapping[str, Column[Any]] | None = None) -> MappedTable:
+    """A table whose columns are those of the fields, or have their names as keys."""
+    if problems := find_unfit_columns(table, by_field):
+        raise ConfigurationError(f"{'; '.join(problems)}.")
+    columns = by_field or {column.key: column for column in table.columns}
+    codecs = {field: find_codec(field, column.type) for field, column in columns.items()}
+    return MappedTable(role, table, columns, {field: codec for field, codec in codecs.items() if codec is not None})
 
 
 def _create_column(field: str, name: str) -> Column[Any]:
@@ -307,7 +288,7 @@ def _create_layout(names: Mapping[str, Any], fields: Mapping[str, Mapping[str, s
     mapped = {}
     for role, name in names.items():
         columns = [_create_column(field, column) for field, column in fields[role].items()]
-        mapped[role] = _map_table(role, Table(name, metadata, *columns))
+        mapped[role] = map_table(role, Table(name, metadata, *columns))
     sessions, messages = mapped["sessions"], mapped["messages"]
     Index(f"ix_{names['sessions']}_user", sessions["user_id"], sessions["created_at"], sessions["id"])
     Index(f"ix_{names['messages']}_place", messages["session_id"], messages["position"], unique=True)
@@ -333,26 +314,13 @@ def _migrations_table(metadata: MetaData, name: str, schema: str | None) -> Tabl
     )
 
 
-def _map_table(role: str, table: Table, by_field: Mapping[str, Column[Any]] | None = None) -> MappedTable:
-    """A table whose columns are those of the fields, or have their names as keys."""
-    by_field = by_field or {column.key: column for column in table.columns}
-    codecs = {field: find_codec(field, column.type) for field, column in by_field.items()}
-    problems = [
-        f"column {column.name!r} of table {table.name!r} is {column.type!r}, which cannot hold {field}"
-        for field, column in by_field.items()
-        if codecs[field] is None
-    ]
-    if problems:
-        raise ConfigurationError(f"{'; '.join(problems)}.")
-    return MappedTable(role, table, by_field, {field: codec for field, codec in codecs.items() if codec is not None})
-
-
 def _map_user_table(role: str, table: Table, names: Mapping[str, str]) -> MappedTable:
     """A table of the user's. It needs no column for the time to live if there is none."""
+    by_name = {column.name: column for column in table.columns}
     columns = {
         field: column
         for field, name in names.items()
-        if (column := table.columns.get(name, _find_column(table, name))) is not None
+        if (column := table.columns.get(name, by_name.get(name))) is not None
     }
     missing = [name for field, name in names.items() if field not in columns and field != EXPIRES_AT]
     if missing:
@@ -360,11 +328,7 @@ def _map_user_table(role: str, table: Table, names: Mapping[str, str]) -> Mapped
             f"Table {table.name!r} has no column {', '.join(map(repr, missing))}: add it, or say by"
             f" field_mappings[{role!r}] which column it is."
         )
-    return _map_table(role, table, columns)
-
-
-def _find_column(table: Table, name: str) -> Column[Any] | None:
-    return next((column for column in table.columns if column.name == name), None)
+    return map_table(role, table, columns)
 
 
 def _resolve_names(option: str, overrides: Any, defaults: Mapping[str, str], max_bytes: int) -> dict[str, str]:
