@@ -18,7 +18,7 @@ from tellback.sessions.records import (
     message_from_record,
     session_from_record,
 )
-from tellback.sessions.sql.schema import SqlDialect, TableRole, TableSpec, TableSpecs
+from tellback.sessions.sql.schema import ColumnTypes, SqlDialect, TableSpec, TableSpecs
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation
 from tellback.types.conversations import MessageData, SessionData
@@ -28,9 +28,6 @@ INSERT_ROWS = 100
 
 _NAMED_VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
-ColumnTypes = Mapping[TableRole, Mapping[str, str]]
-"""The types that columns have in the database, by our names for them."""
-
 
 class SqlStatements:
     """The statements of one adapter, and the form of their values and rows."""
@@ -38,7 +35,7 @@ class SqlStatements:
     def __init__(self, tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes, cache: StatementCache) -> None:
         self.time_value = dialect.time_value
         self._encodes_times = dialect.types["moment"] == "TEXT"
-        self._insert_message = _TableSql(tables.messages, dialect, types["messages"]).insert()
+        self._insert_message = _TableSql(tables["messages"], dialect, types["messages"]).insert()
         for name, sql in build_statements(tables, dialect, types).items():
             cache[name] = cache[sql]
 
@@ -107,8 +104,8 @@ class _TableSql:
 
 def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes) -> dict[str, str]:
     """The statements for these tables, by what they do."""
-    s = _TableSql(tables.sessions, dialect, types["sessions"])
-    m = _TableSql(tables.messages, dialect, types["messages"])
+    s = _TableSql(tables["sessions"], dialect, types["sessions"])
+    m = _TableSql(tables["messages"], dialect, types["messages"])
     set_last_message_at = f"{s['last_message_at']} = COALESCE({s.value('last_message_at')}, {s['last_message_at']})"
     set_message_count = f"{s['message_count']} = COALESCE({s['message_count']}, 0) + :count, {set_last_message_at}"
     newest_first = f"ORDER BY {s['created_at']} DESC, {s['id']} {dialect.byte_collation} DESC LIMIT :limit"
