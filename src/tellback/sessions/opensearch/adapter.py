@@ -14,17 +14,16 @@ from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundEr
 from tellback.sessions import validation
 from tellback.sessions.opensearch.connection import OpenSearchConnection
 from tellback.sessions.opensearch.documents import (
+    INDEX_NAME,
     DocumentLayout,
     DocumentStore,
     SessionEntry,
     now_millis,
     prepare_index,
-    read_messages,
     resolve_field_names,
-    resolve_index_names,
 )
 from tellback.sessions.opensearch.search import Searcher, purge
-from tellback.sessions.records import count_messages, merge_turn
+from tellback.sessions.records import DEFAULT_NAMES, count_messages, merge_turn
 from tellback.sessions.storage import StorageAdapter, Ttl, resolve_ttls
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import is_storable
@@ -57,17 +56,16 @@ class _OpenSearchStorage:
         await self.connection.close()
 
     async def create(self, session: SessionData) -> SessionData:
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
-            found = None if entry is None else entry.live_session(now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry:
+            found = entry.live_session(now)
             if found is not None:
                 raise SessionConflictError(session.id, 0, found.version)
-            return self.layout.store_turn(entry, session.id, session, (), now)
+            return self.layout.store_turn(entry, session, (), now)
 
         return self.layout.read_back(await self._store.change(session.id, decide))
 
     async def get(self, session_id: str) -> SessionData | None:
-        found = await self._store.find(session_id)
-        return None if found is None else found.entry.live_session(now_millis())
+        return (await self._store.find(session_id)).live_session(now_millis())
 
     async def find_active(self, user_id: str, agent_name: str | None) -> SessionData | None:
         terms = {"user_id": user_id, "status": "active"}
@@ -82,12 +80,12 @@ class _OpenSearchStorage:
     async def update_status(
         self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry | None:
-            found = None if entry is None else entry.live_session(now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry | None:
+            found = entry.live_session(now)
             if found is None:
                 return None
             changed = replace(found, status=status, completed_at=completed_at, updated_at=at)
-            return self.layout.store_turn(entry, session_id, changed, (), now)
+            return self.layout.store_turn(entry, changed, (), now)
 
         changed = await self._store.change(session_id, decide)
         return None if changed is None else self.layout.read_back(changed)
@@ -95,9 +93,9 @@ class _OpenSearchStorage:
     async def delete(self, session_id: str) -> bool:
         was_there = False
 
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry | None:
+        def decide(entry: SessionEntry, now: int) -> SessionEntry | None:
             nonlocal was_there
-            if entry is None:
+            if entry.version is None:
                 return None
             was_there = entry.live_session(now) is not None
             return SessionEntry(session_id, deleted=True, life=entry.life, last=entry.last, writes=entry.writes)
@@ -106,20 +104,20 @@ class _OpenSearchStorage:
         return was_there
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
-            saved = merge_turn(None if entry is None else entry.live_session(now), session, messages)
-            return self.layout.store_turn(entry, session.id, saved, messages, now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry:
+            saved = merge_turn(entry.live_session(now), session, messages)
+            return self.layout.store_turn(entry, saved, messages, now)
 
         return self.layout.read_back(await self._store.change(session.id, decide))
 
     async def add(self, messages: Sequence[MessageData], at: datetime) -> list[MessageData]:
         id = messages[0].session_id
 
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
-            found = None if entry is None else entry.live_session(now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry:
+            found = entry.live_session(now)
             if found is None:
                 raise NotFoundError("session", id)
-            return self.layout.store_turn(entry, id, count_messages(found, messages, at), messages, now)
+            return self.layout.store_turn(entry, count_messages(found, messages, at), messages, now)
 
         entry = await self._store.change(id, decide)
         assert entry is not None
@@ -128,7 +126,7 @@ class _OpenSearchStorage:
     async def list_by_session(
         self, session_id: str, limit: int, before: int | None, after: int | None
     ) -> list[MessageData]:
-        found = await read_messages(self._store, session_id, limit, before, after)
+        found = await self._store.read_messages(session_id, limit, before, after)
         return [self.layout.message_from_document(each) for each in found]
 
     async def purge_expired(self) -> int:
@@ -177,14 +175,20 @@ class OpenSearchAdapter(StorageAdapter):
         if refresh not in (True, False, "wait_for"):
             raise ConfigurationError(f"refresh is True, False or 'wait_for', not {refresh!r:.80}.")
         connection = OpenSearchConnection(client)
-        self.indices = resolve_index_names(indices)
-        session_millis, message_millis = map(_to_millis, resolve_ttls(session_ttl, message_ttl))
+        self.indices = validation.resolve_names(
+            "indices",
+            indices,
+            DEFAULT_NAMES,
+            is_name=INDEX_NAME.fullmatch,
+            form="small letters, digits, '_', '-' and '.'",
+        )
+        session_ttl, message_ttl = map(_to_millis, resolve_ttls(session_ttl, message_ttl))
         layout = DocumentLayout(
             self.indices["sessions"],
             self.indices["messages"],
-            *resolve_field_names(field_mappings),
-            session_millis,
-            message_millis,
+            session_ttl=session_ttl,
+            message_ttl=message_ttl,
+            **resolve_field_names(field_mappings),
         )
         self._search = _OpenSearchStorage(
             connection, layout, _REFRESH[refresh], auto_create=auto_create_indices, fresh=fresh_searches
@@ -210,7 +214,7 @@ class OpenSearchAdapter(StorageAdapter):
             raise InvalidArgumentError(
                 f"text is words to search for, at most {_MAX_QUERY_LENGTH} characters: {text!r:.80}"
             )
-        owner = validation.validate_optional_id("user_id", user_id)
+        owner = validation.validate_optional_name("user_id", user_id)
         return await self._search.search_messages(text, owner, validation.validate_limit(limit))
 
 

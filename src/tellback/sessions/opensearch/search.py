@@ -12,7 +12,6 @@ from tellback.sessions.opensearch.documents import (
     INTERNAL,
     Document,
     DocumentStore,
-    DocumentVersion,
     SessionEntry,
     document_id,
     now_millis,
@@ -159,19 +158,17 @@ async def _purge_session_page(store: DocumentStore) -> tuple[int, int]:
     """Deal with one page of sessions: how many were purged, and for how many anything was done."""
     index, now = store.layout.sessions_index, now_millis()
     query = {"bool": {"should": _purgeable_queries(store, now), "minimum_should_match": 1}}
-    expired_versions: list[DocumentVersion] = []
-    empty: list[DocumentVersion] = []
+    expired: list[SessionEntry] = []
+    empty: list[SessionEntry] = []
     others: list[SessionEntry] = []
     source = [store.layout.sessions["id"], store.layout.sessions[EXPIRES_AT], INTERNAL]
     for hit in await _find_some(store, index, query, _PURGE_PAGE_SIZE, source):
-        entry = store.layout.entry_from_document(hit["_source"])
+        entry = store.layout.entry_from_hit(hit)
         if entry.deleted or entry.live_session(now) is not None or entry.until > now:
             others.append(entry)
         else:
-            (empty if entry.session is None else expired_versions).append(
-                (hit["_id"], hit["_seq_no"], hit["_primary_term"])
-            )
-    purged = await store.delete_sessions(expired_versions)
+            (empty if entry.session is None else expired).append(entry)
+    purged = await store.delete_sessions(expired)
     emptied = await store.delete_sessions(empty)
     semaphore = asyncio.Semaphore(_MAX_CONCURRENCY)
     results = await asyncio.gather(*(_purge_parts(store, each, semaphore) for each in others))
@@ -194,10 +191,10 @@ async def _purge_parts(store: DocumentStore, found: SessionEntry, semaphore: asy
     """Take away what is past its time of what still has some: whether that was the session, and whether anything."""
     expired = False
 
-    def decide(entry: SessionEntry | None, now: int) -> SessionEntry | None:
+    def decide(entry: SessionEntry, now: int) -> SessionEntry | None:
         nonlocal expired
         expired = False
-        if entry is None or entry.deleted:
+        if entry.deleted:
             return None
         pending = tuple(each for each in entry.pending if store.layout.is_live(each, now))
         expired = entry.session is not None and entry.live_session(now) is None
