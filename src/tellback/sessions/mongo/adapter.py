@@ -16,7 +16,14 @@ from pymongo.asynchronous.collection import AsyncCollection
 from tellback.errors import ConfigurationError, NotFoundError, SessionConflictError
 from tellback.sessions import records, validation
 from tellback.sessions.mongo.connection import DELETE_SECONDS, INDEX_SECONDS, MongoConnection
-from tellback.sessions.mongo.documents import SERVER_TIME, Document, Documents, MessageDocuments, SessionDocuments
+from tellback.sessions.mongo.documents import (
+    LAST_POSITION,
+    SERVER_TIME,
+    Document,
+    Documents,
+    MessageDocuments,
+    SessionDocuments,
+)
 from tellback.sessions.records import EXPIRES_AT, format_time
 from tellback.sessions.storage import StorageAdapter, Ttl, resolve_ttls
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
@@ -27,6 +34,7 @@ LOCK_SECONDS = 2.0
 PURGE_BATCH_SIZE = 1_000
 """How many documents are deleted at once."""
 
+_TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at", "version")
 _MIN_WIRE_VERSION = 9
 """MongoDB 4.4."""
 
@@ -88,7 +96,8 @@ class _MongoStorage:
         self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
         completed = None if completed_at is None else format_time(completed_at)
-        update = self.sessions.status_update(status, format_time(at), completed)
+        values = {"status": status, "updated_at": format_time(at), "completed_at": completed}
+        update = self.sessions.build_update(values)
         async with self._lock_session(session_id), self.connection.operation(changes=True):
             found = await self._update_session(None, self._session_query(session_id), update)
         return None if found is None else self.sessions.from_document(found)
@@ -109,9 +118,11 @@ class _MongoStorage:
         record = records.encode_valid_session(session)
         message_records = [records.encode_message(each) for each in messages]
         expected, count = session.version - 1, len(message_records)
-        newest = message_records[-1]["created_at"] if message_records else None
-        update = self.sessions.turn_update(record, count, newest)
-        first_turn = {**record, "message_count": count, "last_message_at": newest or record["last_message_at"]}
+        newest = {"last_message_at": message_records[-1]["created_at"]} if message_records else {}
+        values = {name: record[name] for name in _TURN_FIELDS}
+        set_once = {name: record[name] for name in ("user_id", "agent_name")}
+        update = self.sessions.build_update({**values, **newest}, set_once=set_once, added=count)
+        first_turn = {**record, "message_count": count, **newest}
         query = {**self._session_query(session.id), self.sessions.fields["version"]: expected}
 
         async def work(transaction: AsyncClientSession) -> SessionData:
@@ -126,7 +137,8 @@ class _MongoStorage:
     async def add(self, messages: Sequence[MessageData], at: datetime) -> list[MessageData]:
         session_id = messages[0].session_id
         message_records = [records.encode_message(each) for each in messages]
-        update = self.sessions.add_messages_update(len(messages), message_records[-1]["created_at"], format_time(at))
+        values = {"updated_at": format_time(at), "last_message_at": message_records[-1]["created_at"]}
+        update = self.sessions.build_update(values, added=len(messages))
 
         async def work(transaction: AsyncClientSession) -> int:
             document = await self._update_session(transaction, self._session_query(session_id), update)
@@ -206,8 +218,9 @@ class _MongoStorage:
         if stored is not None or expected != 0:
             version = 0 if stored is None else self.sessions.from_document(stored).version
             raise SessionConflictError(id, expected, version)
-        position = await self._last_position(session, id)
-        update = self.sessions.create_update(record, position + added)
+        values = {**record, LAST_POSITION: await self._last_position(session, id) + added}
+        del values["id"]
+        update = self.sessions.build_update(values)
         created = await self._update_session(session, {self.sessions.fields["id"]: id}, update, upsert=True)
         assert created is not None
         return created

@@ -33,17 +33,15 @@ SERVER_TIME = "server-now"
 MAX_DEPTH = 50
 """How deep JSON may be nested to be kept as a document; the rest is kept as text."""
 
-_SET_ONCE_FIELDS = ("user_id", "agent_name")
-_TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at", "version")
-
 
 class Documents:
-    """What both collections have in common: the names of their fields, and whether a document still has time."""
+    """What both collections have in common: the names of their fields, and how long a document lives."""
 
-    def __init__(self, role: str, fields: tuple[str, ...], overrides: Any) -> None:
+    def __init__(self, role: str, fields: tuple[str, ...], overrides: Any, ttl: float | None) -> None:
         overrides = {"id": "_id", **overrides} if isinstance(overrides, Mapping) else overrides or {"id": "_id"}
         self.fields = FieldNames(role, fields, overrides)
         self._field_names = fields
+        self._ttl_ms = None if ttl is None else max(1, round(ttl * 1000))
         taken = [name for name in (*fields, EXPIRES_AT) if self.fields[name] == "_id" and name != "id"]
         if taken:
             raise ConfigurationError(f"field_mappings[{role!r}]: only id can be _id, not {taken[0]}.")
@@ -71,31 +69,22 @@ class SessionDocuments(Documents):
     """The documents of sessions."""
 
     def __init__(self, overrides: Any, ttl: float | None) -> None:
-        super().__init__("sessions", (*SESSION_FIELDS, LAST_POSITION), overrides)
-        self._ttl = ttl
+        super().__init__("sessions", (*SESSION_FIELDS, LAST_POSITION), overrides, ttl)
 
-    def create_update(self, record: Mapping[str, Any], position: int) -> list[Document]:
-        """An update that makes a session as it is in a record, whatever was there."""
-        values = {**record, "collected_data": to_native_json(record["collected_data"]), LAST_POSITION: position}
-        del values["id"]
-        return self._build_update({name: {"$literal": value} for name, value in values.items()})
-
-    def turn_update(self, record: Mapping[str, Any], count: int, newest: str | None) -> list[Document]:
-        """An update that stores a turn with so many messages."""
-        values = {**record, "collected_data": to_native_json(record["collected_data"])}
-        changes: Document = {name: {"$literal": values[name]} for name in _TURN_FIELDS}
-        for name in _SET_ONCE_FIELDS:
-            changes[name] = {"$ifNull": [self._field_path(name), {"$literal": values[name]}]}
-        return self._build_update({**changes, **self._count_changes(count, newest)})
-
-    def add_messages_update(self, count: int, newest: str, at: str) -> list[Document]:
-        """An update that counts more messages."""
-        return self._build_update({"updated_at": {"$literal": at}, **self._count_changes(count, newest)})
-
-    def status_update(self, status: str, at: str, completed_at: str | None) -> list[Document]:
-        """An update that changes the status."""
-        values = {"status": status, "updated_at": at, "completed_at": completed_at}
-        return self._build_update({name: {"$literal": value} for name, value in values.items()})
+    def build_update(
+        self, values: Mapping[str, Any], *, set_once: Mapping[str, Any] | None = None, added: int = 0
+    ) -> list[Document]:
+        """An update that sets fields of a record, some only if they are not set, and counts so many more messages."""
+        changes: Document = {name: {"$literal": value} for name, value in values.items()}
+        if "collected_data" in values:
+            changes["collected_data"] = {"$literal": to_native_json(values["collected_data"])}
+        for name, value in (set_once or {}).items():
+            changes[name] = {"$ifNull": [f"${self.fields[name]}", {"$literal": value}]}
+        for name in ("message_count", LAST_POSITION) if added else ():
+            changes[name] = {"$add": [{"$ifNull": [f"${self.fields[name]}", 0]}, added]}
+        # Each change gives it its time again, from now on by the server's clock.
+        changes[EXPIRES_AT] = {"$literal": None} if self._ttl_ms is None else {"$add": ["$$NOW", self._ttl_ms]}
+        return [{"$set": self.fields.to_database(changes)}]
 
     def is_older_than(self, session: SessionData, created_at: str) -> Document:
         """A condition: it comes behind a session among its user's."""
@@ -111,44 +100,25 @@ class SessionDocuments(Documents):
         """The position of its last message."""
         return int(document.get(self.fields[LAST_POSITION]) or 0)
 
-    def _count_changes(self, count: int, newest: str | None) -> Document:
-        changes = {
-            name: {"$add": [{"$ifNull": [self._field_path(name), 0]}, count]}
-            for name in ("message_count", LAST_POSITION)
-        }
-        return changes if newest is None else {**changes, "last_message_at": {"$literal": newest}}
-
-    def _build_update(self, changes: Mapping[str, Any]) -> list[Document]:
-        # Each change gives it its time again, from now on by the server's clock.
-        expires = {"$literal": None} if self._ttl is None else {"$add": ["$$NOW", _to_milliseconds(self._ttl)]}
-        return [{"$set": self.fields.to_database({**changes, EXPIRES_AT: expires})}]
-
-    def _field_path(self, name: str) -> str:
-        return f"${self.fields[name]}"
-
 
 class MessageDocuments(Documents):
     """The documents of messages."""
 
     def __init__(self, overrides: Any, ttl: float | None) -> None:
-        super().__init__("messages", MESSAGE_FIELDS, overrides)
-        self._ttl = ttl
+        super().__init__("messages", MESSAGE_FIELDS, overrides, ttl)
 
     def to_documents(self, records: Sequence[Mapping[str, Any]], position: int, now: datetime) -> list[Document]:
         """The documents of messages whose first one has that position."""
-        return [self._to_document(record, position + n, now) for n, record in enumerate(records)]
+        expiry = {} if self._ttl_ms is None else {EXPIRES_AT: now + timedelta(milliseconds=self._ttl_ms)}
+        documents = []
+        for place, record in enumerate(records, start=position):
+            native = {name: to_native_json(record[name]) for name in ("tool_calls", "event")}
+            documents.append(self.fields.to_database({**record, **native, **expiry, "position": place}))
+        return documents
 
     def from_document(self, document: Mapping[str, Any]) -> MessageData:
         """A message from its document."""
         return message_from_record(to_plain_json(self.fields.from_database(document)))
-
-    def _to_document(self, record: Mapping[str, Any], position: int, now: datetime) -> Document:
-        values = {**record, "position": position}
-        for name in ("tool_calls", "event"):
-            values[name] = to_native_json(values[name])
-        if self._ttl is not None:
-            values[EXPIRES_AT] = now + timedelta(milliseconds=_to_milliseconds(self._ttl))
-        return self.fields.to_database(values)
 
 
 def to_native_json(text: str | None) -> Any:
@@ -185,7 +155,3 @@ def _is_lossless(value: Any, max_depth: int) -> bool:
 
 def _is_valid_key(name: str) -> bool:
     return bool(name) and not name.startswith("$") and "." not in name and is_storable(name)
-
-
-def _to_milliseconds(seconds: float) -> int:
-    return max(1, round(seconds * 1000))
