@@ -62,9 +62,10 @@ class StorageAdapter:
 
     def __init__(self, storage: SessionStorage) -> None:
         self._storage = storage
-        self.session_repository: SessionRepository = _StoredSessions(storage)
+        repository = _StorageRepository(storage)
+        self.session_repository: SessionRepository = repository
         """The sessions."""
-        self.message_repository: MessageRepository = _StoredMessages(storage)
+        self.message_repository: MessageRepository = repository
         """Their messages."""
 
     async def initialize(self) -> None:
@@ -85,7 +86,9 @@ class StorageAdapter:
         return await self._storage.purge_expired()
 
 
-class _StoredSessions:
+class _StorageRepository:
+    """The sessions and messages of a storage, which is given only what is valid."""
+
     def __init__(self, storage: SessionStorage) -> None:
         self._storage = storage
 
@@ -117,11 +120,6 @@ class _StoredSessions:
 
     async def delete(self, session_id: str) -> bool:
         return await self._storage.delete(validate_name("session_id", session_id))
-
-
-class _StoredMessages:
-    def __init__(self, storage: SessionStorage) -> None:
-        self._storage = storage
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         validated = validation.validate_messages(messages)
