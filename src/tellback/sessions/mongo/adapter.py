@@ -110,11 +110,9 @@ class SessionDocuments(Documents):
         return {created: {"$lte": created_at}, "$and": [{"$or": alternatives}]}
 
     def from_document(self, document: Mapping[str, Any]) -> SessionData:
-        """A session from its document."""
         return session_from_record(to_plain_json(self.fields.from_database(document)))
 
     def last_position(self, document: Mapping[str, Any]) -> int:
-        """The position of its last message."""
         return int(document.get(self.fields[LAST_POSITION]) or 0)
 
 
@@ -134,7 +132,6 @@ class MessageDocuments(Documents):
         return documents
 
     def from_document(self, document: Mapping[str, Any]) -> MessageData:
-        """A message from its document."""
         return message_from_record(to_plain_json(self.fields.from_database(document)))
 
 

@@ -105,7 +105,6 @@ class SessionEntry:
         return None if self.expires is not None and self.expires <= now else self.session
 
     def message_key(self, position: int) -> str:
-        """The id of a message's document."""
         return f"{self.life}-{position}"
 
 
@@ -162,7 +161,6 @@ class DocumentLayout:
         )
 
     def session_document(self, entry: SessionEntry, now: int) -> dict[str, Any]:
-        """A session's document."""
         names = self.sessions
         fields: dict[str, Any] = {names["id"]: entry.id}
         if entry.session is not None:
@@ -216,16 +214,13 @@ class DocumentLayout:
         return {**document, INTERNAL: {"owner": message.user_id if message.user_id is not None else owner}}
 
     def message_from_document(self, document: Document) -> MessageData:
-        """The other way."""
         return message_from_record(self.messages.from_database(document))
 
     def position_of(self, document: Document) -> int:
-        """The position that a message's document says."""
         position: int = document[self.messages["position"]]
         return position
 
     def is_live(self, document: Document, now: int) -> bool:
-        """Whether a message is not past its time."""
         expires_at = document.get(self.messages[EXPIRES_AT])
         return expires_at is None or expires_at > now
 

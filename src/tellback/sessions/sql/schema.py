@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from tellback.errors import ConfigurationError
@@ -81,7 +80,6 @@ class TableSpec:
 
     @property
     def columns(self) -> tuple[ColumnSpec, ...]:
-        """Its columns, in order."""
         return COLUMNS[self.role]
 
 
@@ -119,7 +117,7 @@ def migrations_table(tables: TableSpecs) -> str:
 
 
 class SqlDialect:
-    """The words of one database, and the form that it has moments in. What most have alike is here.
+    """The words of one database. What most have alike is here.
 
     - `now` is the moment of a statement, `expires_at` the one that is `:ttl` seconds later, and `now_as_time` the same
       moment in the form of a column of moments.
@@ -155,9 +153,6 @@ class SqlDialect:
 
     def column_sql(self, column: ColumnSpec, type: str, name: str) -> str:
         return name
-
-    def time_value(self, value: datetime) -> Any:
-        return value
 
     def prepare_migration(self) -> Operation[None]:
         yield from ()

@@ -48,9 +48,6 @@ class SqliteDialect(SqlDialect):
     def fold_name(self, name: str) -> str:
         return name.lower()
 
-    def time_value(self, value: datetime) -> str:
-        return format_time(value)
-
     def normalize_times(self, table: TableSpec) -> Operation[None]:
         """Dates that another tool wrote become texts like ours."""
         for name in (column.name for column in table.columns if column.kind == "moment"):

@@ -13,12 +13,11 @@ from tellback.sessions.records import (
     EXPIRES_AT,
     MESSAGE_FIELDS,
     SESSION_FIELDS,
-    encode_message,
-    encode_valid_session,
     message_from_record,
     session_from_record,
 )
 from tellback.sessions.sql.schema import ColumnTypes, SqlDialect, TableSpec, TableSpecs
+from tellback.sessions.sql.tables import TableStatements
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation
 from tellback.types.conversations import MessageData, SessionData
@@ -29,21 +28,14 @@ INSERT_ROWS = 100
 _NAMED_VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 
-class SqlStatements:
+class SqlStatements(TableStatements):
     """The statements of one adapter, and the form of their values and rows."""
 
     def __init__(self, tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes, cache: StatementCache) -> None:
-        self.time_value = dialect.time_value
-        self._encodes_times = dialect.types["moment"] == "TEXT"
+        self.times_as_text = dialect.types["moment"] == "TEXT"
         self._insert_message = _TableSql(tables["messages"], dialect, types["messages"]).insert()
         for name, sql in build_statements(tables, dialect, types).items():
             cache[name] = cache[sql]
-
-    def session_values(self, session: SessionData) -> dict[str, Any]:
-        return encode_valid_session(session, times=self._encodes_times)
-
-    def message_values(self, message: MessageData) -> dict[str, Any]:
-        return encode_message(message, times=self._encodes_times)
 
     def session_from_row(self, row: Sequence[Any]) -> SessionData:
         return session_from_record(dict(zip(SESSION_FIELDS, row, strict=True)))
@@ -52,7 +44,6 @@ class SqlStatements:
         return message_from_record(dict(zip(MESSAGE_FIELDS, row, strict=True)))
 
     def insert_messages(self, rows: Sequence[Mapping[str, Any]]) -> Operation[None]:
-        """Insert many rows at once."""
         for start in range(0, len(rows), INSERT_ROWS):
             batch = rows[start : start + INSERT_ROWS]
             values = {f"{name}_{n}": value for n, row in enumerate(batch) for name, value in row.items()}

@@ -6,8 +6,8 @@ by an `IntegrityError`, after which the whole transaction is run again as a repe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
@@ -15,33 +15,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.base import Executable
 
 from tellback.errors import InvalidArgumentError
-from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, encode_message, encode_valid_session
+from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS
+from tellback.sessions.sql.tables import TableStatements, Values
 from tellback.sessions.sqlalchemy.tables import MappedTable, TableLayout
 from tellback.stores.engine import UNBOUNDED, Operation
 from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import utc_now
 
-Values = Mapping[str, Any]
 Rows = Sequence[Any]
 
 BATCH_SIZE = 500
 _TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at", "version")
 
 
-class CoreStatements:
+class CoreStatements(TableStatements):
     """The form of values and rows: values are those of the records, which columns encode."""
 
     def __init__(self, layout: TableLayout) -> None:
         self._layout = layout
-
-    def session_values(self, session: SessionData) -> dict[str, Any]:
-        return encode_valid_session(session, times=False)
-
-    def message_values(self, message: MessageData) -> dict[str, Any]:
-        return encode_message(message, times=False)
-
-    def time_value(self, time: datetime) -> datetime:
-        return time
 
     def session_from_row(self, row: Any) -> SessionData:
         record = self._layout.sessions.to_record(row)

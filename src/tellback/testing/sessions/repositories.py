@@ -113,7 +113,6 @@ class AdapterContract:
 
     @pytest.fixture
     async def adapter(self, make_adapter: MakeAdapter) -> AsyncIterator[PersistenceAdapter]:
-        """An adapter, initialized."""
         adapter = make_adapter()
         await adapter.initialize()
         yield adapter
