@@ -18,15 +18,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from tellback.errors import ConfigurationError, NotFoundError, SessionConflictError
 from tellback.sessions import records, validation
 from tellback.sessions.mongo.connection import DELETE_SECONDS, INDEX_SECONDS, Document, MongoConnection
-from tellback.sessions.records import (
-    EXPIRES_AT,
-    MESSAGE_FIELDS,
-    SESSION_FIELDS,
-    FieldNames,
-    format_time,
-    message_from_record,
-    session_from_record,
-)
+from tellback.sessions.records import EXPIRES_AT, FieldNames
 from tellback.sessions.storage import StorageAdapter, Ttl, resolve_ttls
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import is_storable
@@ -86,7 +78,7 @@ class SessionDocuments(Documents):
     """The documents of sessions."""
 
     def __init__(self, overrides: Any, ttl: float | None) -> None:
-        super().__init__("sessions", (*SESSION_FIELDS, LAST_POSITION), overrides, ttl)
+        super().__init__("sessions", (*records.SESSION_FIELDS, LAST_POSITION), overrides, ttl)
 
     def build_update(
         self, values: Mapping[str, Any], *, set_once: Mapping[str, Any] | None = None, added: int = 0
@@ -110,7 +102,7 @@ class SessionDocuments(Documents):
         return {created: {"$lte": created_at}, "$and": [{"$or": alternatives}]}
 
     def from_document(self, document: Mapping[str, Any]) -> SessionData:
-        return session_from_record(to_plain_json(self.fields.from_database(document)))
+        return records.session_from_record(to_plain_json(self.fields.from_database(document)))
 
     def last_position(self, document: Mapping[str, Any]) -> int:
         return int(document.get(self.fields[LAST_POSITION]) or 0)
@@ -120,19 +112,19 @@ class MessageDocuments(Documents):
     """The documents of messages."""
 
     def __init__(self, overrides: Any, ttl: float | None) -> None:
-        super().__init__("messages", MESSAGE_FIELDS, overrides, ttl)
+        super().__init__("messages", records.MESSAGE_FIELDS, overrides, ttl)
 
-    def to_documents(self, records: Sequence[Mapping[str, Any]], position: int, now: datetime) -> list[Document]:
+    def to_documents(self, rows: Sequence[Mapping[str, Any]], position: int, now: datetime) -> list[Document]:
         """The documents of messages whose first one has that position."""
         expiry = {} if self._ttl_ms is None else {EXPIRES_AT: now + timedelta(milliseconds=self._ttl_ms)}
         documents = []
-        for place, record in enumerate(records, start=position):
+        for place, record in enumerate(rows, start=position):
             native = {name: to_native_json(record[name]) for name in ("tool_calls", "event")}
             documents.append(self.fields.to_database({**record, **native, **expiry, "position": place}))
         return documents
 
     def from_document(self, document: Mapping[str, Any]) -> MessageData:
-        return message_from_record(to_plain_json(self.fields.from_database(document)))
+        return records.message_from_record(to_plain_json(self.fields.from_database(document)))
 
 
 def to_native_json(text: str | None) -> Any:
@@ -221,14 +213,14 @@ class _MongoStorage:
     async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
         query = {self.sessions.fields["user_id"]: user_id, **self.sessions.is_live()}
         if before is not None:
-            query |= self.sessions.is_older_than(before, format_time(before.created_at))
+            query |= self.sessions.is_older_than(before, records.format_time(before.created_at))
         return await self._find_sessions(query, limit=limit)
 
     async def update_status(
         self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        completed = None if completed_at is None else format_time(completed_at)
-        values = {"status": status, "updated_at": format_time(at), "completed_at": completed}
+        completed = None if completed_at is None else records.format_time(completed_at)
+        values = {"status": status, "updated_at": records.format_time(at), "completed_at": completed}
         update = self.sessions.build_update(values)
         async with self._lock_session(session_id), self.connection.operation(changes=True):
             found = await self._update_session(None, self._session_query(session_id), update)
@@ -269,7 +261,7 @@ class _MongoStorage:
     async def add(self, messages: Sequence[MessageData], at: datetime) -> list[MessageData]:
         session_id = messages[0].session_id
         message_records = [records.encode_message(each) for each in messages]
-        values = {"updated_at": format_time(at), "last_message_at": message_records[-1]["created_at"]}
+        values = {"updated_at": records.format_time(at), "last_message_at": message_records[-1]["created_at"]}
         update = self.sessions.build_update(values, added=len(messages))
 
         async def work(transaction: AsyncClientSession) -> int:

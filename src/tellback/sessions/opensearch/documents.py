@@ -25,17 +25,7 @@ from tellback.sessions.opensearch.connection import (
     is_connection_lost,
     response_error,
 )
-from tellback.sessions.records import (
-    EXPIRES_AT,
-    JSON_FIELDS,
-    MESSAGE_FIELDS,
-    NUMBER_FIELDS,
-    SESSION_FIELDS,
-    TIME_FIELDS,
-    FieldNames,
-    message_from_record,
-    session_from_record,
-)
+from tellback.sessions.records import EXPIRES_AT, FieldNames
 from tellback.types.conversations import MessageData, SessionData
 
 INTERNAL = "tellback"
@@ -57,9 +47,9 @@ _STORED_ONLY = {"type": "object", "enabled": False}
 """Stored as it is, and not searched."""
 
 _FIELD_TYPES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(JSON_FIELDS, _STORED_ONLY),
-    **dict.fromkeys(TIME_FIELDS, _TIME),
-    **dict.fromkeys(NUMBER_FIELDS, _NUMBER),
+    **dict.fromkeys(records.JSON_FIELDS, _STORED_ONLY),
+    **dict.fromkeys(records.TIME_FIELDS, _TIME),
+    **dict.fromkeys(records.NUMBER_FIELDS, _NUMBER),
     "content": {"type": "text"},
     EXPIRES_AT: _MILLIS,
 }
@@ -138,8 +128,8 @@ class DocumentLayout:
     def index_definitions(self) -> dict[str, dict[str, Any]]:
         """What each index is created with, by its name."""
         return {
-            self.sessions_index: _build_definition(self.sessions, SESSION_FIELDS, _INTERNAL_SESSION_FIELDS),
-            self.messages_index: _build_definition(self.messages, MESSAGE_FIELDS, {"owner": _KEYWORD}),
+            self.sessions_index: _build_definition(self.sessions, records.SESSION_FIELDS, _INTERNAL_SESSION_FIELDS),
+            self.messages_index: _build_definition(self.messages, records.MESSAGE_FIELDS, {"owner": _KEYWORD}),
         }
 
     def store_turn(
@@ -188,7 +178,7 @@ class DocumentLayout:
         internal = source.get(INTERNAL) or {}
         return SessionEntry(
             id=record["id"],
-            session=session_from_record(record) if internal.get("record") == "session" else None,
+            session=records.session_from_record(record) if internal.get("record") == "session" else None,
             expires=record.get(EXPIRES_AT),
             deleted=internal.get("record") == "deleted",
             life=internal.get("life", ""),
@@ -214,7 +204,7 @@ class DocumentLayout:
         return {**document, INTERNAL: {"owner": message.user_id if message.user_id is not None else owner}}
 
     def message_from_document(self, document: Document) -> MessageData:
-        return message_from_record(self.messages.from_database(document))
+        return records.message_from_record(self.messages.from_database(document))
 
     def position_of(self, document: Document) -> int:
         position: int = document[self.messages["position"]]

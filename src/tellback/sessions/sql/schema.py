@@ -10,17 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tellback.errors import ConfigurationError
-from tellback.sessions import validation
-from tellback.sessions.records import (
-    DEFAULT_NAMES,
-    EXPIRES_AT,
-    JSON_FIELDS,
-    NUMBER_FIELDS,
-    RECORD_FIELDS,
-    TIME_FIELDS,
-    FieldNames,
-    resolve_field_names,
-)
+from tellback.sessions import records, validation
+from tellback.sessions.records import EXPIRES_AT, FieldNames
 from tellback.stores.catalogue import newer_schema_error
 from tellback.stores.engine import Operation
 from tellback.types.ids import now_micros
@@ -61,12 +52,12 @@ class ColumnSpec:
 def _column_spec(name: str) -> ColumnSpec:
     if name == EXPIRES_AT:
         return ColumnSpec(name, "expiry")
-    kind: ColumnKind = "moment" if name in TIME_FIELDS else "json" if name in JSON_FIELDS else "text"
-    return ColumnSpec(name, "count" if name in NUMBER_FIELDS else kind, name in _REQUIRED, _DEFAULTS.get(name))
+    kind: ColumnKind = "moment" if name in records.TIME_FIELDS else "json" if name in records.JSON_FIELDS else "text"
+    return ColumnSpec(name, "count" if name in records.NUMBER_FIELDS else kind, name in _REQUIRED, _DEFAULTS.get(name))
 
 
 COLUMNS: Mapping[str, tuple[ColumnSpec, ...]] = {
-    role: tuple(map(_column_spec, (*fields, EXPIRES_AT))) for role, fields in RECORD_FIELDS.items()
+    role: tuple(map(_column_spec, (*fields, EXPIRES_AT))) for role, fields in records.RECORD_FIELDS.items()
 }
 
 
@@ -95,13 +86,13 @@ def resolve_tables(
     >>> resolve_tables({"sessions": "chats"}, {"sessions": {"user_id": "customer"}})["sessions"].column_names["user_id"]
     'customer'
     """
-    names = validation.resolve_names("tables", tables, DEFAULT_NAMES)
+    names = validation.resolve_names("tables", tables, records.DEFAULT_NAMES)
     for role, name in names.items():
         if len(name) > MAX_TABLE_NAME_LENGTH:
             raise ConfigurationError(
                 f"tables[{role!r}] has at most {MAX_TABLE_NAME_LENGTH} characters, not {len(name)}."
             )
-    column_names = resolve_field_names(field_mappings)
+    column_names = records.resolve_field_names(field_mappings)
     specs = {role: TableSpec(role, name, column_names[role]) for role, name in names.items()}
     validation.validate_distinct("tables", [*names.values(), migrations_table(specs)])
     for role, table in specs.items():

@@ -10,16 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import URL, StaticPool, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    IntegrityError,
-    InvalidRequestError,
-    NoSuchModuleError,
-    SQLAlchemyError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy import URL, StaticPool, exc, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tellback.errors import (
@@ -35,7 +26,7 @@ from tellback.errors import (
 
 T = TypeVar("T")
 
-DATABASE_ERRORS = (SQLAlchemyError, OSError)
+DATABASE_ERRORS = (exc.SQLAlchemyError, OSError)
 """What comes out of SQLAlchemy when it is not our mistake. A `TimeoutError` is an `OSError`."""
 
 ErrorCode = str | int
@@ -111,9 +102,9 @@ def describe_url(url: URL) -> str:
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection is gone, so that another one may work."""
-    if isinstance(error, PoolTimeoutError | TimeoutError):
+    if isinstance(error, exc.TimeoutError | TimeoutError):
         return False
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
+    if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return True
     code = _error_code(error)
     return (
@@ -134,17 +125,17 @@ def translate_error(error: BaseException, url: URL, *, connected: bool, in_doubt
     """What went wrong, and what to do about it."""
     place, message, code = describe_url(url), _error_message(error, url), _error_code(error)
     doubt = " The change may have been stored: look before you do it again." if in_doubt else ""
-    if isinstance(error, PoolTimeoutError):
+    if isinstance(error, exc.TimeoutError):
         return StoreBusyError(f"No connection to {place} became free in time: make the engine's pool larger.")
     if isinstance(error, TimeoutError):
         return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=in_doubt)
-    if isinstance(error, ArgumentError | TypeError | ValueError):
+    if isinstance(error, exc.ArgumentError | TypeError | ValueError):
         return ConfigurationError(f"The engine of {place} cannot connect: {message}. Check its URL and its arguments.")
     if is_connection_lost(error):
         return StoreUnavailableError(f"{place} cannot be reached: {message}.{doubt}", in_doubt=in_doubt)
     if code in _REFUSED or (isinstance(code, str) and code.startswith("28")):
         return StoreUnavailableError(f"{place} refused: {message}. Check the database's name, its user and its rights.")
-    if isinstance(error, IntegrityError):
+    if isinstance(error, exc.IntegrityError):
         return StoreError(f"{place} refused it for a constraint of its tables: {message}. Nothing was stored.")
     for codes, error_type, text in _ERRORS_BY_CODE:
         if code in codes:
@@ -170,7 +161,7 @@ def _error_code(error: BaseException) -> ErrorCode | None:
     if isinstance(state, str):
         return state
     first = driver.args[0] if driver.args else None
-    return first if isinstance(first, int) and isinstance(error, DBAPIError) else None
+    return first if isinstance(first, int) and isinstance(error, exc.DBAPIError) else None
 
 
 def _error_message(error: BaseException, url: URL) -> str:
@@ -271,7 +262,7 @@ class Database:
         if is_transient(error):
             can_wait = asyncio.get_running_loop().time() < retry_deadline
             return _Attempt(attempt.is_repeat, attempt.reconnected) if can_wait else None
-        if isinstance(error, IntegrityError):
+        if isinstance(error, exc.IntegrityError):
             return None if attempt.is_repeat else _Attempt(is_repeat=True, reconnected=attempt.reconnected)
         if is_connection_lost(error) and not attempt.is_committing and not attempt.reconnected:
             return _Attempt(attempt.is_repeat, reconnected=True)
@@ -336,7 +327,7 @@ def _resolve_engine(engine: AsyncEngine | str) -> AsyncEngine:
         )
     try:
         url = make_url(engine)
-    except (ArgumentError, ValueError):  # what they say may hold the password
+    except (exc.ArgumentError, ValueError):  # what they say may hold the password
         raise ConfigurationError(
             "The database's URL cannot be read: write it as 'postgresql+asyncpg://user:password@host/database' or"
             " 'sqlite+aiosqlite:///file.db', with special characters of the password as %XX."
@@ -353,13 +344,13 @@ def _create_engine(url: URL) -> AsyncEngine:
         options["pool_timeout"] = POOL_SECONDS
     try:
         return create_async_engine(url, **options)
-    except NoSuchModuleError as error:
+    except exc.NoSuchModuleError as error:
         raise ConfigurationError(f"SQLAlchemy knows no database {url.drivername!r}: check the URL.") from error
-    except (ModuleNotFoundError, InvalidRequestError) as error:
+    except (ModuleNotFoundError, exc.InvalidRequestError) as error:
         if driver and isinstance(error, ModuleNotFoundError):
             raise ConfigurationError(f"{url.drivername} needs the package {error.name!r}: pip install it.") from error
         raise ConfigurationError(
             f"The URL needs a driver for asyncio: begin it with {backend}+{_DRIVERS.get(backend, '…')}://."
         ) from error
-    except (ArgumentError, TypeError, ValueError) as error:
+    except (exc.ArgumentError, TypeError, ValueError) as error:
         raise ConfigurationError(f"No engine can be made for {describe_url(url)}: {type(error).__name__}.") from None
