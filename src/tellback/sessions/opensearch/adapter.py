@@ -17,7 +17,6 @@ from tellback.sessions.opensearch.connection import WORK_SECONDS, OpenSearchConn
 from tellback.sessions.opensearch.documents import (
     INDEX_NAME,
     INTERNAL,
-    Document,
     DocumentLayout,
     DocumentStore,
     SessionEntry,
@@ -54,7 +53,7 @@ class _OpenSearchStorage:
         self.layout = layout
         self._auto_create = auto_create
         self._store = DocumentStore(connection, layout, refresh)
-        self._searcher = Searcher(self._store, fresh=fresh)
+        self.searcher = Searcher(self._store, fresh=fresh)
 
     async def initialize(self) -> None:
         """Create the indices that are missing."""
@@ -82,11 +81,11 @@ class _OpenSearchStorage:
         terms = {"user_id": user_id, "status": "active"}
         if agent_name is not None:
             terms["agent_name"] = agent_name
-        found = await self._searcher.find_sessions(terms, 1)
+        found = await self.searcher.find_sessions(terms, 1)
         return found[0] if found else None
 
     async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
-        return await self._searcher.find_sessions({"user_id": user_id}, limit, before)
+        return await self.searcher.find_sessions({"user_id": user_id}, limit, before)
 
     async def update_status(
         self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
@@ -144,11 +143,6 @@ class _OpenSearchStorage:
         """Delete what is past its time, and finish what broke off."""
         return await purge(self._store)
 
-    async def search_messages(self, text: str, owner: str | None, limit: int) -> list[MessageData]:
-        """Messages that have some of these words, the best first."""
-        found = await self._searcher.find_messages(text, owner, limit)
-        return [self.layout.message_from_document(each) for each in found]
-
 
 class Searcher:
     """Searches both indices; `fresh` makes all that was stored before a search visible to it."""
@@ -181,7 +175,7 @@ class Searcher:
             found.extend(each for each in live if each is not None)
         return found[:max_count]
 
-    async def find_messages(self, text: str, owner: str | None, max_count: int) -> list[Document]:
+    async def find_messages(self, text: str, owner: str | None, max_count: int) -> list[MessageData]:
         """Messages that have some of these words, the best first. What was deleted is left out, indexed or not."""
         layout = self._store.layout
         names = layout.messages
@@ -194,7 +188,7 @@ class Searcher:
         }
         order = [{names["created_at"]: "desc"}, {names["session_id"]: "asc"}, {names["position"]: "desc"}]
         body = {"query": {"bool": query}, "sort": ["_score", *order]}
-        found: list[Document] = []
+        found: list[MessageData] = []
         lives: dict[str, tuple[str, int]] = {}
         pages = await self._open_pages(layout.messages_index, body, max_count)
         while len(found) < max_count and (page := await pages.next()):
@@ -203,7 +197,7 @@ class Searcher:
                 life, _, position = hit["_id"].rpartition("-")
                 current_life, last = lives[hit["_source"][names["session_id"]]]
                 if current_life == life and int(position) <= last and layout.is_live(hit["_source"], now):
-                    found.append(hit["_source"])
+                    found.append(layout.message_from_document(hit["_source"]))
         return found[:max_count]
 
     async def _load_lives(self, lives: dict[str, tuple[str, int]], ids: set[str]) -> None:
@@ -436,7 +430,7 @@ class OpenSearchAdapter(StorageAdapter):
                 f"text is words to search for, at most {_MAX_QUERY_LENGTH} characters: {text!r:.80}"
             )
         owner = validation.validate_optional_name("user_id", user_id)
-        return await self._search.search_messages(text, owner, validation.validate_limit(limit))
+        return await self._search.searcher.find_messages(text, owner, validation.validate_limit(limit))
 
 
 def _to_millis(seconds: float | None) -> int | None:
