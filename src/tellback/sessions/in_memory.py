@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,16 +31,16 @@ class _StoredSession:
     """What is held of a session: the session itself, unless it is past its time, and its messages with theirs."""
 
     session: SessionData | None = None
-    expires_at: float | None = None
-    messages: list[tuple[MessageData, float | None]] = field(default_factory=list)
+    expires_at: float = math.inf
+    messages: list[tuple[MessageData, float]] = field(default_factory=list)
 
 
 class _InMemoryStorage:
     """Sessions by id, and what tells the time."""
 
     def __init__(self, session_ttl: float | None, message_ttl: float | None, clock: Clock) -> None:
-        self._session_ttl = session_ttl
-        self._message_ttl = message_ttl
+        self._session_ttl = session_ttl or math.inf
+        self._message_ttl = message_ttl or math.inf
         self._clock = clock
         self.entries: dict[str, _StoredSession] = {}
 
@@ -47,10 +48,10 @@ class _InMemoryStorage:
         """What is held of a session, without what is past its time."""
         entry = self.entries.get(session_id) or _StoredSession()
         now = self._clock()
-        if entry.expires_at is not None and entry.expires_at <= now:
-            entry.session, entry.expires_at = None, None
-        if self._message_ttl is not None:
-            entry.messages = [each for each in entry.messages if each[1] is None or each[1] > now]
+        if entry.expires_at <= now:
+            entry.session, entry.expires_at = None, math.inf
+        if self._message_ttl < math.inf:
+            entry.messages = [each for each in entry.messages if each[1] > now]
         return entry
 
     async def initialize(self) -> None:
@@ -121,7 +122,6 @@ class _InMemoryStorage:
         return copy.deepcopy(found[-limit:] if after is None else found[:limit])
 
     async def purge_expired(self) -> int:
-        """Drop what is past its time."""
         before = self._count()
         for id in list(self.entries):
             entry = self.live_entry(id)
@@ -137,12 +137,11 @@ class _InMemoryStorage:
         """Keep a session, and append messages to it."""
         entry, now = self.live_entry(session.id), self._clock()
         entry.session = session
-        entry.expires_at = None if self._session_ttl is None else now + self._session_ttl
-        message_expires_at = None if self._message_ttl is None else now + self._message_ttl
+        entry.expires_at = now + self._session_ttl
         # Those that were counted may be past their time: their positions are not given again.
         last = max(entry.messages[-1][0].position if entry.messages else 0, session.message_count - len(messages))
         positioned = [replace(copy.deepcopy(each), position=last + n) for n, each in enumerate(messages, start=1)]
-        entry.messages.extend((each, message_expires_at) for each in positioned)
+        entry.messages.extend((each, now + self._message_ttl) for each in positioned)
         self.entries[session.id] = entry
         return positioned
 

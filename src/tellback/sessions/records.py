@@ -5,10 +5,9 @@ Every adapter shares these, so that all databases store and return the same."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from tellback.errors import ConfigurationError, InvalidArgumentError, SessionConflictError
@@ -24,6 +23,7 @@ MESSAGE_FIELDS = (
     *("id", "session_id", "user_id", "role", "content", "route", "state", "tool_calls", "event", "created_at"),
     "position",
 )
+RECORD_FIELDS = {"sessions": SESSION_FIELDS, "messages": MESSAGE_FIELDS}
 EXPIRES_AT = "expires_at"
 """When a record is past its time: a field of the database alone."""
 
@@ -70,18 +70,10 @@ def validate_field_mappings(field_mappings: Any) -> Mapping[str, Any]:
     return field_mappings or {}
 
 
-def session_to_record(session: SessionData) -> dict[str, Any]:
-    """A session by field: moments are aware datetimes, and the data that was gathered is a dict."""
-    record = {name: getattr(session, name) for name in SESSION_FIELDS}
-    record["collected_data"] = dict(session.collected_data)
-    return record
-
-
-def message_to_record(message: MessageData) -> dict[str, Any]:
-    """A message by field; `tool_calls` is a list of dicts."""
-    record = {name: getattr(message, name) for name in MESSAGE_FIELDS}
-    record["tool_calls"] = [dict(call) for call in message.tool_calls]
-    return record
+def resolve_field_names(field_mappings: Any) -> dict[str, FieldNames]:
+    """The names of the fields of both, by what they are of."""
+    mappings = validate_field_mappings(field_mappings)
+    return {role: FieldNames(role, fields, mappings.get(role)) for role, fields in RECORD_FIELDS.items()}
 
 
 def format_time(moment: datetime) -> str:
@@ -96,7 +88,7 @@ def format_time(moment: datetime) -> str:
 
 def session_from_record(record: Mapping[str, Any]) -> SessionData:
     """A session from a record with our names, whichever form its parts have."""
-    values = _decode_record(record, SESSION_FIELDS)
+    values = {name: _decode_field(name, record[name]) for name in SESSION_FIELDS if name in record}
     values["collected_data"] = values.get("collected_data") or {}
     values["message_count"] = int(values.get("message_count") or 0)
     values["version"] = int(values.get("version") or 0)
@@ -105,13 +97,9 @@ def session_from_record(record: Mapping[str, Any]) -> SessionData:
 
 def message_from_record(record: Mapping[str, Any]) -> MessageData:
     """A message from a record with our names, whichever form its parts have."""
-    values = _decode_record(record, MESSAGE_FIELDS)
+    values = {name: _decode_field(name, record[name]) for name in MESSAGE_FIELDS if name in record}
     values["tool_calls"] = tuple(values.get("tool_calls") or ())
     return MessageData(**values)
-
-
-def _decode_record(record: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    return {name: _decode_field(name, record[name]) for name in fields if name in record}
 
 
 def _decode_field(name: str, value: Any) -> Any:
@@ -131,12 +119,12 @@ def encode_session(session: SessionData) -> dict[str, Any]:
 
 def encode_valid_session(session: SessionData, *, times: bool = True) -> dict[str, Any]:
     """A session to store, which was validated, in the same form; without `times`, moments stay as they are."""
-    return _encode_record(f"session {session.id!r}", partial(session_to_record, session), times=times)
+    return _encode_record("session", session, SESSION_FIELDS, times=times)
 
 
 def encode_message(message: MessageData, *, times: bool = True) -> dict[str, Any]:
     """A message to store, which was validated, in the same form."""
-    return _encode_record(f"message {message.id!r}", partial(message_to_record, message), times=times)
+    return _encode_record("message", message, MESSAGE_FIELDS, times=times)
 
 
 def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_position: int) -> list[MessageData]:
@@ -145,14 +133,20 @@ def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_posi
     return [replace(each, position=position) for position, each in enumerate(messages, start=first_position)]
 
 
-def _encode_record(label: str, build_record: Callable[[], dict[str, Any]], *, times: bool) -> dict[str, Any]:
+def _encode_record(
+    kind: str, value: SessionData | MessageData, fields: tuple[str, ...], *, times: bool
+) -> dict[str, Any]:
+    record = {name: getattr(value, name) for name in fields}
     try:
-        record = build_record()
+        if isinstance(value, SessionData):
+            record["collected_data"] = dict(value.collected_data)
+        else:
+            record["tool_calls"] = [dict(call) for call in value.tool_calls]
         for name in JSON_FIELDS & record.keys():
             if record[name] is not None:
                 record[name] = json.dumps(record[name], allow_nan=False)  # in ASCII: no database stumbles over it
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{label} holds what is not JSON: {error}.") from error
+        raise InvalidArgumentError(f"{kind} {value.id!r} holds what is not JSON: {error}.") from error
     if times:
         for name in TIME_FIELDS & record.keys():
             if record[name] is not None:

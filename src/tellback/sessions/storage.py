@@ -15,6 +15,7 @@ from tellback.errors import ConfigurationError, StoreClosedError
 from tellback.sessions import validation
 from tellback.sessions.adapter import MessageRepository, SessionRepository
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
+from tellback.validation import validate_name
 
 C = TypeVar("C")
 Ttl = timedelta | float | None
@@ -61,9 +62,10 @@ class StorageAdapter:
 
     def __init__(self, storage: SessionStorage) -> None:
         self._storage = storage
-        self.session_repository: SessionRepository = _StoredSessions(storage)
+        repository = _StorageRepository(storage)
+        self.session_repository: SessionRepository = repository
         """The sessions."""
-        self.message_repository: MessageRepository = _StoredMessages(storage)
+        self.message_repository: MessageRepository = repository
         """Their messages."""
 
     async def initialize(self) -> None:
@@ -84,7 +86,9 @@ class StorageAdapter:
         return await self._storage.purge_expired()
 
 
-class _StoredSessions:
+class _StorageRepository:
+    """The sessions and messages of a storage, which is given only what is valid."""
+
     def __init__(self, storage: SessionStorage) -> None:
         self._storage = storage
 
@@ -92,16 +96,16 @@ class _StoredSessions:
         return await self._storage.create(validation.validate_session(session))
 
     async def get(self, session_id: str) -> SessionData | None:
-        return await self._storage.get(validation.validate_id("session_id", session_id))
+        return await self._storage.get(validate_name("session_id", session_id))
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        validation.validate_id("user_id", user_id)
-        return await self._storage.find_active(user_id, validation.validate_optional_id("agent_name", agent_name))
+        validate_name("user_id", user_id)
+        return await self._storage.find_active(user_id, validation.validate_optional_name("agent_name", agent_name))
 
     async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
-        validation.validate_id("user_id", user_id)
+        validate_name("user_id", user_id)
         if before is not None:
             validation.validate_session(before)
         return await self._storage.list_by_user(user_id, validation.validate_limit(limit), before)
@@ -109,18 +113,13 @@ class _StoredSessions:
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        validation.validate_id("session_id", session_id)
+        validate_name("session_id", session_id)
         validation.validate_status(status)
         validation.validate_times(at=at, completed_at=completed_at)
         return await self._storage.update_status(session_id, status, at, completed_at)
 
     async def delete(self, session_id: str) -> bool:
-        return await self._storage.delete(validation.validate_id("session_id", session_id))
-
-
-class _StoredMessages:
-    def __init__(self, storage: SessionStorage) -> None:
-        self._storage = storage
+        return await self._storage.delete(validate_name("session_id", session_id))
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         validated = validation.validate_messages(messages)
@@ -130,7 +129,7 @@ class _StoredMessages:
     async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
-        validation.validate_id("session_id", session_id)
+        validate_name("session_id", session_id)
         return await self._storage.list_by_session(
             session_id,
             validation.validate_limit(limit),

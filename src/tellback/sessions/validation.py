@@ -1,9 +1,9 @@
-"""Validation of what is passed to a session adapter. Ids go into queries, so only strings are accepted."""
+"""Validation of what is passed to a session adapter: sessions, messages, and an adapter's options."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,8 +12,8 @@ from tellback.errors import ConfigurationError, InvalidArgumentError
 from tellback.types.conversations import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
 from tellback.types.ids import as_utc
 from tellback.types.jsontext import is_storable
+from tellback.validation import validate_choice, validate_list, validate_name
 
-MAX_ID_LENGTH = 200
 MAX_LIMIT = 2**31 - 1
 MAX_COUNT = 2**53
 """The greatest number that every database counts exactly."""
@@ -21,16 +21,9 @@ MAX_COUNT = 2**53
 _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
-def validate_id(label: str, value: Any) -> str:
-    """A text that is not empty, not too long, and that every database can hold."""
-    if type(value) is not str or not value.strip():
-        raise InvalidArgumentError(f"{label} is a text that is not empty, not {value!r:.80}.")
-    return _validate_storable(label, value, MAX_ID_LENGTH)
-
-
-def validate_optional_id(label: str, value: Any) -> str | None:
-    """The same, or None."""
-    return None if value is None else validate_id(label, value)
+def validate_optional_name(label: str, value: Any) -> str | None:
+    """A name, or None."""
+    return None if value is None else validate_name(label, value)
 
 
 def validate_limit(value: Any) -> int:
@@ -53,20 +46,18 @@ def validate_session(session: Any) -> SessionData:
     """A session to store."""
     if not isinstance(session, SessionData):
         raise InvalidArgumentError(f"a session is a SessionData, not {session!r:.80}.")
-    validate_id("a session's id", session.id)
-    validate_optional_id("a session's user_id", session.user_id)
-    for name in ("agent_name", "current_route", "current_state"):
-        validate_optional_id(f"a session's {name}", getattr(session, name))
+    validate_name("a session's id", session.id)
+    for name in ("user_id", "agent_name", "current_route", "current_state"):
+        validate_optional_name(f"a session's {name}", getattr(session, name))
     validate_status(session.status)
     for name in ("version", "message_count"):
         count = getattr(session, name)
         if type(count) is not int or not 0 <= count <= MAX_COUNT:
             raise InvalidArgumentError(f"a session's {name} is a whole number from 0 to 2**53, not {count!r:.80}.")
-    for name in ("created_at", "updated_at"):
-        validate_time(f"a session's {name}", getattr(session, name))
-    for name in ("last_message_at", "completed_at"):
-        if getattr(session, name) is not None:
-            validate_time(f"a session's {name}", getattr(session, name))
+    for name in ("created_at", "updated_at", "last_message_at", "completed_at"):
+        time = getattr(session, name)
+        if time is not None or name in ("created_at", "updated_at"):
+            validate_time(f"a session's {name}", time)
     return session
 
 
@@ -89,18 +80,15 @@ def validate_times(*, at: Any, completed_at: Any = None) -> None:
 
 def validate_messages(messages: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
     """Messages of one session to store."""
-    if isinstance(messages, str) or not isinstance(messages, Iterable):
-        raise InvalidArgumentError(f"messages are a list of MessageData, not {messages!r:.80}.")
-    validated = list(messages)
+    validated = list(validate_list("messages", messages))
     for message in validated:
         if not isinstance(message, MessageData):
             raise InvalidArgumentError(f"a message is a MessageData, not {message!r:.80}.")
-        validate_id("a message's id", message.id)
-        validate_id("a message's session_id", message.session_id)
+        validate_name("a message's id", message.id)
+        validate_name("a message's session_id", message.session_id)
         for name in ("user_id", "route", "state"):
-            validate_optional_id(f"a message's {name}", getattr(message, name))
-        if message.role not in MESSAGE_ROLES:
-            raise InvalidArgumentError(f"a message's role is {' or '.join(MESSAGE_ROLES)}, not {message.role!r:.80}.")
+            validate_optional_name(f"a message's {name}", getattr(message, name))
+        validate_choice("a message's role", message.role, MESSAGE_ROLES)
         if not isinstance(message.content, str) or not is_storable(message.content):
             raise InvalidArgumentError(f"a message's content is a text without NUL, not {message.content!r:.80}.")
         validate_time("a message's created_at", message.created_at)
@@ -112,11 +100,9 @@ def validate_messages(messages: Sequence[MessageData], session_id: str | None = 
     return validated
 
 
-def validate_status(value: Any) -> Any:
+def validate_status(value: Any) -> None:
     """One of the three."""
-    if value not in SESSION_STATUSES:
-        raise InvalidArgumentError(f"a session's status is {' or '.join(SESSION_STATUSES)}, not {value!r:.80}.")
-    return value
+    validate_choice("a session's status", value, SESSION_STATUSES)
 
 
 def to_ttl_seconds(label: str, value: Any) -> float | None:
@@ -171,11 +157,3 @@ def validate_distinct(option: str, names: Sequence[str]) -> None:
     """Refuse names that differ in no more than case: not every database tells those apart."""
     if len({name.casefold() for name in names}) < len(names):
         raise ConfigurationError(f"{option} gives two things one name: {', '.join(names)}.")
-
-
-def _validate_storable(label: str, value: str, limit: int) -> str:
-    if len(value) > limit:
-        raise InvalidArgumentError(f"{label} has {len(value)} characters; {limit} is the limit.")
-    if not is_storable(value):
-        raise InvalidArgumentError(f"{label} holds characters that cannot be stored: {value!r:.80}.")
-    return value

@@ -11,7 +11,7 @@ from tellback.chat.model import ChatRequest
 from tellback.errors import InvalidArgumentError
 from tellback.memory.sanitizer import sanitize_line
 from tellback.testing.models import FunctionModel, Step, answers, says
-from tellback.testing.nlu import UnderstandingRequest, has_title, parse_understanding_request
+from tellback.testing.nlu import UnderstandingRequest, has_title, parse_understanding_request, search_group
 from tellback.types import message_text
 from tellback.types.ids import fold_name
 
@@ -85,9 +85,9 @@ class FlowModel(FunctionModel):
         return says(_compose_reply(request.system or ""))
 
     def _understand(self, understanding: UnderstandingRequest, prompt: str) -> dict[str, Any]:
-        message = json.loads(_search_group(_NEWEST_MESSAGE, prompt) or '""')
+        message = json.loads(search_group(_NEWEST_MESSAGE, prompt) or '""')
         current = understanding.current_route
-        known = json.loads(_search_group(_KNOWN_DATA, prompt) or "{}")
+        known = json.loads(search_group(_KNOWN_DATA, prompt) or "{}")
         answer: dict[str, Any] = {}
         meant = None
         if "routes" in understanding.parts:
@@ -183,7 +183,7 @@ def _compose_reply(system: str) -> str:
     wording = _WORDING.findall(system.rpartition("# Wording")[2]) if "# Wording" in system else []
     if wording:
         return str(json.loads(wording[0]))
-    task = _search_group(_TASK, system)
+    task = search_group(_TASK, system)
     if task is None:
         matches = _OUTCOME.findall(system)
         if not matches:
@@ -228,8 +228,3 @@ def _contains(pattern: str, message: str) -> bool:
 def _last_position(word: str, message: str) -> int:
     places = [each.start() for each in re.finditer(rf"\b{re.escape(word)}\b", message, re.IGNORECASE)]
     return places[-1] if places else -1
-
-
-def _search_group(pattern: re.Pattern[str], text: str) -> str | None:
-    match = pattern.search(text)
-    return None if match is None else match.group(1)

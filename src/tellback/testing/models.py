@@ -104,7 +104,30 @@ def raises(error: BaseException, *, after: str = "", expect: Expectation = None,
     return Step(ChatReply(text=after), error=error, expect=expect, delay=delay)
 
 
-class ScriptedModel(ModelBase):
+class _StepModel(ModelBase):
+    """A model that answers each request with a step."""
+
+    async def _next(self, request: ChatRequest) -> Step:
+        raise NotImplementedError
+
+    async def _play(self, request: ChatRequest) -> Step:
+        step = await self._next(request)
+        if step.delay:
+            await asyncio.sleep(step.delay)
+        return step
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        step = await self._play(request)
+        if step.error is not None:
+            raise step.error
+        return step.reply
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        for delta in stream_step(await self._play(request)):
+            yield delta
+
+
+class ScriptedModel(_StepModel):
     """Answers with the steps of a script, in order.
 
     A step is made by `says`, `calls`, `answers` or `raises`; a plain str, a `ChatReply`, an exception, or a function
@@ -142,16 +165,6 @@ class ScriptedModel(ModelBase):
             unused = ", ".join(map(_describe_step, self._script[len(self.requests) :]))
             raise ScriptError(f"{self.remaining} of {len(self._script)} scripted steps were not used: {unused}")
 
-    async def _complete(self, request: ChatRequest) -> ChatReply:
-        step = await self._next(request)
-        if step.error is not None:
-            raise step.error
-        return step.reply
-
-    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        for delta in stream_step(await self._next(request)):
-            yield delta
-
     async def _next(self, request: ChatRequest) -> Step:
         number = len(self.requests)
         self.requests.append(request)
@@ -160,8 +173,6 @@ class ScriptedModel(ModelBase):
             raise ScriptError(f"call {number + 1} was not scripted (the script has {len(self._script)}): {last!r}")
         step = as_step(self._script[number], request)
         _check_expectation(step.expect, request, last, number + 1)
-        if step.delay:
-            await asyncio.sleep(step.delay)
         return step
 
 
@@ -212,7 +223,7 @@ def _describe_step(entry: Any) -> str:
     return repr(entry)
 
 
-class FunctionModel(ModelBase):
+class FunctionModel(_StepModel):
     """Answers with what a function makes of the request: a str, a `ChatReply`, or a step such as `calls(...)`.
 
     The function may be async. `stream_fn(request)`, an async generator of deltas, is used for streams when given.
@@ -236,29 +247,16 @@ class FunctionModel(ModelBase):
         self._fn = fn
         self._stream_fn = stream_fn
 
-    async def _complete(self, request: ChatRequest) -> ChatReply:
-        step = await self._run(request)
-        if step.error is not None:
-            raise step.error
-        return step.reply
-
-    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        if self._stream_fn is not None:
-            deltas = self._stream_fn(request)
-            try:
-                async for delta in deltas:
-                    yield delta
-            finally:
-                await close_stream(deltas)
-            return
-        for delta in stream_step(await self._run(request)):
-            yield delta
-
-    async def _run(self, request: ChatRequest) -> Step:
+    async def _next(self, request: ChatRequest) -> Step:
         result = self._fn(request)
         if inspect.isawaitable(result):
             result = await result
-        step = as_step(result, request)
-        if step.delay:
-            await asyncio.sleep(step.delay)
-        return step
+        return as_step(result, request)
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        deltas = super()._stream(request) if self._stream_fn is None else self._stream_fn(request)
+        try:
+            async for delta in deltas:
+                yield delta
+        finally:
+            await close_stream(deltas)

@@ -57,7 +57,7 @@ def parse_understanding_request(request: ChatRequest) -> UnderstandingRequest | 
         dict(_ROUTE_LINE.findall(routes)),
         _parse_schemas(system) if "data" in parts else {},
         dict(_CONDITION_LINE.findall(system)),
-        _parse_current_route(request),
+        search_group(_CURRENT_ROUTE, message_text(request.messages[0])) if request.messages else None,
     )
 
 
@@ -70,8 +70,9 @@ def has_title(description: str, title: str) -> bool:
     return description.startswith(title) and _AFTER_TITLE.fullmatch(description, len(title)) is not None
 
 
-def _parse_current_route(request: ChatRequest) -> str | None:
-    match = _CURRENT_ROUTE.search(message_text(request.messages[0])) if request.messages else None
+def search_group(pattern: re.Pattern[str], text: str) -> str | None:
+    """The first group of the first match, or None."""
+    match = pattern.search(text)
     return None if match is None else match.group(1)
 
 

@@ -128,7 +128,7 @@ async def simulate(
         raise InvalidArgumentError(f"max_turns is at least 1, not {max_turns!r:.80}.")
     _validate_user(agent, user)
     initial_session = await _load_initial_session(agent, session)
-    speaker = _ModelSpeaker(user) if user.model is not None else _RuleBasedSpeaker(user, agent)
+    speaker = _ModelSpeaker(user) if user.model is not None else _RuleBasedSpeaker(user)
     exchanges: list[SimulatedExchange] = []
     message: str | None = await speaker.next(None)
     has_stored_history = agent.memory is not None or agent.persistence is not None
@@ -141,7 +141,7 @@ async def simulate(
         history.append(assistant_message(response.message))
         exchanges.append(SimulatedExchange(message, response))
         session = session if isinstance(session, str) else response.session
-        if _is_completed(response, user.route):
+        if response.completed and response.route is not None and user.route in (None, response.route.title):
             return Simulation("completed", tuple(exchanges), initial_session)
         if response.pending and approve is None:
             return Simulation("waits", tuple(exchanges), initial_session)
@@ -182,16 +182,11 @@ async def _decide(approve: Any, call: ToolCall) -> Any:
     return await decision if inspect.isawaitable(decision) else decision
 
 
-def _is_completed(response: Response, title: str | None) -> bool:
-    return response.completed and response.route is not None and title in (None, response.route.title)
-
-
 class _RuleBasedSpeaker:
     """Says what was asked for."""
 
-    def __init__(self, user: SimulatedUser, agent: Agent) -> None:
+    def __init__(self, user: SimulatedUser) -> None:
         self._user = user
-        self._agent = agent
         self._stated_facts: dict[str, Any] = {}
         self._pending_changes = {name: list(values) for name, values in user.changes.items()}
         self._stuck = 0
@@ -203,8 +198,8 @@ class _RuleBasedSpeaker:
             return "; ".join([self._user.goal, *self._state_facts(self._unstated()[: self._user.eager])])
         asked_fields = response.asks
         answers = [name for name in asked_fields if name in self._user.facts]
-        changed = None if any(name not in self._stated_facts for name in answers) else self._state_change()
         new_facts = [name for name in answers if name not in self._stated_facts]
+        changed = None if new_facts else self._state_change()
         standing = (response.route, response.state, dict(response.session.extracted))
         self._stuck = 0 if new_facts or changed or standing != self._last_standing else self._stuck + 1
         self._last_standing = standing
@@ -215,11 +210,9 @@ class _RuleBasedSpeaker:
         if answers:
             more = [name for name in self._unstated() if name not in answers][: self._user.eager]
             return "; ".join(self._state_facts([*answers, *more]))
-        return (
-            f"I don't know the {' and '.join(_readable_name(name) for name in asked_fields)}."
-            if asked_fields
-            else self._user.agrees
-        )
+        if asked_fields:
+            return f"I don't know the {' and '.join(map(_readable_name, asked_fields))}."
+        return self._user.agrees
 
     def _state_change(self) -> str | None:
         for name, values in self._pending_changes.items():

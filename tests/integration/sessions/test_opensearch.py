@@ -21,7 +21,8 @@ from tellback.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from tellback.sessions.opensearch import OpenSearchAdapter, search
+from tellback.sessions.opensearch import OpenSearchAdapter
+from tellback.sessions.opensearch import adapter as opensearch_adapter
 from tellback.testing.sessions import SessionAdapterConformance, SessionRestartConformance
 from tellback.testing.sessions.repositories import NOON, contents, later, make_message, make_session
 from tests.integration.sessions.opensearch_fixtures import (
@@ -221,7 +222,7 @@ class TestSearching(SharedServerFixtures):
     async def test_what_a_deleted_session_left_behind_is_not_found(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(search, "_PAGE_SIZE", 2)
+        monkeypatch.setattr(opensearch_adapter, "_PAGE_SIZE", 2)
         await adapter.save(make_session(version=1), [make_message("Rome")])
         for n in range(5):  # as if others had broken off
             stray = {"content": "Rome Rome", "session_id": "web-42", "position": n, "created_at": "2026"}
@@ -241,7 +242,7 @@ class TestSearching(SharedServerFixtures):
             await adapter.search_messages("rome", user_id={"$ne": 1})  # type: ignore[arg-type]
 
     async def test_lists_go_on_beyond_a_page(self, adapter: OpenSearchAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(search, "_PAGE_SIZE", 3)
+        monkeypatch.setattr(opensearch_adapter, "_PAGE_SIZE", 3)
         sessions = [make_session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
         await asyncio.gather(*map(adapter.session_repository.create, sessions))
         found = await adapter.session_repository.list_by_user("maya")

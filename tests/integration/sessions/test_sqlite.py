@@ -143,15 +143,12 @@ class TestSqliteTables(SqlTablesContract):
         await adapter.initialize()
         await adapter.disconnect()
         tables = resolve_tables(None, None)
-        types = {
-            table.role: dict.fromkeys((c.name for c in table.columns), "")
-            for table in (tables.sessions, tables.messages)
-        }
+        types = {role: dict.fromkeys((c.name for c in table.columns), "") for role, table in tables.items()}
         statements = build_statements(tables, SqliteDialect(), types)
         with closing(sqlite3.connect(path)) as connection:
             connection.create_function("tellback_now", 0, lambda: 0)
             for name, sql in statements.items():
-                values = {column.name: 0 for table in (tables.sessions, tables.messages) for column in table.columns}
+                values = {column.name: 0 for table in tables.values() for column in table.columns}
                 parameters = dict.fromkeys(("ttl", "expected", "count", "limit", "before", "after"), 1)
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", {**values, **parameters}).fetchall()
                 steps = [row[3] for row in plan]

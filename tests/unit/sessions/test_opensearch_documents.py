@@ -44,7 +44,8 @@ MESSAGES = st.builds(
 
 
 def make_layout(session_ttl: int | None = None, message_ttl: int | None = None, mappings: Any = None) -> DocumentLayout:
-    return DocumentLayout("sessions", "messages", *documents.resolve_field_names(mappings), session_ttl, message_ttl)
+    names = documents.resolve_field_names(mappings)
+    return DocumentLayout("sessions", "messages", session_ttl=session_ttl, message_ttl=message_ttl, **names)
 
 
 def through_json(document: Any) -> Any:
@@ -56,7 +57,7 @@ def test_what_is_held_is_read_as_it_was_written(
     session: SessionData, messages: list[MessageData], ttl: int | None
 ) -> None:
     renamed = make_layout(ttl, ttl, {"sessions": {"id": "key"}, "messages": {"position": "place"}})
-    document = renamed.store_turn(None, session.id, session, messages, 1_000)
+    document = renamed.store_turn(SessionEntry(session.id), session, messages, 1_000)
     found = renamed.entry_from_document(through_json(renamed.session_document(document, 1_000)))
     assert found == document
     assert repr(found.session) == repr(session)
@@ -79,12 +80,12 @@ def test_no_message_with_time_left_is_outside_the_positions(
     steps: list[tuple[int, int | None, int | None, int]],
 ) -> None:
     """Turns of adapters with other times to live, some of them after the session is past its own."""
-    now, document = 1_000, None
+    now, document = 1_000, SessionEntry("web-42")
     expiries: dict[int, int | None] = {}
     for count, session_ttl, message_ttl, seconds in steps:
         now += seconds
         new = [MessageData(f"m{n}", "web-42", "user", "Hi") for n in range(count)]
-        document = make_layout(session_ttl, message_ttl).store_turn(document, "web-42", SessionData("web-42"), new, now)
+        document = make_layout(session_ttl, message_ttl).store_turn(document, SessionData("web-42"), new, now)
         positions = [make_layout().position_of(each) for each in document.pending]
         assert not expiries.keys() & set(positions)
         expiries |= dict.fromkeys(positions, None if message_ttl is None else now + message_ttl)
@@ -108,9 +109,9 @@ def test_a_plain_id_is_never_that_of_another(id: str) -> None:
 
 
 def test_a_session_that_begins_anew_after_a_deletion_has_another_life() -> None:
-    document = make_layout().store_turn(None, "web-42", SessionData("web-42"), [], 1_000)
+    document = make_layout().store_turn(SessionEntry("web-42"), SessionData("web-42"), [], 1_000)
     anew = make_layout().store_turn(
-        SessionEntry("web-42", deleted=True, life=document.life, last=7), "web-42", SessionData("web-42"), [], 1_000
+        SessionEntry("web-42", deleted=True, life=document.life, last=7), SessionData("web-42"), [], 1_000
     )
     assert anew.life != document.life
     assert anew.last == 0

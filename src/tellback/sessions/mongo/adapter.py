@@ -1,25 +1,27 @@
-"""`MongoAdapter`: sessions in MongoDB."""
+"""`MongoAdapter`: sessions in MongoDB, as documents that can be queried."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from pymongo import DESCENDING, AsyncMongoClient, IndexModel, ReturnDocument
+from bson.int64 import Int64
+from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, IndexModel, ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 
 from tellback.errors import ConfigurationError, NotFoundError, SessionConflictError
 from tellback.sessions import records, validation
-from tellback.sessions.mongo.connection import DELETE_SECONDS, INDEX_SECONDS, MongoConnection
-from tellback.sessions.mongo.documents import SERVER_TIME, Document, Documents, MessageDocuments, SessionDocuments
-from tellback.sessions.records import EXPIRES_AT, format_time
+from tellback.sessions.mongo.connection import DELETE_SECONDS, INDEX_SECONDS, Document, MongoConnection
+from tellback.sessions.records import EXPIRES_AT, FieldNames
 from tellback.sessions.storage import StorageAdapter, Ttl, resolve_ttls
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
+from tellback.types.jsontext import is_storable
 
 T = TypeVar("T")
 
@@ -27,8 +29,138 @@ LOCK_SECONDS = 2.0
 PURGE_BATCH_SIZE = 1_000
 """How many documents are deleted at once."""
 
+_TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at", "version")
 _MIN_WIRE_VERSION = 9
 """MongoDB 4.4."""
+
+LAST_POSITION = "last_position"
+"""The position of a session's last message: a field of the database alone."""
+
+SERVER_TIME = "server-now"
+"""The server's time, as a field of what it answers: no other field can have this name."""
+
+MAX_DEPTH = 50
+"""How deep JSON may be nested to be kept as a document; the rest is kept as text."""
+
+
+class Documents:
+    """What both collections have in common: the names of their fields, and how long a document lives."""
+
+    def __init__(self, role: str, fields: tuple[str, ...], overrides: Any, ttl: float | None) -> None:
+        overrides = {"id": "_id", **overrides} if isinstance(overrides, Mapping) else overrides or {"id": "_id"}
+        self.fields = FieldNames(role, fields, overrides)
+        self._field_names = fields
+        self._ttl_ms = None if ttl is None else max(1, round(ttl * 1000))
+        taken = [name for name in (*fields, EXPIRES_AT) if self.fields[name] == "_id" and name != "id"]
+        if taken:
+            raise ConfigurationError(f"field_mappings[{role!r}]: only id can be _id, not {taken[0]}.")
+
+    @property
+    def projection(self) -> Document:
+        """The fields to answer with, and the server's time."""
+        return {**{self.fields[name]: 1 for name in self._field_names}, SERVER_TIME: "$$NOW"}
+
+    def is_live(self) -> Document:
+        """A condition: it is not past its time, by the server's clock."""
+        expires = self.fields[EXPIRES_AT]
+        return {"$or": [{expires: None}, {"$expr": {"$gt": [f"${expires}", "$$NOW"]}}]}
+
+    def indexes(self, *fields: tuple[str, ...]) -> list[IndexModel]:
+        """Indexes over these fields, one to expire by, and one for the id if it is not `_id`."""
+        models = [IndexModel([(self.fields[name], ASCENDING) for name in names]) for names in fields]
+        models.append(IndexModel([(self.fields[EXPIRES_AT], ASCENDING)], expireAfterSeconds=0))
+        if self.fields["id"] != "_id":
+            models.append(IndexModel([(self.fields["id"], ASCENDING)], unique=True))
+        return models
+
+
+class SessionDocuments(Documents):
+    """The documents of sessions."""
+
+    def __init__(self, overrides: Any, ttl: float | None) -> None:
+        super().__init__("sessions", (*records.SESSION_FIELDS, LAST_POSITION), overrides, ttl)
+
+    def build_update(
+        self, values: Mapping[str, Any], *, set_once: Mapping[str, Any] | None = None, added: int = 0
+    ) -> list[Document]:
+        """An update that sets fields of a record, some only if they are not set, and counts so many more messages."""
+        changes: Document = {name: {"$literal": value} for name, value in values.items()}
+        if "collected_data" in values:
+            changes["collected_data"] = {"$literal": to_native_json(values["collected_data"])}
+        for name, value in (set_once or {}).items():
+            changes[name] = {"$ifNull": [f"${self.fields[name]}", {"$literal": value}]}
+        for name in ("message_count", LAST_POSITION) if added else ():
+            changes[name] = {"$add": [{"$ifNull": [f"${self.fields[name]}", 0]}, added]}
+        # Each change gives it its time again, from now on by the server's clock.
+        changes[EXPIRES_AT] = {"$literal": None} if self._ttl_ms is None else {"$add": ["$$NOW", self._ttl_ms]}
+        return [{"$set": self.fields.to_database(changes)}]
+
+    def is_older_than(self, session: SessionData, created_at: str) -> Document:
+        """A condition: it comes behind a session among its user's."""
+        created, id = self.fields["created_at"], self.fields["id"]
+        alternatives = [{created: {"$lt": created_at}}, {created: created_at, id: {"$lt": session.id}}]
+        return {created: {"$lte": created_at}, "$and": [{"$or": alternatives}]}
+
+    def from_document(self, document: Mapping[str, Any]) -> SessionData:
+        return records.session_from_record(to_plain_json(self.fields.from_database(document)))
+
+    def last_position(self, document: Mapping[str, Any]) -> int:
+        return int(document.get(self.fields[LAST_POSITION]) or 0)
+
+
+class MessageDocuments(Documents):
+    """The documents of messages."""
+
+    def __init__(self, overrides: Any, ttl: float | None) -> None:
+        super().__init__("messages", records.MESSAGE_FIELDS, overrides, ttl)
+
+    def to_documents(self, rows: Sequence[Mapping[str, Any]], position: int, now: datetime) -> list[Document]:
+        """The documents of messages whose first one has that position."""
+        expiry = {} if self._ttl_ms is None else {EXPIRES_AT: now + timedelta(milliseconds=self._ttl_ms)}
+        documents = []
+        for place, record in enumerate(rows, start=position):
+            native = {name: to_native_json(record[name]) for name in ("tool_calls", "event")}
+            documents.append(self.fields.to_database({**record, **native, **expiry, "position": place}))
+        return documents
+
+    def from_document(self, document: Mapping[str, Any]) -> MessageData:
+        return records.message_from_record(to_plain_json(self.fields.from_database(document)))
+
+
+def to_native_json(text: str | None) -> Any:
+    """JSON as MongoDB's own values, so that it can be queried, or as it is if they would not be the same.
+
+    >>> to_native_json('{"to": "Rome"}'), to_native_json('{"$to": "Rome"}')
+    ({'to': 'Rome'}, '{"$to": "Rome"}')
+    """
+    value = None if text is None else json.loads(text)
+    return text if isinstance(value, str) or not _is_lossless(value, MAX_DEPTH) else value
+
+
+def to_plain_json(value: Any) -> Any:
+    """A value as JSON has it: the driver has a kind of its own for large numbers."""
+    if isinstance(value, dict):
+        return {name: to_plain_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [to_plain_json(each) for each in value]
+    return int(value) if isinstance(value, Int64) else value
+
+
+def _is_lossless(value: Any, max_depth: int) -> bool:
+    """Whether MongoDB gives it back exactly."""
+    if isinstance(value, dict):
+        return max_depth > 0 and all(
+            _is_valid_key(name) and _is_lossless(each, max_depth - 1) for name, each in value.items()
+        )
+    if isinstance(value, list):
+        return max_depth > 0 and all(_is_lossless(each, max_depth - 1) for each in value)
+    if isinstance(value, str):
+        return is_storable(value.replace("\x00", ""))
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+def _is_valid_key(name: str) -> bool:
+    return bool(name) and not name.startswith("$") and "." not in name and is_storable(name)
 
 
 class _MongoStorage:
@@ -81,14 +213,15 @@ class _MongoStorage:
     async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
         query = {self.sessions.fields["user_id"]: user_id, **self.sessions.is_live()}
         if before is not None:
-            query |= self.sessions.is_older_than(before, format_time(before.created_at))
+            query |= self.sessions.is_older_than(before, records.format_time(before.created_at))
         return await self._find_sessions(query, limit=limit)
 
     async def update_status(
         self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        completed = None if completed_at is None else format_time(completed_at)
-        update = self.sessions.status_update(status, format_time(at), completed)
+        completed = None if completed_at is None else records.format_time(completed_at)
+        values = {"status": status, "updated_at": records.format_time(at), "completed_at": completed}
+        update = self.sessions.build_update(values)
         async with self._lock_session(session_id), self.connection.operation(changes=True):
             found = await self._update_session(None, self._session_query(session_id), update)
         return None if found is None else self.sessions.from_document(found)
@@ -109,9 +242,11 @@ class _MongoStorage:
         record = records.encode_valid_session(session)
         message_records = [records.encode_message(each) for each in messages]
         expected, count = session.version - 1, len(message_records)
-        newest = message_records[-1]["created_at"] if message_records else None
-        update = self.sessions.turn_update(record, count, newest)
-        first_turn = {**record, "message_count": count, "last_message_at": newest or record["last_message_at"]}
+        newest = {"last_message_at": message_records[-1]["created_at"]} if message_records else {}
+        values = {name: record[name] for name in _TURN_FIELDS}
+        set_once = {name: record[name] for name in ("user_id", "agent_name")}
+        update = self.sessions.build_update({**values, **newest}, set_once=set_once, added=count)
+        first_turn = {**record, "message_count": count, **newest}
         query = {**self._session_query(session.id), self.sessions.fields["version"]: expected}
 
         async def work(transaction: AsyncClientSession) -> SessionData:
@@ -126,7 +261,8 @@ class _MongoStorage:
     async def add(self, messages: Sequence[MessageData], at: datetime) -> list[MessageData]:
         session_id = messages[0].session_id
         message_records = [records.encode_message(each) for each in messages]
-        update = self.sessions.add_messages_update(len(messages), message_records[-1]["created_at"], format_time(at))
+        values = {"updated_at": records.format_time(at), "last_message_at": message_records[-1]["created_at"]}
+        update = self.sessions.build_update(values, added=len(messages))
 
         async def work(transaction: AsyncClientSession) -> int:
             document = await self._update_session(transaction, self._session_query(session_id), update)
@@ -206,8 +342,9 @@ class _MongoStorage:
         if stored is not None or expected != 0:
             version = 0 if stored is None else self.sessions.from_document(stored).version
             raise SessionConflictError(id, expected, version)
-        position = await self._last_position(session, id)
-        update = self.sessions.create_update(record, position + added)
+        values = {**record, LAST_POSITION: await self._last_position(session, id) + added}
+        del values["id"]
+        update = self.sessions.build_update(values)
         created = await self._update_session(session, {self.sessions.fields["id"]: id}, update, upsert=True)
         assert created is not None
         return created

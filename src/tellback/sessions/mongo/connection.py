@@ -32,11 +32,11 @@ from tellback.errors import (
     StoreUnavailableError,
     TellbackError,
 )
-from tellback.sessions.mongo.documents import Document
 from tellback.sessions.storage import ClientConnection
 from tellback.sessions.validation import has_unescaped_password
 
 T = TypeVar("T")
+Document = dict[str, Any]
 
 DRIVER_ERRORS = (errors.PyMongoError, BSONError, OSError, RuntimeError)
 """What the driver raises. A RuntimeError is that of another event loop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,19 +13,19 @@ from opensearchpy import AsyncOpenSearch
 
 from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, SessionConflictError
 from tellback.sessions import validation
-from tellback.sessions.opensearch.connection import OpenSearchConnection
+from tellback.sessions.opensearch.connection import WORK_SECONDS, OpenSearchConnection
 from tellback.sessions.opensearch.documents import (
+    INDEX_NAME,
+    INTERNAL,
     DocumentLayout,
     DocumentStore,
     SessionEntry,
+    document_id,
     now_millis,
     prepare_index,
-    read_messages,
     resolve_field_names,
-    resolve_index_names,
 )
-from tellback.sessions.opensearch.search import Searcher, purge
-from tellback.sessions.records import count_messages, merge_turn
+from tellback.sessions.records import DEFAULT_NAMES, EXPIRES_AT, count_messages, format_time, merge_turn
 from tellback.sessions.storage import StorageAdapter, Ttl, resolve_ttls
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
 from tellback.types.jsontext import is_storable
@@ -32,6 +33,14 @@ from tellback.types.jsontext import is_storable
 _REFRESH = {False: "false", True: "true", "wait_for": "wait_for"}
 _MAX_QUERY_LENGTH = 2_000
 """Characters. More words than a server puts into one query do not fit into that."""
+_PAGE_SIZE = 500
+SearchHit = dict[str, Any]
+
+_PURGE_PAGE_SIZE = 200
+_MAX_CONCURRENCY = 8
+_MESSAGE_BATCH_SIZE = 1_000
+_PENDING_WINDOW_MS = 7 * 24 * 3600 * 1000
+"""How far back to look for messages that did not get into their index."""
 
 
 class _OpenSearchStorage:
@@ -44,7 +53,7 @@ class _OpenSearchStorage:
         self.layout = layout
         self._auto_create = auto_create
         self._store = DocumentStore(connection, layout, refresh)
-        self._searcher = Searcher(self._store, fresh=fresh)
+        self.searcher = Searcher(self._store, fresh=fresh)
 
     async def initialize(self) -> None:
         """Create the indices that are missing."""
@@ -57,37 +66,36 @@ class _OpenSearchStorage:
         await self.connection.close()
 
     async def create(self, session: SessionData) -> SessionData:
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
-            found = None if entry is None else entry.live_session(now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry:
+            found = entry.live_session(now)
             if found is not None:
                 raise SessionConflictError(session.id, 0, found.version)
-            return self.layout.store_turn(entry, session.id, session, (), now)
+            return self.layout.store_turn(entry, session, (), now)
 
         return self.layout.read_back(await self._store.change(session.id, decide))
 
     async def get(self, session_id: str) -> SessionData | None:
-        found = await self._store.find(session_id)
-        return None if found is None else found.entry.live_session(now_millis())
+        return (await self._store.find(session_id)).live_session(now_millis())
 
     async def find_active(self, user_id: str, agent_name: str | None) -> SessionData | None:
         terms = {"user_id": user_id, "status": "active"}
         if agent_name is not None:
             terms["agent_name"] = agent_name
-        found = await self._searcher.find_sessions(terms, 1)
+        found = await self.searcher.find_sessions(terms, 1)
         return found[0] if found else None
 
     async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
-        return await self._searcher.find_sessions({"user_id": user_id}, limit, before)
+        return await self.searcher.find_sessions({"user_id": user_id}, limit, before)
 
     async def update_status(
         self, session_id: str, status: SessionStatus, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry | None:
-            found = None if entry is None else entry.live_session(now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry | None:
+            found = entry.live_session(now)
             if found is None:
                 return None
             changed = replace(found, status=status, completed_at=completed_at, updated_at=at)
-            return self.layout.store_turn(entry, session_id, changed, (), now)
+            return self.layout.store_turn(entry, changed, (), now)
 
         changed = await self._store.change(session_id, decide)
         return None if changed is None else self.layout.read_back(changed)
@@ -95,9 +103,9 @@ class _OpenSearchStorage:
     async def delete(self, session_id: str) -> bool:
         was_there = False
 
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry | None:
+        def decide(entry: SessionEntry, now: int) -> SessionEntry | None:
             nonlocal was_there
-            if entry is None:
+            if entry.version is None:
                 return None
             was_there = entry.live_session(now) is not None
             return SessionEntry(session_id, deleted=True, life=entry.life, last=entry.last, writes=entry.writes)
@@ -106,20 +114,20 @@ class _OpenSearchStorage:
         return was_there
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
-            saved = merge_turn(None if entry is None else entry.live_session(now), session, messages)
-            return self.layout.store_turn(entry, session.id, saved, messages, now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry:
+            saved = merge_turn(entry.live_session(now), session, messages)
+            return self.layout.store_turn(entry, saved, messages, now)
 
         return self.layout.read_back(await self._store.change(session.id, decide))
 
     async def add(self, messages: Sequence[MessageData], at: datetime) -> list[MessageData]:
         id = messages[0].session_id
 
-        def decide(entry: SessionEntry | None, now: int) -> SessionEntry:
-            found = None if entry is None else entry.live_session(now)
+        def decide(entry: SessionEntry, now: int) -> SessionEntry:
+            found = entry.live_session(now)
             if found is None:
                 raise NotFoundError("session", id)
-            return self.layout.store_turn(entry, id, count_messages(found, messages, at), messages, now)
+            return self.layout.store_turn(entry, count_messages(found, messages, at), messages, now)
 
         entry = await self._store.change(id, decide)
         assert entry is not None
@@ -128,17 +136,222 @@ class _OpenSearchStorage:
     async def list_by_session(
         self, session_id: str, limit: int, before: int | None, after: int | None
     ) -> list[MessageData]:
-        found = await read_messages(self._store, session_id, limit, before, after)
+        found = await self._store.read_messages(session_id, limit, before, after)
         return [self.layout.message_from_document(each) for each in found]
 
     async def purge_expired(self) -> int:
         """Delete what is past its time, and finish what broke off."""
         return await purge(self._store)
 
-    async def search_messages(self, text: str, owner: str | None, limit: int) -> list[MessageData]:
-        """Messages that have some of these words, the best first."""
-        found = await self._searcher.find_messages(text, owner, limit)
-        return [self.layout.message_from_document(each) for each in found]
+
+class Searcher:
+    """Searches both indices; `fresh` makes all that was stored before a search visible to it."""
+
+    def __init__(self, store: DocumentStore, *, fresh: bool) -> None:
+        self._store = store
+        self._fresh = fresh
+
+    async def find_sessions(
+        self, terms: Mapping[str, str], max_count: int, before: SessionData | None = None
+    ) -> list[SessionData]:
+        """Sessions whose fields are exactly these, those created last first."""
+        layout = self._store.layout
+        created, id = layout.sessions["created_at"], layout.sessions["id"]
+        now = now_millis()
+        filters: list[Any] = [{"term": {layout.sessions[name]: value}} for name, value in terms.items()]
+        if before is not None:
+            created_before = format_time(before.created_at)
+            same_time = [{"term": {created: created_before}}, {"range": {id: {"lt": before.id}}}]
+            filters.append(_any_of({"range": {created: {"lt": created_before}}}, {"bool": {"filter": same_time}}))
+        body = {
+            "query": {"bool": {"filter": filters, "must_not": [_expired_query(layout.sessions[EXPIRES_AT], now)]}},
+            "sort": [{created: "desc"}, {id: "desc"}],
+            "_source": {"excludes": [f"{INTERNAL}.pending"]},
+        }
+        found: list[SessionData] = []
+        pages = await self._open_pages(layout.sessions_index, body, max_count)
+        while len(found) < max_count and (page := await pages.next()):
+            live = (layout.entry_from_document(hit["_source"]).live_session(now) for hit in page)
+            found.extend(each for each in live if each is not None)
+        return found[:max_count]
+
+    async def find_messages(self, text: str, owner: str | None, max_count: int) -> list[MessageData]:
+        """Messages that have some of these words, the best first. What was deleted is left out, indexed or not."""
+        layout = self._store.layout
+        names = layout.messages
+        now = now_millis()
+        owner_filter = [] if owner is None else [{"term": {f"{INTERNAL}.owner": owner}}]
+        query = {
+            "must": {"match": {names["content"]: text}},
+            "filter": owner_filter,
+            "must_not": [_expired_query(names[EXPIRES_AT], now)],
+        }
+        order = [{names["created_at"]: "desc"}, {names["session_id"]: "asc"}, {names["position"]: "desc"}]
+        body = {"query": {"bool": query}, "sort": ["_score", *order]}
+        found: list[MessageData] = []
+        lives: dict[str, tuple[str, int]] = {}
+        pages = await self._open_pages(layout.messages_index, body, max_count)
+        while len(found) < max_count and (page := await pages.next()):
+            await self._load_lives(lives, {hit["_source"][names["session_id"]] for hit in page})
+            for hit in page:
+                life, _, position = hit["_id"].rpartition("-")
+                current_life, last = lives[hit["_source"][names["session_id"]]]
+                if current_life == life and int(position) <= last and layout.is_live(hit["_source"], now):
+                    found.append(layout.message_from_document(hit["_source"]))
+        return found[:max_count]
+
+    async def _load_lives(self, lives: dict[str, tuple[str, int]], ids: set[str]) -> None:
+        """Which life each session is in, and how far its messages go."""
+        unknown = sorted(ids - lives.keys())
+        source = [f"{INTERNAL}.{name}" for name in ("life", "last", "record")]
+        requests = ({"_id": document_id(each), "_source": source} for each in unknown)
+        documents = await self._store.connection.get_many(self._store.layout.sessions_index, requests)
+        for id, document in zip(unknown, documents, strict=True):
+            internal: dict[str, Any] = document["_source"][INTERNAL] if document["found"] else {"record": "deleted"}
+            lives[id] = ("", 0) if internal["record"] == "deleted" else (internal["life"], internal["last"])
+
+    async def _open_pages(self, index: str, body: Mapping[str, Any], max_count: int) -> SearchPages:
+        if self._fresh:
+            await refresh_index(self._store, index)
+        return SearchPages(self._store, index, body, min(max_count, _PAGE_SIZE))
+
+
+class SearchPages:
+    """The hits of a search that has an order, however many."""
+
+    def __init__(self, store: DocumentStore, index: str, body: Mapping[str, Any], size: int) -> None:
+        self._store = store
+        self._index = index
+        self._body = {**body, "size": size, "track_total_hits": False}
+        self._has_more = True
+
+    async def next(self) -> list[SearchHit]:
+        """The next of them; nothing if there are no more."""
+        if not self._has_more:
+            return []
+        hits = await search(self._store, self._index, self._body)
+        self._has_more = len(hits) == self._body["size"]
+        if self._has_more:
+            self._body["search_after"] = hits[-1]["sort"]
+        return hits
+
+
+async def refresh_index(store: DocumentStore, index: str) -> None:
+    """Make what was stored visible to searches."""
+    await store.connection.request("POST", f"/{index}/_refresh", seconds=WORK_SECONDS)
+
+
+async def search(store: DocumentStore, index: str, body: Mapping[str, Any]) -> list[SearchHit]:
+    """The hits of one search; a part of them is never taken for all."""
+    params = {"allow_partial_search_results": "false"}
+    answer = await store.connection.request("POST", f"/{index}/_search", body=body, params=params, seconds=WORK_SECONDS)
+    hits: list[SearchHit] = answer["hits"]["hits"]
+    return hits
+
+
+def _expired_query(field: str, now: int) -> dict[str, Any]:
+    return {"range": {field: {"lte": now}}}
+
+
+def _any_of(*queries: Any) -> dict[str, Any]:
+    return {"bool": {"should": list(queries), "minimum_should_match": 1}}
+
+
+async def purge(store: DocumentStore) -> int:
+    """Delete what is past its time, and say how many sessions and messages that were."""
+    sessions = 0
+    while True:
+        purged, changed = await _purge_session_page(store)
+        sessions += purged
+        if not changed:
+            break
+    await _index_leftovers(store)
+    return sessions + await _purge_messages(store)
+
+
+async def _purge_session_page(store: DocumentStore) -> tuple[int, int]:
+    """Deal with one page of sessions: how many were purged, and for how many anything was done."""
+    index, now = store.layout.sessions_index, now_millis()
+    query = {"bool": {"should": _purgeable_queries(store, now), "minimum_should_match": 1}}
+    expired: list[SessionEntry] = []
+    empty: list[SessionEntry] = []
+    others: list[SessionEntry] = []
+    source = [store.layout.sessions["id"], store.layout.sessions[EXPIRES_AT], INTERNAL]
+    for hit in await _find_some(store, index, query, _PURGE_PAGE_SIZE, source):
+        entry = store.layout.entry_from_hit(hit)
+        if entry.deleted or entry.live_session(now) is not None or entry.until > now:
+            others.append(entry)
+        else:
+            (empty if entry.session is None else expired).append(entry)
+    purged = await store.delete_sessions(expired)
+    emptied = await store.delete_sessions(empty)
+    semaphore = asyncio.Semaphore(_MAX_CONCURRENCY)
+    results = await asyncio.gather(*(_purge_parts(store, each, semaphore) for each in others))
+    expired_count = sum(was_session for was_session, _ in results)
+    return purged + expired_count, purged + emptied + sum(done for _, done in results)
+
+
+def _purgeable_queries(store: DocumentStore, now: int) -> list[dict[str, Any]]:
+    expired = {"lte": now}
+    husk = [{"term": {f"{INTERNAL}.record": "husk"}}, {"range": {f"{INTERNAL}.until": expired}}]
+    return [
+        {"range": {store.layout.sessions[EXPIRES_AT]: expired}},
+        {"range": {f"{INTERNAL}.pending_until": expired}},
+        {"term": {f"{INTERNAL}.record": "deleted"}},
+        {"bool": {"filter": husk}},
+    ]
+
+
+async def _purge_parts(store: DocumentStore, found: SessionEntry, semaphore: asyncio.Semaphore) -> tuple[bool, bool]:
+    """Take away what is past its time of what still has some: whether that was the session, and whether anything."""
+    expired = False
+
+    def decide(entry: SessionEntry, now: int) -> SessionEntry | None:
+        nonlocal expired
+        expired = False
+        if entry.deleted:
+            return None
+        pending = tuple(each for each in entry.pending if store.layout.is_live(each, now))
+        expired = entry.session is not None and entry.live_session(now) is None
+        if expired:
+            return replace(entry, session=None, expires=None, pending=pending)
+        return replace(entry, pending=pending) if len(pending) < len(entry.pending) else None
+
+    async with semaphore:
+        if found.deleted:
+            await store.delete_remains(found)
+            return False, True
+        changed = await store.change(found.id, decide)
+    return expired and changed is not None, changed is not None
+
+
+async def _index_leftovers(store: DocumentStore) -> None:
+    """Index messages whose writer broke off before it did."""
+    since = {"range": {f"{INTERNAL}.written_at": {"gte": now_millis() - _PENDING_WINDOW_MS}}}
+    some = {"range": {f"{INTERNAL}.pending_count": {"gte": 1}}}
+    id = store.layout.sessions["id"]
+    body = {"query": {"bool": {"filter": [since, some]}}, "sort": [{id: "asc"}], "_source": [id, INTERNAL]}
+    pages = SearchPages(store, store.layout.sessions_index, body, _PURGE_PAGE_SIZE)
+    while page := await pages.next():
+        await store.index_pending([store.layout.entry_from_document(hit["_source"]) for hit in page])
+
+
+async def _purge_messages(store: DocumentStore) -> int:
+    query = {"range": {store.layout.messages[EXPIRES_AT]: {"lte": now_millis()}}}
+    deleted = 0
+    while True:
+        keys = [hit["_id"] for hit in await _find_some(store, store.layout.messages_index, query, _MESSAGE_BATCH_SIZE)]
+        deleted += await store.delete_messages(keys)
+        if len(keys) < _MESSAGE_BATCH_SIZE:
+            return deleted
+
+
+async def _find_some(
+    store: DocumentStore, index: str, query: dict[str, Any], size: int, source: list[str] | bool = False
+) -> list[dict[str, Any]]:
+    """Some of what is found now, in no order."""
+    await refresh_index(store, index)
+    return await search(store, index, {"query": query, "size": size, "seq_no_primary_term": True, "_source": source})
 
 
 class OpenSearchAdapter(StorageAdapter):
@@ -177,14 +390,20 @@ class OpenSearchAdapter(StorageAdapter):
         if refresh not in (True, False, "wait_for"):
             raise ConfigurationError(f"refresh is True, False or 'wait_for', not {refresh!r:.80}.")
         connection = OpenSearchConnection(client)
-        self.indices = resolve_index_names(indices)
-        session_millis, message_millis = map(_to_millis, resolve_ttls(session_ttl, message_ttl))
+        self.indices = validation.resolve_names(
+            "indices",
+            indices,
+            DEFAULT_NAMES,
+            is_name=INDEX_NAME.fullmatch,
+            form="small letters, digits, '_', '-' and '.'",
+        )
+        session_ttl, message_ttl = map(_to_millis, resolve_ttls(session_ttl, message_ttl))
         layout = DocumentLayout(
             self.indices["sessions"],
             self.indices["messages"],
-            *resolve_field_names(field_mappings),
-            session_millis,
-            message_millis,
+            session_ttl=session_ttl,
+            message_ttl=message_ttl,
+            **resolve_field_names(field_mappings),
         )
         self._search = _OpenSearchStorage(
             connection, layout, _REFRESH[refresh], auto_create=auto_create_indices, fresh=fresh_searches
@@ -210,8 +429,8 @@ class OpenSearchAdapter(StorageAdapter):
             raise InvalidArgumentError(
                 f"text is words to search for, at most {_MAX_QUERY_LENGTH} characters: {text!r:.80}"
             )
-        owner = validation.validate_optional_id("user_id", user_id)
-        return await self._search.search_messages(text, owner, validation.validate_limit(limit))
+        owner = validation.validate_optional_name("user_id", user_id)
+        return await self._search.searcher.find_messages(text, owner, validation.validate_limit(limit))
 
 
 def _to_millis(seconds: float | None) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 from opensearchpy import TransportError
 
 from tellback.errors import ConfigurationError, StoreBusyError, StoreError, StoreUnavailableError, TellbackError
-from tellback.sessions import records, validation
+from tellback.sessions import records
 from tellback.sessions.opensearch.connection import (
     IN_DOUBT_HINT,
     WORK_SECONDS,
@@ -25,18 +25,7 @@ from tellback.sessions.opensearch.connection import (
     is_connection_lost,
     response_error,
 )
-from tellback.sessions.records import (
-    DEFAULT_NAMES,
-    EXPIRES_AT,
-    JSON_FIELDS,
-    MESSAGE_FIELDS,
-    NUMBER_FIELDS,
-    SESSION_FIELDS,
-    TIME_FIELDS,
-    FieldNames,
-    message_from_record,
-    session_from_record,
-)
+from tellback.sessions.records import EXPIRES_AT, FieldNames
 from tellback.types.conversations import MessageData, SessionData
 
 INTERNAL = "tellback"
@@ -48,7 +37,7 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 
 Document = Mapping[str, Any]
 
-_INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
+INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
 _KEYWORD = {"type": "keyword"}
 _NUMBER = {"type": "long", "ignore_malformed": True}
 _MILLIS = {"type": "date", "format": "epoch_millis"}
@@ -58,9 +47,9 @@ _STORED_ONLY = {"type": "object", "enabled": False}
 """Stored as it is, and not searched."""
 
 _FIELD_TYPES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(JSON_FIELDS, _STORED_ONLY),
-    **dict.fromkeys(TIME_FIELDS, _TIME),
-    **dict.fromkeys(NUMBER_FIELDS, _NUMBER),
+    **dict.fromkeys(records.JSON_FIELDS, _STORED_ONLY),
+    **dict.fromkeys(records.TIME_FIELDS, _TIME),
+    **dict.fromkeys(records.NUMBER_FIELDS, _NUMBER),
     "content": {"type": "text"},
     EXPIRES_AT: _MILLIS,
 }
@@ -75,9 +64,6 @@ log = logging.getLogger("tellback.stores")
 
 CONFLICT_SECONDS = 25.0
 
-DocumentVersion = tuple[str, int, int]
-"""The id of a document, and which write of it was read: its number, and the term of its primary."""
-
 _READ_BATCH = 250
 
 
@@ -88,7 +74,8 @@ class SessionEntry:
     `session` is None when it was purged while messages of it still have time. `life` is another one each time an id is
     created anew, so that what was deleted cannot come back. The messages have the positions from `first` to `last`, and
     none of them has time beyond `until`. Those in `pending` may not be in the index of messages yet. `writes` are the
-    names of the last changes. Times are milliseconds since 1970.
+    names of the last changes. Times are milliseconds since 1970. `version` says which write of it was read, by its
+    number and the term of its primary; None if there is no document.
     """
 
     id: str
@@ -101,13 +88,13 @@ class SessionEntry:
     until: int = 0
     pending: tuple[Document, ...] = ()
     writes: tuple[str, ...] = ()
+    version: tuple[int, int] | None = field(default=None, compare=False)
 
     def live_session(self, now: int) -> SessionData | None:
         """The session, unless it is past its time."""
         return None if self.expires is not None and self.expires <= now else self.session
 
     def message_key(self, position: int) -> str:
-        """The id of a message's document."""
         return f"{self.life}-{position}"
 
 
@@ -141,15 +128,15 @@ class DocumentLayout:
     def index_definitions(self) -> dict[str, dict[str, Any]]:
         """What each index is created with, by its name."""
         return {
-            self.sessions_index: _build_definition(self.sessions, SESSION_FIELDS, _INTERNAL_SESSION_FIELDS),
-            self.messages_index: _build_definition(self.messages, MESSAGE_FIELDS, {"owner": _KEYWORD}),
+            self.sessions_index: _build_definition(self.sessions, records.SESSION_FIELDS, _INTERNAL_SESSION_FIELDS),
+            self.messages_index: _build_definition(self.messages, records.MESSAGE_FIELDS, {"owner": _KEYWORD}),
         }
 
     def store_turn(
-        self, entry: SessionEntry | None, id: str, session: SessionData, messages: Sequence[MessageData], now: int
+        self, entry: SessionEntry, session: SessionData, messages: Sequence[MessageData], now: int
     ) -> SessionEntry:
         """What is held after a session is stored and messages are appended to it."""
-        base = SessionEntry(id) if entry is None or entry.deleted else entry
+        base = SessionEntry(entry.id) if entry.deleted else entry
         first, until = (base.first, base.until) if base.until > now else (base.last + 1, 0)
         message_expiry = FOREVER if self.message_ttl is None else now + self.message_ttl
         positioned = [replace(each, position=base.last + n) for n, each in enumerate(messages, start=1)]
@@ -164,7 +151,6 @@ class DocumentLayout:
         )
 
     def session_document(self, entry: SessionEntry, now: int) -> dict[str, Any]:
-        """A session's document."""
         names = self.sessions
         fields: dict[str, Any] = {names["id"]: entry.id}
         if entry.session is not None:
@@ -182,13 +168,17 @@ class DocumentLayout:
             internal["pending_until"] = max(expiries)
         return {**fields, INTERNAL: internal}
 
+    def entry_from_hit(self, hit: Mapping[str, Any]) -> SessionEntry:
+        """What a session's document says that was read or found with its version."""
+        return replace(self.entry_from_document(hit["_source"]), version=(hit["_seq_no"], hit["_primary_term"]))
+
     def entry_from_document(self, source: Document) -> SessionEntry:
         """What a session's document says. What was left out of it is as if it were nothing."""
         record = self.sessions.from_database(source)
         internal = source.get(INTERNAL) or {}
         return SessionEntry(
             id=record["id"],
-            session=session_from_record(record) if internal.get("record") == "session" else None,
+            session=records.session_from_record(record) if internal.get("record") == "session" else None,
             expires=record.get(EXPIRES_AT),
             deleted=internal.get("record") == "deleted",
             life=internal.get("life", ""),
@@ -214,41 +204,25 @@ class DocumentLayout:
         return {**document, INTERNAL: {"owner": message.user_id if message.user_id is not None else owner}}
 
     def message_from_document(self, document: Document) -> MessageData:
-        """The other way."""
-        return message_from_record(self.messages.from_database(document))
+        return records.message_from_record(self.messages.from_database(document))
 
     def position_of(self, document: Document) -> int:
-        """The position that a message's document says."""
         position: int = document[self.messages["position"]]
         return position
 
     def is_live(self, document: Document, now: int) -> bool:
-        """Whether a message is not past its time."""
         expires_at = document.get(self.messages[EXPIRES_AT])
         return expires_at is None or expires_at > now
 
 
-def resolve_index_names(overrides: Mapping[str, str] | None) -> dict[str, str]:
-    """The names of the indices, with those that were given instead of the known ones.
-
-    >>> resolve_index_names({"sessions": "shop-sessions"})["sessions"]
-    'shop-sessions'
-    """
-    form = "small letters, digits, '_', '-' and '.'"
-    return validation.resolve_names("indices", overrides, DEFAULT_NAMES, is_name=_INDEX_NAME.fullmatch, form=form)
-
-
-def resolve_field_names(field_mappings: Any) -> tuple[FieldNames, FieldNames]:
+def resolve_field_names(field_mappings: Any) -> dict[str, FieldNames]:
     """The names of fields, of sessions and of messages."""
-    mappings = records.validate_field_mappings(field_mappings)
-    for role, mapping in mappings.items():
-        for name in mapping.values() if isinstance(mapping, Mapping) else ():
-            if name == INTERNAL or str(name).startswith("_"):
+    names = records.resolve_field_names(field_mappings)
+    for role, mapping in (field_mappings or {}).items():
+        for name in (mapping or {}).values():
+            if name == INTERNAL or name.startswith("_"):
                 raise ConfigurationError(f"field_mappings[{role!r}]: {name!r} is taken; choose another name.")
-    return (
-        FieldNames("sessions", SESSION_FIELDS, mappings.get("sessions")),
-        FieldNames("messages", MESSAGE_FIELDS, mappings.get("messages")),
-    )
+    return names
 
 
 async def prepare_index(
@@ -293,16 +267,7 @@ def _build_definition(fields: FieldNames, names: tuple[str, ...], internal: Mapp
     return {"mappings": {"dynamic": False, "properties": {**properties, INTERNAL: {"properties": dict(internal)}}}}
 
 
-@dataclass(frozen=True, slots=True)
-class VersionedEntry:
-    """What is held, and which write of it was read."""
-
-    entry: SessionEntry
-    seq_no: int
-    primary_term: int
-
-
-Decision = Callable[[SessionEntry | None, int], SessionEntry | None]
+Decision = Callable[[SessionEntry, int], SessionEntry | None]
 """Makes of what is held now, at this time, what shall be held; None leaves it as it is. It may be called again."""
 
 
@@ -329,16 +294,10 @@ class _WriteAttempts:
         self.last_sent = replace(entry, writes=(*entry.writes, uuid.uuid4().hex[:16])[-MAX_WRITE_IDS:])
         return self.last_sent
 
-    def find_own_write(self, found: VersionedEntry | None) -> SessionEntry | None:
+    def find_own_write(self, found: SessionEntry) -> SessionEntry | None:
         """What was stored, if one of these was. A client may have sent the last one twice, and say it was refused."""
-        if found is None:
-            return None
-        own_writes = (
-            each
-            for each in (self.last_sent, self.unconfirmed)
-            if each is not None and each.writes[-1] in found.entry.writes
-        )
-        return next(own_writes, None)
+        sent = (each for each in (self.last_sent, self.unconfirmed) if each is not None)
+        return next((each for each in sent if each.writes[-1] in found.writes), None)
 
     def mark_in_doubt(self, error: StoreError) -> StoreError:
         """The error, and that an earlier attempt may have been stored if so."""
@@ -355,22 +314,19 @@ class DocumentStore:
         self.layout = layout
         self._refresh = refresh
 
-    async def find(self, session_id: str, *, brief: bool = False) -> VersionedEntry | None:
+    async def find(self, session_id: str, *, brief: bool = False) -> SessionEntry:
         """What is held of a session now; `brief` leaves out all but which life of it that is."""
         includes = f"{self.layout.sessions['id']},{INTERNAL}.life,{INTERNAL}.record"
         params = {"_source_includes": includes} if brief else {}
         answer = await self.connection.request("GET", self._path(session_id), params=params, accept=(404,))
         if "found" not in answer:
             raise response_error(404, answer.get("error"), self.connection.place)
-        if not answer["found"]:
-            return None
-        entry = self.layout.entry_from_document(answer["_source"])
-        return VersionedEntry(entry, answer["_seq_no"], answer["_primary_term"])
+        return self.layout.entry_from_hit(answer) if answer["found"] else SessionEntry(session_id)
 
     async def exists(self, entry: SessionEntry) -> bool:
         """Whether it was not deleted since."""
         found = await self.find(entry.id, brief=True)
-        return found is not None and not found.entry.deleted and found.entry.life == entry.life
+        return not found.deleted and found.life == entry.life
 
     async def change(self, session_id: str, decide: Decision) -> SessionEntry | None:
         """Decide on what is held, store that in one step, and give it; decide again if another was faster."""
@@ -380,13 +336,12 @@ class DocumentStore:
                 found = await self.find(session_id)
                 stored = attempts.find_own_write(found)
                 if stored is None:
-                    current = None if found is None else found.entry
-                    decided = decide(current, now_millis())
+                    decided = decide(found, now_millis())
                     if decided is None:
                         return None
-                    await self._finish_previous(current)
+                    await self._finish_previous(found)
                     stored = attempts.add_write_id(decided)
-                    if not await self._write(stored, found, attempts):
+                    if not await self._write(stored, found.version, attempts):
                         await attempts.pause(session_id)
                         continue
             except StoreError as error:
@@ -408,7 +363,7 @@ class DocumentStore:
         for entry, messages in missing.values():
             await self._index_messages(entry, messages)
 
-    async def messages_at(self, entry: SessionEntry, positions: Sequence[int]) -> list[Document]:
+    async def _messages_at(self, entry: SessionEntry, positions: Sequence[int]) -> list[Document]:
         """The documents of messages that are there, in the order of the positions."""
         pending = {self.layout.position_of(each): each for each in entry.pending}
         missing = [each for each in positions if each not in pending]
@@ -418,35 +373,70 @@ class DocumentStore:
         indexed = {n: each["_source"] for n, each in zip(missing, found, strict=True) if each["found"]}
         return [each for n in positions if (each := pending.get(n, indexed.get(n))) is not None]
 
+    async def read_messages(
+        self, session_id: str, max_count: int, before: int | None, after: int | None
+    ) -> list[Document]:
+        """Documents of a session's messages that have time left, in their order, by their positions alone."""
+        while True:
+            entry = await self.find(session_id)
+            if entry.deleted:
+                return []
+            low = max(entry.first, 1 if after is None else after + 1)
+            high = entry.last if before is None else min(entry.last, before - 1)
+            messages, is_complete = await self._read_positions(entry, low, high, max_count, forward=after is not None)
+            if is_complete or await self.exists(entry):
+                return messages
+
+    async def _read_positions(
+        self, entry: SessionEntry, low: int, high: int, max_count: int, *, forward: bool
+    ) -> tuple[list[Document], bool]:
+        """At most so many from one end, and whether there was one at every position."""
+        messages: list[Document] = []
+        is_complete = True
+        now = now_millis()
+        while low <= high and len(messages) < max_count:
+            size = min(_READ_BATCH, max_count - len(messages), high - low + 1)
+            positions = range(low, low + size) if forward else range(high - size + 1, high + 1)
+            batch = await self._messages_at(entry, positions)
+            is_complete = is_complete and len(batch) == size
+            live = [each for each in batch if self.layout.is_live(each, now)]
+            messages = [*messages, *live] if forward else [*live, *messages]
+            low, high = (low + size, high) if forward else (low, high - size)
+        return messages, is_complete
+
     async def delete_remains(self, entry: SessionEntry) -> None:
         """Delete the messages of a session that was deleted, and then what is left of itself."""
-        keys = (entry.message_key(position) for position in range(1, entry.last + 1))
-        await self.delete_messages(keys)
+        await self._delete_all_messages(entry)
         found = await self.find(entry.id, brief=True)
-        if found is not None and found.entry.deleted and found.entry.life == entry.life:
-            await self.delete_sessions([(document_id(entry.id), found.seq_no, found.primary_term)])
+        if found.deleted and found.life == entry.life:
+            await self.delete_sessions([found])
 
-    async def delete_sessions(self, documents: Sequence[DocumentVersion]) -> int:
+    async def delete_sessions(self, entries: Iterable[SessionEntry]) -> int:
         """Delete documents of sessions that are as they were read, and say how many."""
-        actions = (
-            ("delete", {"_id": id, "if_seq_no": seq_no, "if_primary_term": term}, None)
-            for id, seq_no, term in documents
+        keys = (
+            {"_id": document_id(each.id), "if_seq_no": each.version[0], "if_primary_term": each.version[1]}
+            for each in entries
+            if each.version is not None
         )
+        actions = (("delete", key, None) for key in keys)
         return await self.connection.bulk(actions, self._refresh, self.layout.sessions_index)
 
-    async def _finish_previous(self, entry: SessionEntry | None) -> None:
-        if entry is not None and entry.deleted:
-            await self.delete_messages(entry.message_key(position) for position in range(1, entry.last + 1))
-        elif entry is not None:
+    async def _delete_all_messages(self, entry: SessionEntry) -> None:
+        await self.delete_messages(entry.message_key(position) for position in range(1, entry.last + 1))
+
+    async def _finish_previous(self, entry: SessionEntry) -> None:
+        if entry.deleted:
+            await self._delete_all_messages(entry)
+        else:
             await self.index_pending([entry])
 
-    async def _write(self, entry: SessionEntry, found: VersionedEntry | None, attempts: _WriteAttempts) -> bool:
+    async def _write(self, entry: SessionEntry, version: tuple[int, int] | None, attempts: _WriteAttempts) -> bool:
         """Store what is held if nobody stored anything since it was read, and say whether so."""
         params: dict[str, Any] = {"refresh": self._refresh}
-        if found is None:
+        if version is None:
             params["op_type"] = "create"
         else:
-            params |= {"if_seq_no": found.seq_no, "if_primary_term": found.primary_term}
+            params |= {"if_seq_no": version[0], "if_primary_term": version[1]}
         document = self.layout.session_document(entry, now_millis())
         try:
             answer = await self.connection.request_once(
@@ -491,37 +481,3 @@ class DocumentStore:
 
     def _path(self, session_id: str) -> str:
         return f"/{self.layout.sessions_index}/_doc/{document_id(session_id)}"
-
-
-async def read_messages(
-    store: DocumentStore, session_id: str, max_count: int, before: int | None, after: int | None
-) -> list[Document]:
-    """Documents of a session's messages that have time left, in their order, by their positions alone."""
-    while True:
-        found = await store.find(session_id)
-        if found is None or found.entry.deleted:
-            return []
-        entry = found.entry
-        low = max(entry.first, 1 if after is None else after + 1)
-        high = entry.last if before is None else min(entry.last, before - 1)
-        messages, is_complete = await _read_positions(store, entry, low, high, max_count, forward=after is not None)
-        if is_complete or await store.exists(entry):
-            return messages
-
-
-async def _read_positions(
-    store: DocumentStore, entry: SessionEntry, low: int, high: int, max_count: int, *, forward: bool
-) -> tuple[list[Document], bool]:
-    """At most so many from one end, and whether there was one at every position."""
-    messages: list[Document] = []
-    is_complete = True
-    now = now_millis()
-    while low <= high and len(messages) < max_count:
-        size = min(_READ_BATCH, max_count - len(messages), high - low + 1)
-        positions = range(low, low + size) if forward else range(high - size + 1, high + 1)
-        batch = await store.messages_at(entry, positions)
-        is_complete = is_complete and len(batch) == size
-        live = [each for each in batch if store.layout.is_live(each, now)]
-        messages = [*messages, *live] if forward else [*live, *messages]
-        low, high = (low + size, high) if forward else (low, high - size)
-    return messages, is_complete

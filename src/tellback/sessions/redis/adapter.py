@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -124,25 +124,18 @@ class _RedisStorage:
         return _decode_session(session_id, row)
 
     async def find_active(self, user_id: str, agent_name: str | None) -> SessionData | None:
-        key, before = self.keys.active(user_id), "+"
-        while True:
-            members, found = await self._session_page(user_id, key, before, 10)
-            for each in found:
-                if each.status == "active" and agent_name in (None, each.agent_name):
-                    return each
-            if not members:
-                return None
-            before = f"({members[-1]}"
+        async for each in self._listed_sessions(user_id, self.keys.active(user_id), "+", 10):
+            if each.status == "active" and agent_name in (None, each.agent_name):
+                return each
+        return None
 
     async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
         key, end = self.keys.user(user_id), "+" if before is None else f"({_list_member(before)}"
         found: list[SessionData] = []
-        while len(found) < limit:
-            members, page = await self._session_page(user_id, key, end, min(PAGE_SIZE, limit - len(found)))
-            found.extend(page)
-            if not members:
+        async for each in self._listed_sessions(user_id, key, end, min(PAGE_SIZE, limit)):
+            found.append(each)
+            if len(found) == limit:
                 break
-            end = f"({members[-1]}"
         return found
 
     async def update_status(
@@ -236,22 +229,21 @@ class _RedisStorage:
                 continue
             return [outcome, *reply[1:]]
 
-    async def _session_page(
-        self, user_id: str, key: bytes, before: str, size: int
-    ) -> tuple[list[str], list[SessionData]]:
-        """Members of a user's list, and those of them that are there."""
-        found = await self.connection.read("ZREVRANGEBYLEX", key, before, "-", "LIMIT", 0, size)
-        members = [member.decode() for member in found]
-        rows = await self._read_listed_sessions(user_id, members, wants_fields=True)
-        sessions = (
-            _decode_session(_session_id_of(member), row) for member, row in zip(members, rows, strict=True) if row
-        )
-        return members, [each for each in sessions if each is not None]
+    async def _listed_sessions(
+        self, user_id: str, key: bytes, before: str, page_size: int
+    ) -> AsyncIterator[SessionData]:
+        """The sessions of a user's list that are there, the newest first."""
+        while found := await self.connection.read("ZREVRANGEBYLEX", key, before, "-", "LIMIT", 0, page_size):
+            members = [member.decode() for member in found]
+            rows = await self._read_listed_sessions(user_id, members, wants_fields=True)
+            for member, row in zip(members, rows, strict=True):
+                session = _decode_session(_session_id_of(member), row) if row else None
+                if session is not None:
+                    yield session
+            before = f"({members[-1]}"
 
     async def _read_listed_sessions(self, user_id: str, members: list[str], *, wants_fields: bool) -> list[Any]:
         """The rows of members of a user's list; those that are gone are taken off it."""
-        if not members:
-            return []
         keys = [self.keys.user(user_id), self.keys.active(user_id)]
         keys += [self.keys.session(_session_id_of(member)) for member in members]
         values = [user_id, int(wants_fields), *members]

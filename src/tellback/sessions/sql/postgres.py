@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
@@ -12,8 +11,7 @@ from urllib.parse import urlsplit
 from tellback.errors import ConfigurationError, MissingExtraError, StoreClosedError, TellbackError
 from tellback.sessions import validation
 from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
-from tellback.sessions.sql.migrations import migrate
-from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, TableSpec, TableSpecs, resolve_tables
+from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, SqlDialect, TableSpecs, migrate, resolve_tables
 from tellback.sessions.sql.statements import SqlStatements
 from tellback.sessions.sql.tables import TableStorage
 from tellback.sessions.storage import Ttl
@@ -36,7 +34,7 @@ MIGRATION_SECONDS = 600.0
 """How long one statement of a migration may take: large tables are rewritten, and others may be at it."""
 
 
-class PostgresDialect:
+class PostgresDialect(SqlDialect):
     """PostgreSQL's words, for the tables of one schema. JSON goes in and out as text, whatever codecs a pool has."""
 
     types: Mapping[ColumnKind, str] = {
@@ -72,14 +70,8 @@ class PostgresDialect:
             " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number)"
         )
 
-    def quote(self, name: str) -> str:
-        return quote_identifier(name)
-
     def qualified_name(self, table: str) -> str:
-        return f"{quote_identifier(self._schema)}.{quote_identifier(table)}"
-
-    def fold_name(self, name: str) -> str:
-        return name
+        return f"{quote_identifier(self._schema)}.{self.quote(table)}"
 
     def value_sql(self, column: ColumnSpec, type: str) -> str:
         if column.kind == "json":
@@ -94,19 +86,12 @@ class PostgresDialect:
             return f"{name}::text"
         return f"{name} AT TIME ZONE 'UTC'" if column.kind == "moment" and _is_naive_timestamp(type) else name
 
-    def time_value(self, value: datetime) -> datetime:
-        return value
-
     def prepare_migration(self) -> Operation[None]:
         """One process at a time, in a schema that is there."""
         lock = "SELECT pg_advisory_xact_lock(hashtext('tellback.sessions'), hashtext(:schema))"
         yield lock, {"schema": self._schema}
         if not (yield "SELECT 1 FROM pg_namespace WHERE nspname = :schema", {"schema": self._schema}):
             yield f"CREATE SCHEMA {quote_identifier(self._schema)}", {}
-
-    def normalize_times(self, table: TableSpec) -> Operation[None]:
-        """Moments are moments by their type."""
-        yield from ()
 
 
 def _is_naive_timestamp(type: str) -> bool:

@@ -1,34 +1,32 @@
-"""The two tables of an adapter and their columns, and the protocol of a SQL dialect."""
+"""The two tables of an adapter: their columns, the dialect of a database, and migration to the latest version.
+
+Version 1 has the columns that the tables of other tools have as well. Version 2 adds those for turns, message order and
+times to live. Existing tables are completed as they are: what is missing is added, and nothing is dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tellback.errors import ConfigurationError
-from tellback.sessions import validation
-from tellback.sessions.records import (
-    DEFAULT_NAMES,
-    EXPIRES_AT,
-    JSON_FIELDS,
-    MESSAGE_FIELDS,
-    NUMBER_FIELDS,
-    SESSION_FIELDS,
-    TIME_FIELDS,
-    FieldNames,
-    validate_field_mappings,
-)
+from tellback.sessions import records, validation
+from tellback.sessions.records import EXPIRES_AT, FieldNames
+from tellback.stores.catalogue import newer_schema_error
 from tellback.stores.engine import Operation
+from tellback.types.ids import now_micros
 
 ColumnKind: TypeAlias = Literal["text", "count", "moment", "json", "expiry"]
-TableRole: TypeAlias = Literal["sessions", "messages"]
+ColumnTypes = Mapping[str, Mapping[str, str]]
+"""The types that columns have in the database, by table and by our names for them."""
+
 
 LATEST_VERSION = 2
+VERSION_NAMES = {1: "sessions and messages", 2: "versions, positions and times to live"}
 MAX_TABLE_NAME_LENGTH = 50
 """The names of indexes begin with the table's, and PostgreSQL cuts what is longer than 63 characters."""
 
-UNIQUE_KEYS: Mapping[TableRole, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
+UNIQUE_KEYS: Mapping[str, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
 """What no two rows of a table have in common."""
 
 _REQUIRED = frozenset({"id", "session_id", "role", "content"})
@@ -54,13 +52,12 @@ class ColumnSpec:
 def _column_spec(name: str) -> ColumnSpec:
     if name == EXPIRES_AT:
         return ColumnSpec(name, "expiry")
-    kind: ColumnKind = "moment" if name in TIME_FIELDS else "json" if name in JSON_FIELDS else "text"
-    return ColumnSpec(name, "count" if name in NUMBER_FIELDS else kind, name in _REQUIRED, _DEFAULTS.get(name))
+    kind: ColumnKind = "moment" if name in records.TIME_FIELDS else "json" if name in records.JSON_FIELDS else "text"
+    return ColumnSpec(name, "count" if name in records.NUMBER_FIELDS else kind, name in _REQUIRED, _DEFAULTS.get(name))
 
 
-COLUMNS: Mapping[TableRole, tuple[ColumnSpec, ...]] = {
-    "sessions": tuple(map(_column_spec, (*SESSION_FIELDS, EXPIRES_AT))),
-    "messages": tuple(map(_column_spec, (*MESSAGE_FIELDS, EXPIRES_AT))),
+COLUMNS: Mapping[str, tuple[ColumnSpec, ...]] = {
+    role: tuple(map(_column_spec, (*fields, EXPIRES_AT))) for role, fields in records.RECORD_FIELDS.items()
 }
 
 
@@ -68,27 +65,17 @@ COLUMNS: Mapping[TableRole, tuple[ColumnSpec, ...]] = {
 class TableSpec:
     """A table under its own name, and its columns under theirs."""
 
-    role: TableRole
+    role: str
     name: str
     column_names: FieldNames
 
     @property
     def columns(self) -> tuple[ColumnSpec, ...]:
-        """Its columns, in order."""
         return COLUMNS[self.role]
 
 
-@dataclass(frozen=True, slots=True)
-class TableSpecs:
-    """The tables of one adapter."""
-
-    sessions: TableSpec
-    messages: TableSpec
-
-    @property
-    def migrations(self) -> str:
-        """The name of the table that says which version the others have."""
-        return f"{self.sessions.name}_migrations"
+TableSpecs = Mapping[str, TableSpec]
+"""The tables of one adapter: `sessions` and `messages`."""
 
 
 def resolve_tables(
@@ -96,30 +83,32 @@ def resolve_tables(
 ) -> TableSpecs:
     """The tables that an adapter's options name.
 
-    >>> resolve_tables({"sessions": "chats"}, {"sessions": {"user_id": "customer"}}).sessions.column_names["user_id"]
+    >>> resolve_tables({"sessions": "chats"}, {"sessions": {"user_id": "customer"}})["sessions"].column_names["user_id"]
     'customer'
     """
-    names = validation.resolve_names("tables", tables, DEFAULT_NAMES)
+    names = validation.resolve_names("tables", tables, records.DEFAULT_NAMES)
     for role, name in names.items():
         if len(name) > MAX_TABLE_NAME_LENGTH:
             raise ConfigurationError(
                 f"tables[{role!r}] has at most {MAX_TABLE_NAME_LENGTH} characters, not {len(name)}."
             )
-    mappings = validate_field_mappings(field_mappings)
-    specs = TableSpecs(
-        TableSpec("sessions", names["sessions"], FieldNames("sessions", SESSION_FIELDS, mappings.get("sessions"))),
-        TableSpec("messages", names["messages"], FieldNames("messages", MESSAGE_FIELDS, mappings.get("messages"))),
-    )
-    validation.validate_distinct("tables", [*names.values(), specs.migrations])
-    for table in (specs.sessions, specs.messages):
+    column_names = records.resolve_field_names(field_mappings)
+    specs = {role: TableSpec(role, name, column_names[role]) for role, name in names.items()}
+    validation.validate_distinct("tables", [*names.values(), migrations_table(specs)])
+    for role, table in specs.items():
         validation.validate_distinct(
-            f"field_mappings[{table.role!r}]", [table.column_names[column.name] for column in table.columns]
+            f"field_mappings[{role!r}]", [table.column_names[column.name] for column in table.columns]
         )
     return specs
 
 
-class SqlDialect(Protocol):
-    """The words of one database, and the form that it has moments in.
+def migrations_table(tables: TableSpecs) -> str:
+    """The name of the table that says which version the others have."""
+    return f"{tables['sessions'].name}_migrations"
+
+
+class SqlDialect:
+    """The words of one database. What most have alike is here.
 
     - `now` is the moment of a statement, `expires_at` the one that is `:ttl` seconds later, and `now_as_time` the same
       moment in the form of a column of moments.
@@ -136,23 +125,183 @@ class SqlDialect(Protocol):
     now_as_time: str
     expires_at: str
     byte_collation: str
-    row_lock: str
+    row_lock = ""
     select_columns: str
     select_unique_index: str
     row_id: str
 
-    def quote(self, name: str) -> str: ...
+    def quote(self, name: str) -> str:
+        return f'"{name}"'
 
-    def qualified_name(self, table: str) -> str: ...
+    def qualified_name(self, table: str) -> str:
+        return self.quote(table)
 
-    def fold_name(self, name: str) -> str: ...
+    def fold_name(self, name: str) -> str:
+        return name
 
-    def value_sql(self, column: ColumnSpec, type: str) -> str: ...
+    def value_sql(self, column: ColumnSpec, type: str) -> str:
+        return f":{column.name}"
 
-    def column_sql(self, column: ColumnSpec, type: str, name: str) -> str: ...
+    def column_sql(self, column: ColumnSpec, type: str, name: str) -> str:
+        return name
 
-    def time_value(self, value: Any) -> Any: ...
+    def prepare_migration(self) -> Operation[None]:
+        yield from ()
 
-    def prepare_migration(self) -> Operation[None]: ...
+    def normalize_times(self, table: TableSpec) -> Operation[None]:
+        yield from ()
 
-    def normalize_times(self, table: TableSpec) -> Operation[None]: ...
+
+def migrate(tables: TableSpecs, dialect: SqlDialect, place: str) -> Operation[ColumnTypes]:
+    """Bring the tables to the latest version, in one transaction; gives the types of their columns."""
+    types = yield from _read_types(tables, dialect, place)
+    if types is not None:
+        return types
+    yield from dialect.prepare_migration()
+    types = yield from _read_types(tables, dialect, place)  # another process may have been faster
+    if types is not None:
+        return types
+    yield from _apply(tables, dialect)
+    types = yield from _read_types(tables, dialect, place)
+    if types is None:
+        raise ConfigurationError(f"{place}: the tables could not be completed. Check `tables` and `field_mappings`.")
+    return types
+
+
+def _read_types(tables: TableSpecs, dialect: SqlDialect, place: str) -> Operation[ColumnTypes | None]:
+    """The types of all columns, if the tables have the latest version."""
+    version = yield from _read_version(tables, dialect)
+    if version > LATEST_VERSION:
+        raise newer_schema_error(place, version, LATEST_VERSION)
+    existing = {}
+    for role, table in tables.items():
+        existing[role] = yield from _read_columns(table.name, dialect)
+    if version < LATEST_VERSION or not all(existing.values()):
+        return None
+    return {role: _resolve_types(table, existing[role], dialect) for role, table in tables.items()}
+
+
+def _resolve_types(table: TableSpec, existing: dict[str, str], dialect: SqlDialect) -> dict[str, str]:
+    columns = {column.name: dialect.fold_name(table.column_names[column.name]) for column in table.columns}
+    for name, column in columns.items():
+        if column not in existing:
+            raise ConfigurationError(
+                f"The table {table.name} has no column {column!r} for {name}, and was made with other names:"
+                f" check field_mappings[{table.role!r}], or rename the column."
+            )
+    return {name: existing[column] for name, column in columns.items()}
+
+
+def _read_version(tables: TableSpecs, dialect: SqlDialect) -> Operation[int]:
+    versions = migrations_table(tables)
+    if not (yield from _read_columns(versions, dialect)):
+        return 0
+    rows = yield (f"SELECT COALESCE(MAX(version), 0) FROM {dialect.qualified_name(versions)}", {})
+    return int(rows[0][0])
+
+
+def _read_columns(table: str, dialect: SqlDialect) -> Operation[dict[str, str]]:
+    """A table's columns and their types, under its own names; empty if there is no table."""
+    rows = yield (dialect.select_columns, {"table": table})
+    return {dialect.fold_name(name): str(type).lower() for name, type in rows}
+
+
+def _apply(tables: TableSpecs, dialect: SqlDialect) -> Operation[None]:
+    versions = dialect.qualified_name(migrations_table(tables))
+    yield (
+        f"CREATE TABLE IF NOT EXISTS {versions}"
+        " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)",
+        {},
+    )
+    for table in tables.values():
+        yield from _create_or_extend_table(table, dialect)
+        yield from _fill_defaults(table, dialect)
+        yield from dialect.normalize_times(table)
+    yield from _create_indexes(tables, dialect)
+    insert = f"INSERT INTO {versions} (version, name, applied_at) VALUES (:version, :name, :at) ON CONFLICT DO NOTHING"
+    for number, name in VERSION_NAMES.items():
+        yield insert, {"version": number, "name": name, "at": now_micros()}
+
+
+def _create_or_extend_table(table: TableSpec, dialect: SqlDialect) -> Operation[None]:
+    """Make the table, or add the columns that it lacks."""
+    found = yield from _read_columns(table.name, dialect)
+    place = dialect.qualified_name(table.name)
+    if not found:
+        columns = ", ".join(_declare_column(table, column, dialect) for column in table.columns)
+        key = ", ".join(dialect.quote(table.column_names[name]) for name in UNIQUE_KEYS[table.role])
+        yield (f"CREATE TABLE {place} ({columns}, PRIMARY KEY ({key}))", {})
+        return
+    for column in table.columns:
+        name = table.column_names[column.name]
+        if dialect.fold_name(name) in found:
+            continue
+        if column.required:
+            raise ConfigurationError(
+                f"The table {table.name} is there, but has no column {name!r} for {column.name}:"
+                f" say with field_mappings[{table.role!r}] what it is called, or name another table."
+            )
+        default = f" DEFAULT {column.default}" if column.default else ""
+        yield (f"ALTER TABLE {place} ADD COLUMN {dialect.quote(name)} {dialect.types[column.kind]}{default}", {})
+
+
+def _declare_column(table: TableSpec, column: ColumnSpec, dialect: SqlDialect) -> str:
+    parts = [dialect.quote(table.column_names[column.name]), dialect.types[column.kind]]
+    if column.required or column.default or column.name in ("created_at", "updated_at"):
+        parts.append("NOT NULL")
+    if column.default:
+        parts.append(f"DEFAULT {column.default}")
+    return " ".join(parts)
+
+
+def _fill_defaults(table: TableSpec, dialect: SqlDialect) -> Operation[None]:
+    """Rows of another tool get what they lack."""
+    defaults = {column.name: column.default for column in table.columns if column.default}
+    time_fields = [column.name for column in table.columns if column.name in ("created_at", "updated_at")]
+    defaults |= dict.fromkeys(time_fields, dialect.now_as_time)
+    for name, value in defaults.items():
+        column = dialect.quote(table.column_names[name])
+        yield (f"UPDATE {dialect.qualified_name(table.name)} SET {column} = {value} WHERE {column} IS NULL", {})
+
+
+def _create_indexes(tables: TableSpecs, dialect: SqlDialect) -> Operation[None]:
+    sessions, messages = tables["sessions"], tables["messages"]
+    yield from _number_messages(messages, dialect)
+    yield from _ensure_unique_index(sessions, "by_id", dialect)
+    yield from _ensure_unique_index(messages, "by_position", dialect)
+    user, created, id = (dialect.quote(sessions.column_names[name]) for name in ("user_id", "created_at", "id"))
+    yield _create_index("INDEX", sessions, "by_user", f"{user}, {created}, {id} {dialect.byte_collation}", dialect)
+    for table in tables.values():
+        expires = dialect.quote(table.column_names[EXPIRES_AT])
+        yield _create_index("INDEX", table, "by_expiry", expires, dialect, f" WHERE {expires} IS NOT NULL")
+
+
+def _number_messages(messages: TableSpec, dialect: SqlDialect) -> Operation[None]:
+    """Messages of an earlier version get their positions: by time, then by id."""
+    place = dialect.qualified_name(messages.name)
+    session_id, created, id, position = (
+        dialect.quote(messages.column_names[name]) for name in ("session_id", "created_at", "id", "position")
+    )
+    if not (yield (f"SELECT 1 FROM {place} WHERE {position} IS NULL LIMIT 1", {})):
+        return
+    order = f"PARTITION BY {session_id} ORDER BY {created}, {id} {dialect.byte_collation}"
+    numbered = f"SELECT {dialect.row_id} AS which, ROW_NUMBER() OVER ({order}) AS number FROM {place}"
+    yield (
+        f"UPDATE {place} AS held SET {position} = numbered.number FROM ({numbered}) AS numbered"
+        f" WHERE held.{dialect.row_id} = numbered.which",
+        {},
+    )
+
+
+def _ensure_unique_index(table: TableSpec, name: str, dialect: SqlDialect) -> Operation[None]:
+    columns = [table.column_names[column] for column in UNIQUE_KEYS[table.role]]
+    folded = ",".join(map(dialect.fold_name, columns))
+    if not (yield (dialect.select_unique_index, {"table": table.name, "columns": folded})):
+        yield _create_index("UNIQUE INDEX", table, name, ", ".join(map(dialect.quote, columns)), dialect)
+
+
+def _create_index(
+    kind: str, table: TableSpec, name: str, columns: str, dialect: SqlDialect, where: str = ""
+) -> tuple[str, dict[str, Any]]:
+    index = dialect.quote(f"{table.name}_{name}")
+    return (f"CREATE {kind} IF NOT EXISTS {index} ON {dialect.qualified_name(table.name)} ({columns}){where}", {})

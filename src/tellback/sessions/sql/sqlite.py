@@ -13,8 +13,7 @@ from urllib.parse import unquote
 from tellback.errors import ConfigurationError, StoreClosedError, StoreError
 from tellback.sessions.records import format_time
 from tellback.sessions.sql.adapter import HasStore, SqlAdapter, StoreBackendOptions, resolve_store_backend
-from tellback.sessions.sql.migrations import migrate
-from tellback.sessions.sql.schema import ColumnKind, ColumnSpec, TableSpec, TableSpecs, resolve_tables
+from tellback.sessions.sql.schema import ColumnKind, SqlDialect, TableSpec, TableSpecs, migrate, resolve_tables
 from tellback.sessions.sql.statements import SqlStatements
 from tellback.sessions.sql.tables import TableStorage
 from tellback.sessions.storage import Ttl
@@ -25,7 +24,7 @@ from tellback.stores.sqlite.engine import SqliteRunner
 from tellback.types.ids import from_micros, now_micros
 
 
-class SqliteDialect:
+class SqliteDialect(SqlDialect):
     """SQLite's words. Moments are texts that sort: they stay what they are, whatever type a column was given."""
 
     types: Mapping[ColumnKind, str] = {
@@ -39,7 +38,6 @@ class SqliteDialect:
     now_as_time = "tellback_normalize_time(tellback_now())"
     expires_at = "(SELECT tellback_now()) + CAST(:ttl * 1000000 AS INTEGER)"
     byte_collation = "COLLATE BINARY"
-    row_lock = ""
     select_columns = "SELECT name, type FROM pragma_table_info(:table)"
     select_unique_index = (
         'SELECT 1 FROM pragma_index_list(:table) AS list WHERE list."unique" AND NOT list.partial AND :columns ='
@@ -47,27 +45,8 @@ class SqliteDialect:
     )
     row_id = "rowid"
 
-    def quote(self, name: str) -> str:
-        return f'"{name}"'
-
-    def qualified_name(self, table: str) -> str:
-        return f'"{table}"'
-
     def fold_name(self, name: str) -> str:
         return name.lower()
-
-    def value_sql(self, column: ColumnSpec, type: str) -> str:
-        return f":{column.name}"
-
-    def column_sql(self, column: ColumnSpec, type: str, name: str) -> str:
-        return name
-
-    def time_value(self, value: datetime) -> str:
-        return format_time(value)
-
-    def prepare_migration(self) -> Operation[None]:
-        """The transaction alone keeps others away."""
-        yield from ()
 
     def normalize_times(self, table: TableSpec) -> Operation[None]:
         """Dates that another tool wrote become texts like ours."""

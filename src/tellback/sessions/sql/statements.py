@@ -13,12 +13,11 @@ from tellback.sessions.records import (
     EXPIRES_AT,
     MESSAGE_FIELDS,
     SESSION_FIELDS,
-    encode_message,
-    encode_valid_session,
     message_from_record,
     session_from_record,
 )
-from tellback.sessions.sql.schema import SqlDialect, TableRole, TableSpec, TableSpecs
+from tellback.sessions.sql.schema import ColumnTypes, SqlDialect, TableSpec, TableSpecs
+from tellback.sessions.sql.tables import TableStatements
 from tellback.stores.catalogue import StatementCache
 from tellback.stores.engine import Operation
 from tellback.types.conversations import MessageData, SessionData
@@ -28,25 +27,15 @@ INSERT_ROWS = 100
 
 _NAMED_VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
-ColumnTypes = Mapping[TableRole, Mapping[str, str]]
-"""The types that columns have in the database, by our names for them."""
 
-
-class SqlStatements:
+class SqlStatements(TableStatements):
     """The statements of one adapter, and the form of their values and rows."""
 
     def __init__(self, tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes, cache: StatementCache) -> None:
-        self.time_value = dialect.time_value
-        self._encodes_times = dialect.types["moment"] == "TEXT"
-        self._insert_message = _TableSql(tables.messages, dialect, types["messages"]).insert()
+        self.times_as_text = dialect.types["moment"] == "TEXT"
+        self._insert_message = _TableSql(tables["messages"], dialect, types["messages"]).insert()
         for name, sql in build_statements(tables, dialect, types).items():
             cache[name] = cache[sql]
-
-    def session_values(self, session: SessionData) -> dict[str, Any]:
-        return encode_valid_session(session, times=self._encodes_times)
-
-    def message_values(self, message: MessageData) -> dict[str, Any]:
-        return encode_message(message, times=self._encodes_times)
 
     def session_from_row(self, row: Sequence[Any]) -> SessionData:
         return session_from_record(dict(zip(SESSION_FIELDS, row, strict=True)))
@@ -55,7 +44,6 @@ class SqlStatements:
         return message_from_record(dict(zip(MESSAGE_FIELDS, row, strict=True)))
 
     def insert_messages(self, rows: Sequence[Mapping[str, Any]]) -> Operation[None]:
-        """Insert many rows at once."""
         for start in range(0, len(rows), INSERT_ROWS):
             batch = rows[start : start + INSERT_ROWS]
             values = {f"{name}_{n}": value for n, row in enumerate(batch) for name, value in row.items()}
@@ -107,8 +95,8 @@ class _TableSql:
 
 def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes) -> dict[str, str]:
     """The statements for these tables, by what they do."""
-    s = _TableSql(tables.sessions, dialect, types["sessions"])
-    m = _TableSql(tables.messages, dialect, types["messages"])
+    s = _TableSql(tables["sessions"], dialect, types["sessions"])
+    m = _TableSql(tables["messages"], dialect, types["messages"])
     set_last_message_at = f"{s['last_message_at']} = COALESCE({s.value('last_message_at')}, {s['last_message_at']})"
     set_message_count = f"{s['message_count']} = COALESCE({s['message_count']}, 0) + :count, {set_last_message_at}"
     newest_first = f"ORDER BY {s['created_at']} DESC, {s['id']} {dialect.byte_collation} DESC LIMIT :limit"

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tellback.errors import NotFoundError, SessionConflictError, StoreClosedError
-from tellback.sessions.records import count_messages
+from tellback.sessions.records import count_messages, encode_message, encode_valid_session, format_time
 from tellback.sessions.storage import Ttl, resolve_ttls
 from tellback.stores.engine import UNBOUNDED, Operation, OperationFactory, T
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
@@ -29,23 +29,32 @@ PURGE_BATCH = 500
 """How many rows are deleted at once."""
 
 
-class TableStatements(Protocol):
+class TableStatements:
     """The form that values and rows of the statements have, which operations name.
 
-    `insert_messages` is a part of operations, with as many statements as it needs.
+    `times_as_text` is for databases without a type for moments. `insert_messages` is a part of operations, with as many
+    statements as it needs.
     """
 
-    def session_values(self, session: SessionData) -> dict[str, Any]: ...
+    times_as_text = False
 
-    def message_values(self, message: MessageData) -> dict[str, Any]: ...
+    def session_values(self, session: SessionData) -> dict[str, Any]:
+        return encode_valid_session(session, times=self.times_as_text)
 
-    def time_value(self, time: datetime) -> Any: ...
+    def message_values(self, message: MessageData) -> dict[str, Any]:
+        return encode_message(message, times=self.times_as_text)
 
-    def session_from_row(self, row: Any) -> SessionData: ...
+    def time_value(self, time: datetime) -> Any:
+        return format_time(time) if self.times_as_text else time
 
-    def message_from_row(self, row: Any) -> MessageData: ...
+    def session_from_row(self, row: Any) -> SessionData:
+        raise NotImplementedError
 
-    def insert_messages(self, rows: Sequence[Values]) -> Operation[None]: ...
+    def message_from_row(self, row: Any) -> MessageData:
+        raise NotImplementedError
+
+    def insert_messages(self, rows: Sequence[Values]) -> Operation[None]:
+        raise NotImplementedError
 
 
 class TableRunner(Protocol):

@@ -12,13 +12,7 @@ from tellback.errors import ConfigurationError, StoreError
 from tellback.sessions.records import EXPIRES_AT
 from tellback.sessions.sql.tables import TableStorage
 from tellback.sessions.sqlalchemy.database import Database
-from tellback.sessions.sqlalchemy.migrations import (
-    LATEST_VERSION,
-    SchemaInspection,
-    fit_layout,
-    inspect_schema,
-    migrate,
-)
+from tellback.sessions.sqlalchemy.migrations import SchemaInspection, fit_layout, inspect_schema, migrate
 from tellback.sessions.sqlalchemy.statements import CoreStatements, CoreTransaction
 from tellback.sessions.sqlalchemy.tables import FieldMappings, TableLayout, TableOptions, resolve_layout
 from tellback.sessions.storage import StorageAdapter, Ttl, resolve_ttls
@@ -27,37 +21,30 @@ from tellback.stores.engine import OperationFactory, T
 MIGRATE_SECONDS = 3600.0
 
 
-class SqlAlchemyTables:
+class SqlAlchemyTables(Database):
     """Runs operations on the two tables of a layout."""
 
-    def __init__(self, database: Database, layout: TableLayout, *, auto_migrate: bool) -> None:
-        self.place = database.place
-        self._database = database
+    def __init__(self, engine: AsyncEngine | str, layout: TableLayout, *, auto_migrate: bool) -> None:
+        super().__init__(engine)
         self._planned_layout = self._layout = layout
         self._auto_migrate = auto_migrate
 
-    async def open(self) -> None:
-        await self._database.open()
-
-    async def close(self) -> None:
-        await self._database.close()
-
     async def prepare_tables(self) -> CoreStatements:
         """Make what is missing, or say what is."""
-        await self._database.read(self._refuse_autocommit)
+        await self.run(self._refuse_autocommit)
         inspection = await self._inspect()
-        if self._auto_migrate and (inspection.missing or inspection.version < LATEST_VERSION):
+        if self._auto_migrate and not inspection.is_complete:
             inspection = await self._migrate()
         self._layout = fit_layout(self._planned_layout, inspection)
         return CoreStatements(self._layout)
 
     async def read(self, scope: None, make: OperationFactory[T], *, brief: bool = False) -> T:
-        return await self._database.read(partial(self._run, make))
+        return await self.run(partial(self._run_operation, make))
 
     async def write(self, scope: None, make: OperationFactory[T]) -> T:
-        return await self._database.write(partial(self._run, make))
+        return await self.run(partial(self._run_operation, make), writes=True)
 
-    async def _run(self, make: OperationFactory[T], connection: AsyncConnection, is_repeat: bool) -> T:
+    async def _run_operation(self, make: OperationFactory[T], connection: AsyncConnection, is_repeat: bool) -> T:
         operation, transaction = make(), CoreTransaction(self._layout, connection, is_repeat)
         try:
             name, values = next(operation)
@@ -68,42 +55,40 @@ class SqlAlchemyTables:
             return result
 
     async def _inspect(self) -> SchemaInspection:
-        async def work(connection: AsyncConnection, is_repeat: bool) -> SchemaInspection:
-            return await connection.run_sync(inspect_schema, self._planned_layout)
-
-        return await self._database.read(work)
+        return await self.run(lambda connection, _: connection.run_sync(inspect_schema, self._planned_layout))
 
     async def _migrate(self) -> SchemaInspection:
-        async def work(connection: AsyncConnection, is_repeat: bool) -> None:
-            await connection.run_sync(migrate, self._planned_layout)
-
         try:
-            await self._database.write(work, seconds=MIGRATE_SECONDS)
+            await self.run(
+                lambda connection, _: connection.run_sync(migrate, self._planned_layout),
+                writes=True,
+                seconds=MIGRATE_SECONDS,
+            )
         except StoreError:
             # Where a database cannot be locked for this, another process may have been quicker.
             inspection = await self._inspect()
-            if inspection.missing or inspection.version < LATEST_VERSION:
+            if not inspection.is_complete:
                 raise
             return inspection
         return await self._inspect()
 
     async def _refuse_autocommit(self, connection: AsyncConnection, is_repeat: bool) -> None:
         raw: Any = await connection.get_raw_connection()
-        if self._database.dialect == "sqlite":
+        if self.dialect == "sqlite":
             # There a transaction is begun by hand; but in this mode of Python 3.12 the driver would never commit it.
             if getattr(getattr(raw.driver_connection, "_conn", None), "autocommit", None) is True:
                 raise ConfigurationError(
-                    f"The engine of {self._database.place} has connect_args with autocommit=True, which never commits a"
+                    f"The engine of {self.place} has connect_args with autocommit=True, which never commits a"
                     " transaction: leave it out."
                 )
             return
         try:
-            is_autocommit = self._database.engine.dialect.detect_autocommit_setting(raw.dbapi_connection)
+            is_autocommit = self.engine.dialect.detect_autocommit_setting(raw.dbapi_connection)
         except NotImplementedError:
             return
         if is_autocommit:
             raise ConfigurationError(
-                f"The engine of {self._database.place} has isolation_level='AUTOCOMMIT', which stores a turn in"
+                f"The engine of {self.place} has isolation_level='AUTOCOMMIT', which stores a turn in"
                 " pieces: pass one without it, such as engine.execution_options(isolation_level='READ COMMITTED')."
             )
 
@@ -147,7 +132,7 @@ class SqlAlchemyAdapter(StorageAdapter):
                 raise ConfigurationError(
                     f"Table {table.table.name!r} has no column for the time to live: add a DateTime {EXPIRES_AT!r}."
                 )
-        runner = SqlAlchemyTables(Database(engine), layout, auto_migrate=auto_migrate)
+        runner = SqlAlchemyTables(engine, layout, auto_migrate=auto_migrate)
         self._place, self._metadata = runner.place, layout.metadata
         super().__init__(TableStorage(runner, *ttls))
 

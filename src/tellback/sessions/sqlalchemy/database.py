@@ -5,21 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import URL, StaticPool, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    IntegrityError,
-    InvalidRequestError,
-    NoSuchModuleError,
-    SQLAlchemyError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy import URL, StaticPool, exc, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tellback.errors import (
@@ -35,7 +26,7 @@ from tellback.errors import (
 
 T = TypeVar("T")
 
-DATABASE_ERRORS = (SQLAlchemyError, OSError)
+DATABASE_ERRORS = (exc.SQLAlchemyError, OSError)
 """What comes out of SQLAlchemy when it is not our mistake. A `TimeoutError` is an `OSError`."""
 
 ErrorCode = str | int
@@ -47,14 +38,34 @@ _CONNECTION_LOST: frozenset[ErrorCode] = frozenset(
 _RETRYABLE: frozenset[ErrorCode] = frozenset(
     {"40001", "40P01", 1205, 1213, -sqlite3.SQLITE_BUSY, -sqlite3.SQLITE_LOCKED}
 )
-_BUSY: frozenset[ErrorCode] = _RETRYABLE | {"53300", "53200", "55P03", "57014", 1040, 3024}
-_FULL: frozenset[ErrorCode] = frozenset({"53100", 1021, 1114, -sqlite3.SQLITE_FULL})
-_READ_ONLY: frozenset[ErrorCode] = frozenset(
-    {"25006", 1290, 1792, 1836, -sqlite3.SQLITE_READONLY, -sqlite3.SQLITE_PERM}
-)
 _REFUSED: frozenset[ErrorCode] = frozenset({"3D000", "42501", 1044, 1045, 1049, 1142})
-_CORRUPT: frozenset[ErrorCode] = frozenset({-sqlite3.SQLITE_CORRUPT, -sqlite3.SQLITE_NOTADB})
-_CANNOT_OPEN: frozenset[ErrorCode] = frozenset({-sqlite3.SQLITE_CANTOPEN, -sqlite3.SQLITE_IOERR, -sqlite3.SQLITE_AUTH})
+_ERRORS_BY_CODE: tuple[tuple[frozenset[ErrorCode], type[StoreError], str], ...] = (
+    (
+        _RETRYABLE | {"53300", "53200", "55P03", "57014", 1040, 3024},
+        StoreBusyError,
+        "{place} is too busy: {message}. Try again.",
+    ),
+    (
+        frozenset({"53100", 1021, 1114, -sqlite3.SQLITE_FULL}),
+        StoreFullError,
+        "There is no room left for {place}: {message}. Free some space and try again.",
+    ),
+    (
+        frozenset({"25006", 1290, 1792, 1836, -sqlite3.SQLITE_READONLY, -sqlite3.SQLITE_PERM}),
+        StoreReadOnlyError,
+        "{place} takes no changes: {message}. Is it a replica, or a file without the rights?",
+    ),
+    (
+        frozenset({-sqlite3.SQLITE_CORRUPT, -sqlite3.SQLITE_NOTADB}),
+        StoreCorruptError,
+        "{place} is not a sound SQLite database: {message}. Restore it from a backup.",
+    ),
+    (
+        frozenset({-sqlite3.SQLITE_CANTOPEN, -sqlite3.SQLITE_IOERR, -sqlite3.SQLITE_AUTH}),
+        StoreUnavailableError,
+        "{place} cannot be used: {message}. Check that its folder exists.",
+    ),
+)
 
 Work: TypeAlias = Callable[[AsyncConnection, bool], Awaitable[T]]
 """What to do in a transaction. It is told whether it is done again, because something it wrote was there already."""
@@ -76,10 +87,6 @@ _CONNECT_ARGUMENTS: dict[str, dict[str, Any]] = {
 _DRIVERS = {"postgresql": "asyncpg", "sqlite": "aiosqlite", "mysql": "asyncmy", "mariadb": "asyncmy"}
 
 
-class ConnectError(Exception):
-    """No connection could be had; the driver's own error is the cause."""
-
-
 def describe_url(url: URL) -> str:
     """Where a database is, without who and with which password.
 
@@ -95,9 +102,9 @@ def describe_url(url: URL) -> str:
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection is gone, so that another one may work."""
-    if isinstance(error, PoolTimeoutError | TimeoutError):
+    if isinstance(error, exc.TimeoutError | TimeoutError):
         return False
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
+    if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return True
     code = _error_code(error)
     return (
@@ -114,45 +121,28 @@ def is_transient(error: BaseException) -> bool:
     )
 
 
-def translate_error(error: BaseException, url: URL, *, in_doubt: bool = False) -> TellbackError:
+def translate_error(error: BaseException, url: URL, *, connected: bool, in_doubt: bool = False) -> TellbackError:
     """What went wrong, and what to do about it."""
-    place, message = describe_url(url), _error_message(error, url)
+    place, message, code = describe_url(url), _error_message(error, url), _error_code(error)
     doubt = " The change may have been stored: look before you do it again." if in_doubt else ""
-    cause = error.__cause__ if isinstance(error, ConnectError) and error.__cause__ is not None else error
-    if isinstance(cause, PoolTimeoutError):
+    if isinstance(error, exc.TimeoutError):
         return StoreBusyError(f"No connection to {place} became free in time: make the engine's pool larger.")
-    if isinstance(cause, TimeoutError):
+    if isinstance(error, TimeoutError):
         return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=in_doubt)
-    if isinstance(cause, ArgumentError | TypeError | ValueError):
+    if isinstance(error, exc.ArgumentError | TypeError | ValueError):
         return ConfigurationError(f"The engine of {place} cannot connect: {message}. Check its URL and its arguments.")
-    code = _error_code(cause)
-    if is_connection_lost(cause):
+    if is_connection_lost(error):
         return StoreUnavailableError(f"{place} cannot be reached: {message}.{doubt}", in_doubt=in_doubt)
     if code in _REFUSED or (isinstance(code, str) and code.startswith("28")):
         return StoreUnavailableError(f"{place} refused: {message}. Check the database's name, its user and its rights.")
-    if isinstance(cause, IntegrityError):
+    if isinstance(error, exc.IntegrityError):
         return StoreError(f"{place} refused it for a constraint of its tables: {message}. Nothing was stored.")
-    return _translate_code(code, place, message) or (
-        StoreUnavailableError(f"{place} cannot be reached: {message}.")
-        if isinstance(error, ConnectError)
-        else StoreError(f"{place}: {message}")
-    )
-
-
-def _translate_code(code: ErrorCode | None, place: str, message: str) -> StoreError | None:
-    if code in _BUSY:
-        return StoreBusyError(f"{place} is too busy: {message}. Try again.")
-    if code in _FULL:
-        return StoreFullError(f"There is no room left for {place}: {message}. Free some space and try again.")
-    if code in _READ_ONLY:
-        return StoreReadOnlyError(
-            f"{place} takes no changes: {message}. Is it a replica, or a file without the rights?"
-        )
-    if code in _CORRUPT:
-        return StoreCorruptError(f"{place} is not a sound SQLite database: {message}. Restore it from a backup.")
-    if code in _CANNOT_OPEN:
-        return StoreUnavailableError(f"{place} cannot be used: {message}. Check that its folder exists.")
-    return None
+    for codes, error_type, text in _ERRORS_BY_CODE:
+        if code in codes:
+            return error_type(text.format(place=place, message=message))
+    if not connected:
+        return StoreUnavailableError(f"{place} cannot be reached: {message}.")
+    return StoreError(f"{place}: {message}")
 
 
 def _driver_error(error: BaseException) -> BaseException:
@@ -171,12 +161,11 @@ def _error_code(error: BaseException) -> ErrorCode | None:
     if isinstance(state, str):
         return state
     first = driver.args[0] if driver.args else None
-    return first if isinstance(first, int) and isinstance(error, DBAPIError) else None
+    return first if isinstance(first, int) and isinstance(error, exc.DBAPIError) else None
 
 
 def _error_message(error: BaseException, url: URL) -> str:
-    cause = error.__cause__ if isinstance(error, ConnectError) and error.__cause__ is not None else error
-    driver = _driver_error(cause)
+    driver = _driver_error(error)
     message = str(driver).strip().rstrip(".") or type(driver).__name__
     for secret in (url.password, url.query.get("password")):
         if secret:
@@ -190,6 +179,7 @@ class _Attempt:
 
     is_repeat: bool = False
     reconnected: bool = False
+    connected: bool = False
     is_committing: bool = False
 
 
@@ -200,16 +190,10 @@ class Database:
         self.owns_engine = isinstance(engine, str)
         self.engine = _resolve_engine(engine)
         self.place = describe_url(self.engine.url)
+        self.dialect = self.engine.dialect.name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer_lock = asyncio.Lock()
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    @property
-    def dialect(self) -> str:
-        """The kind of database."""
-        return self.engine.dialect.name
+        self._running: set[asyncio.Future[None]] = set()
 
     async def open(self) -> None:
         """Belong to the running event loop."""
@@ -225,39 +209,30 @@ class Database:
         if self._loop is None:
             return
         here = self._loop is asyncio.get_running_loop()
-        if here:
-            try:
-                async with asyncio.timeout(OPERATION_SECONDS):
-                    await self._idle.wait()
-            except TimeoutError:
-                pass  # each has a time of its own, which is about to end too
+        if here and self._running:
+            await asyncio.wait(self._running, timeout=OPERATION_SECONDS)
         await self._release(close=here)
 
     async def _release(self, *, close: bool) -> None:
-        self._loop = None
-        self._writer_lock, self._idle, self._running = asyncio.Lock(), asyncio.Event(), 0
-        self._idle.set()
+        self._loop, self._writer_lock, self._running = None, asyncio.Lock(), set()
         if self.owns_engine:
             await self.engine.dispose(close=close)
 
-    async def read(self, work: Work[T]) -> T:
-        """Run what changes nothing."""
-        return await self._run(work, writes=False, seconds=OPERATION_SECONDS)
-
-    async def write(self, work: Work[T], *, seconds: float = OPERATION_SECONDS) -> T:
-        """Run what is stored whole or not at all."""
-        return await self._run(work, writes=True, seconds=seconds)
-
-    async def _run(self, work: Work[T], *, writes: bool, seconds: float) -> T:
-        if self._loop is not asyncio.get_running_loop():
+    async def run(self, work: Work[T], *, writes: bool = False, seconds: float | None = None) -> T:
+        """Run what changes nothing or, if it `writes`, is stored whole or not at all."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
             raise self._wrong_loop_error()
-        with self._count_running():
-            return await self._run_with_retries(work, self._loop, writes=writes, seconds=seconds)
+        running, finished = self._running, loop.create_future()
+        running.add(finished)
+        try:
+            return await self._run_with_retries(work, writes=writes, seconds=seconds or OPERATION_SECONDS)
+        finally:
+            running.discard(finished)
+            finished.set_result(None)
 
-    async def _run_with_retries(
-        self, work: Work[T], loop: asyncio.AbstractEventLoop, *, writes: bool, seconds: float
-    ) -> T:
-        retry_deadline = loop.time() + BUSY_SECONDS
+    async def _run_with_retries(self, work: Work[T], *, writes: bool, seconds: float) -> T:
+        retry_deadline = asyncio.get_running_loop().time() + BUSY_SECONDS
         attempt = _Attempt()
         while True:
             try:
@@ -268,31 +243,34 @@ class Database:
                         return await self._run_uncancelled(self._run_once(work, attempt, writes=writes))
                     await stack.enter_async_context(asyncio.timeout(seconds))
                     return await self._run_once(work, attempt, writes=writes)
-            except (*DATABASE_ERRORS, ConnectError) as error:
+            except Exception as error:
+                # Before there is a connection drivers raise what they like, and SQLAlchemy lets most of it through.
+                if attempt.connected and not isinstance(error, DATABASE_ERRORS):
+                    raise
                 next_attempt = self._next_attempt(attempt, error, retry_deadline)
                 if next_attempt is None:
                     in_doubt = attempt.is_committing and (is_connection_lost(error) or isinstance(error, TimeoutError))
-                    raise translate_error(error, self.engine.url, in_doubt=in_doubt) from error
+                    raise translate_error(
+                        error, self.engine.url, connected=attempt.connected, in_doubt=in_doubt
+                    ) from error
                 attempt = next_attempt
             if not attempt.reconnected:
                 await asyncio.sleep(random.uniform(0.005, 0.05))
 
     def _next_attempt(self, attempt: _Attempt, error: BaseException, retry_deadline: float) -> _Attempt | None:
         """The try that follows a failed one, if one may."""
-        loop = asyncio.get_running_loop()
         if is_transient(error):
-            return _Attempt(attempt.is_repeat, attempt.reconnected) if loop.time() < retry_deadline else None
-        if isinstance(error, IntegrityError):
+            can_wait = asyncio.get_running_loop().time() < retry_deadline
+            return _Attempt(attempt.is_repeat, attempt.reconnected) if can_wait else None
+        if isinstance(error, exc.IntegrityError):
             return None if attempt.is_repeat else _Attempt(is_repeat=True, reconnected=attempt.reconnected)
-        cause = error.__cause__ if isinstance(error, ConnectError) else error
-        if cause is not None and is_connection_lost(cause) and not attempt.is_committing and not attempt.reconnected:
+        if is_connection_lost(error) and not attempt.is_committing and not attempt.reconnected:
             return _Attempt(attempt.is_repeat, reconnected=True)
         return None
 
     async def _run_once(self, work: Work[T], attempt: _Attempt, *, writes: bool) -> T:
-        async with AsyncExitStack() as stack:
-            connection = await self._connect()
-            stack.push_async_exit(connection)
+        async with self.engine.connect() as connection:
+            attempt.connected = True
             if not writes:
                 return await work(connection, attempt.is_repeat)
             await self._begin(connection)
@@ -323,14 +301,6 @@ class Database:
         """SQLite has one writer at a time. A connection that all share can do only one thing at a time."""
         return isinstance(self.engine.pool, StaticPool) or (writes and self.dialect == "sqlite")
 
-    async def _connect(self) -> AsyncConnection:
-        try:
-            return await self.engine.connect().start()
-        except TimeoutError:
-            raise
-        except Exception as error:  # drivers raise what they like here, and SQLAlchemy lets most of it through
-            raise ConnectError from error
-
     async def _begin(self, connection: AsyncConnection) -> None:
         await connection.begin()
         if self.dialect != "sqlite":
@@ -339,19 +309,6 @@ class Database:
         # Its driver begins transactions late, and not for every statement. An engine may do that by itself.
         if not getattr(raw.driver_connection, "in_transaction", False):
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    @contextmanager
-    def _count_running(self) -> Iterator[None]:
-        idle = self._idle
-        self._running += 1
-        idle.clear()
-        try:
-            yield
-        finally:
-            if idle is self._idle:
-                self._running -= 1
-                if not self._running:
-                    idle.set()
 
     def _wrong_loop_error(self) -> ConfigurationError:
         return ConfigurationError(
@@ -370,7 +327,7 @@ def _resolve_engine(engine: AsyncEngine | str) -> AsyncEngine:
         )
     try:
         url = make_url(engine)
-    except (ArgumentError, ValueError):  # what they say may hold the password
+    except (exc.ArgumentError, ValueError):  # what they say may hold the password
         raise ConfigurationError(
             "The database's URL cannot be read: write it as 'postgresql+asyncpg://user:password@host/database' or"
             " 'sqlite+aiosqlite:///file.db', with special characters of the password as %XX."
@@ -379,26 +336,21 @@ def _resolve_engine(engine: AsyncEngine | str) -> AsyncEngine:
 
 
 def _create_engine(url: URL) -> AsyncEngine:
-    arguments = _CONNECT_ARGUMENTS.get(url.drivername.partition("+")[2], {})
+    backend, _, driver = url.drivername.partition("+")
+    arguments = _CONNECT_ARGUMENTS.get(driver, {})
     connect_args = {name: value for name, value in arguments.items() if name not in url.query}
     options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": connect_args}
-    if url.get_backend_name() != "sqlite":
+    if backend != "sqlite":
         options["pool_timeout"] = POOL_SECONDS
-    backend = url.get_backend_name()
     try:
         return create_async_engine(url, **options)
-    except NoSuchModuleError as error:
+    except exc.NoSuchModuleError as error:
         raise ConfigurationError(f"SQLAlchemy knows no database {url.drivername!r}: check the URL.") from error
-    except ModuleNotFoundError as error:
-        if "+" not in url.drivername:
-            raise _missing_driver_error(backend) from error
-        raise ConfigurationError(f"{url.drivername} needs the package {error.name!r}: pip install it.") from error
-    except InvalidRequestError as error:
-        raise _missing_driver_error(backend) from error
-    except (ArgumentError, TypeError, ValueError) as error:
+    except (ModuleNotFoundError, exc.InvalidRequestError) as error:
+        if driver and isinstance(error, ModuleNotFoundError):
+            raise ConfigurationError(f"{url.drivername} needs the package {error.name!r}: pip install it.") from error
+        raise ConfigurationError(
+            f"The URL needs a driver for asyncio: begin it with {backend}+{_DRIVERS.get(backend, '…')}://."
+        ) from error
+    except (exc.ArgumentError, TypeError, ValueError) as error:
         raise ConfigurationError(f"No engine can be made for {describe_url(url)}: {type(error).__name__}.") from None
-
-
-def _missing_driver_error(backend: str) -> ConfigurationError:
-    driver = _DRIVERS.get(backend, "…")
-    return ConfigurationError(f"The URL needs a driver for asyncio: begin it with {backend}+{driver}://.")

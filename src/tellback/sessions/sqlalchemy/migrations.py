@@ -10,21 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Index,
-    Inspector,
-    MetaData,
-    Table,
-    bindparam,
-    func,
-    insert,
-    inspect,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import NullType, TypeEngine
 
@@ -33,7 +19,9 @@ from tellback.sessions.sqlalchemy.tables import (
     MAX_TABLE_NAME,
     MappedTable,
     TableLayout,
-    adapt_to_reflected,
+    find_unfit_columns,
+    map_table,
+    with_reflected_types,
 )
 from tellback.types.ids import utc_now
 
@@ -59,10 +47,15 @@ class SchemaInspection:
     version: int
     missing: tuple[str, ...]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to be migrated."""
+        return not self.missing and self.version == LATEST_VERSION
 
-def inspect_schema(connection: Connection, layout: TableLayout) -> SchemaInspection:
+
+def inspect_schema(connection: sa.Connection, layout: TableLayout) -> SchemaInspection:
     """See what is there. Raises `SchemaVersionError` if a later release has been there before."""
-    inspector = inspect(connection)
+    inspector = sa.inspect(connection)
     version = _read_version(connection, inspector, layout.migrations)
     reflected = {table.role: _reflect_table(inspector, table) for table in layout.tables()}
     missing = [part for table in layout.tables() for part in _find_missing(table, reflected[table.role])]
@@ -79,16 +72,20 @@ def fit_layout(layout: TableLayout, inspection: SchemaInspection) -> TableLayout
     has_foreign_key = inspection.tables["messages"].has_foreign_key
     if not layout.is_generated:
         return replace(layout, has_foreign_key=has_foreign_key)
-    sessions, problems = adapt_to_reflected(layout.sessions, inspection.tables["sessions"].types or {})
-    messages, message_problems = adapt_to_reflected(layout.messages, inspection.tables["messages"].types or {})
-    if problems or message_problems:
-        raise SchemaVersionError(
-            f"The tables cannot be used: {'; '.join(problems + message_problems)}. Change their types."
-        )
-    return replace(layout, sessions=sessions, messages=messages, has_foreign_key=has_foreign_key)
+    sessions, messages = (
+        with_reflected_types(table, inspection.tables[table.role].types or {}) for table in layout.tables()
+    )
+    if problems := [*find_unfit_columns(sessions), *find_unfit_columns(messages)]:
+        raise SchemaVersionError(f"The tables cannot be used: {'; '.join(problems)}. Change their types.")
+    return replace(
+        layout,
+        sessions=map_table("sessions", sessions),
+        messages=map_table("messages", messages),
+        has_foreign_key=has_foreign_key,
+    )
 
 
-def migrate(connection: Connection, layout: TableLayout) -> None:
+def migrate(connection: sa.Connection, layout: TableLayout) -> None:
     """Bring the tables to the latest version, from nothing or from whatever is there."""
     lock_name = _acquire_lock(connection, layout)
     try:
@@ -102,28 +99,28 @@ def migrate(connection: Connection, layout: TableLayout) -> None:
         _number_messages(connection, layout)
         _create_indexes(connection, layout)
         for number in range(inspection.version + 1, LATEST_VERSION + 1):
-            connection.execute(insert(layout.migrations).values(version=number, applied_at=utc_now()))
+            connection.execute(sa.insert(layout.migrations).values(version=number, applied_at=utc_now()))
     finally:
         if lock_name:
-            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": lock_name})
+            connection.execute(sa.text("SELECT RELEASE_LOCK(:name)"), {"name": lock_name})
 
 
-def _acquire_lock(connection: Connection, layout: TableLayout) -> str | None:
+def _acquire_lock(connection: sa.Connection, layout: TableLayout) -> str | None:
     """Keep others out who do the same. SQLite's transaction has done so already."""
     number = zlib.crc32(layout.migrations.fullname.encode()) & 0x7FFFFFFF
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(1919247215, :number)"), {"number": number})
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(1919247215, :number)"), {"number": number})
     if connection.dialect.name in ("mysql", "mariadb"):
         name = f"tellback_{number}"
-        connection.execute(text("SELECT GET_LOCK(:name, 60)"), {"name": name})
+        connection.execute(sa.text("SELECT GET_LOCK(:name, 60)"), {"name": name})
         return name
     return None
 
 
-def _read_version(connection: Connection, inspector: Inspector, migrations: Table) -> int:
+def _read_version(connection: sa.Connection, inspector: sa.Inspector, migrations: sa.Table) -> int:
     if not inspector.has_table(migrations.name, schema=migrations.schema):
         return 0
-    version = int(connection.scalar(select(func.max(migrations.c.version))) or 0)
+    version = int(connection.scalar(sa.select(sa.func.max(migrations.c.version))) or 0)
     if version > LATEST_VERSION:
         raise SchemaVersionError(
             f"The tables are of version {version}, as {migrations.name!r} says; this release knows versions up to"
@@ -132,7 +129,7 @@ def _read_version(connection: Connection, inspector: Inspector, migrations: Tabl
     return version
 
 
-def _reflect_table(inspector: Inspector, mapped: MappedTable) -> ReflectedTable:
+def _reflect_table(inspector: sa.Inspector, mapped: MappedTable) -> ReflectedTable:
     table = mapped.table
     if not inspector.has_table(table.name, schema=table.schema):
         return ReflectedTable(None)
@@ -149,7 +146,7 @@ def _reflect_table(inspector: Inspector, mapped: MappedTable) -> ReflectedTable:
     return ReflectedTable(types, _has_unique_id(inspector, mapped, exact), _has_foreign_key(inspector, mapped, exact))
 
 
-def _has_unique_id(inspector: Inspector, mapped: MappedTable, exact: bool) -> bool:
+def _has_unique_id(inspector: sa.Inspector, mapped: MappedTable, exact: bool) -> bool:
     """Whether there cannot be two rows of one id: what creators at once must be refused by."""
     table, id_columns = mapped.table, [_normalize_name(mapped["id"].name, exact)]
     keys: list[Sequence[str | None]] = [inspector.get_pk_constraint(table.name, table.schema)["constrained_columns"]]
@@ -158,7 +155,7 @@ def _has_unique_id(inspector: Inspector, mapped: MappedTable, exact: bool) -> bo
     return any([_normalize_name(name, exact) for name in key if name is not None] == id_columns for key in keys)
 
 
-def _has_foreign_key(inspector: Inspector, mapped: MappedTable, exact: bool) -> bool:
+def _has_foreign_key(inspector: sa.Inspector, mapped: MappedTable, exact: bool) -> bool:
     if "session_id" not in mapped.columns:
         return False
     name = _normalize_name(mapped["session_id"].name, exact)
@@ -185,8 +182,8 @@ def _find_missing(mapped: MappedTable, reflected: ReflectedTable) -> list[str]:
 
 
 def _complete_table(
-    connection: Connection, mapped: MappedTable, reflected: ReflectedTable
-) -> Mapping[str, Column[Any]]:
+    connection: sa.Connection, mapped: MappedTable, reflected: ReflectedTable
+) -> Mapping[str, sa.Column[Any]]:
     """Make the table, or the columns that it lacks; gives those that were added to rows that may be there."""
     if reflected.types is None:
         mapped.table.create(connection)
@@ -202,9 +199,9 @@ def _complete_table(
     return missing
 
 
-def _add_column(connection: Connection, table: Table, column: Column[Any]) -> None:
+def _add_column(connection: sa.Connection, table: sa.Table, column: sa.Column[Any]) -> None:
     dialect = connection.dialect
-    added = table.to_metadata(MetaData()).columns[column.key]
+    added = table.to_metadata(sa.MetaData()).columns[column.key]
     added.nullable = column.nullable or column.server_default is None  # there may be rows already
     keyword = "ADD" if dialect.name in ("mssql", "oracle") else "ADD COLUMN"
     name = dialect.identifier_preparer.format_table(table)
@@ -212,51 +209,55 @@ def _add_column(connection: Connection, table: Table, column: Column[Any]) -> No
 
 
 def _fill_defaults(
-    connection: Connection, mapped: MappedTable, added: Mapping[str, Column[Any]], layout: TableLayout
+    connection: sa.Connection, mapped: MappedTable, added: Mapping[str, sa.Column[Any]], layout: TableLayout
 ) -> None:
     """Give rows that were there what a session or a message cannot be without."""
     messages = layout.messages
-    count = select(func.count()).where(messages["session_id"] == mapped["id"]).scalar_subquery()
+    count = sa.select(sa.func.count()).where(messages["session_id"] == mapped["id"]).scalar_subquery()
     now = utc_now()
     values = {"status": "active", "role": "user", "content": "", "created_at": now, "updated_at": now}
     for field, column in added.items():
         if field == "message_count":
-            connection.execute(update(mapped.table).values({column: count}))
+            connection.execute(sa.update(mapped.table).values({column: count}))
         elif field in values:
-            connection.execute(update(mapped.table).values({column: mapped.encode(field, values[field])}))
+            connection.execute(sa.update(mapped.table).values({column: mapped.encode(field, values[field])}))
 
 
-def _number_messages(connection: Connection, layout: TableLayout) -> None:
+def _number_messages(connection: sa.Connection, layout: TableLayout) -> None:
     """Give messages without a position the next ones of their session, in the order they were made."""
     messages = layout.messages
     session_id, position, id = messages["session_id"], messages["position"], messages["id"]
     unnumbered = position.is_(None) | (position == 0)
     order = (session_id, messages["created_at"], id)
-    rows = connection.execute(select(id, session_id).where(unnumbered).order_by(*order)).all()
+    rows = connection.execute(sa.select(id, session_id).where(unnumbered).order_by(*order)).all()
     if not rows:
         return
     last: dict[str, int] = {
         session: int(max_position or 0)
-        for session, max_position in connection.execute(select(session_id, func.max(position)).group_by(session_id))
+        for session, max_position in connection.execute(
+            sa.select(session_id, sa.func.max(position)).group_by(session_id)
+        )
     }
     numbered = []
     for message, session in rows:
         last[session] += 1
         numbered.append({"which": message, "place": last[session]})
     change = (
-        update(messages.table).where(id == bindparam("which", type_=id.type)).values({position: bindparam("place")})
+        sa.update(messages.table)
+        .where(id == sa.bindparam("which", type_=id.type))
+        .values({position: sa.bindparam("place")})
     )
     for start in range(0, len(numbered), _BATCH):
         connection.execute(change, numbered[start : start + _BATCH])
 
 
-def _create_indexes(connection: Connection, layout: TableLayout) -> None:
+def _create_indexes(connection: sa.Connection, layout: TableLayout) -> None:
     """Make the indexes of tables that are ours, and what keeps an id from being there twice."""
-    inspector = inspect(connection)
+    inspector = sa.inspect(connection)
     for mapped in layout.tables():
         if layout.is_generated:
             for index in mapped.table.indexes:
                 index.create(connection, checkfirst=True)
         if mapped.role == "sessions" and not _has_unique_id(inspector, mapped, connection.dialect.name == "postgresql"):
-            id = mapped.table.to_metadata(MetaData()).columns[mapped["id"].key]
-            Index(f"ix_{mapped.table.name[:MAX_TABLE_NAME]}_id", id, unique=True).create(connection, checkfirst=True)
+            id = mapped.table.to_metadata(sa.MetaData()).columns[mapped["id"].key]
+            sa.Index(f"ix_{mapped.table.name[:MAX_TABLE_NAME]}_id", id, unique=True).create(connection, checkfirst=True)

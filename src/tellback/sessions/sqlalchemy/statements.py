@@ -6,48 +6,33 @@ by an `IntegrityError`, after which the whole transaction is run again as a repe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.base import Executable
 
 from tellback.errors import InvalidArgumentError
-from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS, message_to_record, session_to_record
+from tellback.sessions.records import EXPIRES_AT, MESSAGE_FIELDS, SESSION_FIELDS
+from tellback.sessions.sql.tables import TableStatements, Values
 from tellback.sessions.sqlalchemy.tables import MappedTable, TableLayout
 from tellback.stores.engine import UNBOUNDED, Operation
 from tellback.types.conversations import MessageData, SessionData
 from tellback.types.ids import utc_now
 
-Values = Mapping[str, Any]
 Rows = Sequence[Any]
 
 BATCH_SIZE = 500
 _TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at", "version")
 
 
-class CoreStatements:
+class CoreStatements(TableStatements):
     """The form of values and rows: values are those of the records, which columns encode."""
 
     def __init__(self, layout: TableLayout) -> None:
         self._layout = layout
-
-    def session_values(self, session: SessionData) -> dict[str, Any]:
-        try:
-            return session_to_record(session)
-        except (TypeError, ValueError):
-            raise InvalidArgumentError(f"collected_data is a mapping, not {session.collected_data!r:.80}.") from None
-
-    def message_values(self, message: MessageData) -> dict[str, Any]:
-        try:
-            return message_to_record(message)
-        except (TypeError, ValueError):
-            raise InvalidArgumentError(f"tool_calls are mappings, not {message.tool_calls!r:.80}.") from None
-
-    def time_value(self, time: datetime) -> datetime:
-        return time
 
     def session_from_row(self, row: Any) -> SessionData:
         record = self._layout.sessions.to_record(row)
@@ -78,19 +63,19 @@ class CoreTransaction:
         row = _encode_row(self._sessions, SESSION_FIELDS, values)
         if self._is_repeat:
             if expired := self._expired_conditions(self._sessions, alone=False):
-                replaced = update(self._sessions.table).where(self._has_id(values), *expired).values(row)
+                replaced = sa.update(self._sessions.table).where(self._has_id(values), *expired).values(row)
                 if await self._count(replaced):
                     return await self._select_by_id(values)
             if await self.select_version(values):
                 return []
-        await self._connection.execute(insert(self._sessions.table).values(row))
+        await self._connection.execute(sa.insert(self._sessions.table).values(row))
         return await self._select_by_id(values)
 
     async def update_turn(self, values: Values) -> Rows:
         sessions = self._sessions
         changes = self._changes(values, *_TURN_FIELDS)
         for name in ("user_id", "agent_name"):
-            changes[sessions[name].key] = func.coalesce(sessions[name], sessions.encode(name, values[name]))
+            changes[sessions[name].key] = sa.func.coalesce(sessions[name], sessions.encode(name, values[name]))
         return await self._update(values, changes, sessions["version"] == values["expected"])
 
     async def update_message_count(self, values: Values) -> Rows:
@@ -102,15 +87,15 @@ class CoreTransaction:
 
     async def select_version(self, values: Values) -> Rows:
         return await self._fetch(
-            select(self._sessions["version"]).where(self._has_id(values), *self._live_conditions(self._sessions))
+            sa.select(self._sessions["version"]).where(self._has_id(values), *self._live_conditions(self._sessions))
         )
 
     async def select_session(self, values: Values) -> Rows:
         return await self._select_by_id(values, *self._live_conditions(self._sessions))
 
-    async def list_sessions(self, values: Values, *conditions: ColumnElement[bool]) -> Rows:
+    async def list_sessions(self, values: Values, *conditions: sa.ColumnElement[bool]) -> Rows:
         sessions = self._sessions
-        query = select(*sessions.selected_columns()).where(
+        query = sa.select(*sessions.selected_columns()).where(
             sessions["user_id"] == values["user_id"], *self._live_conditions(sessions), *conditions
         )
         newest_first = sessions["created_at"].desc(), sessions["id"].desc()
@@ -119,10 +104,10 @@ class CoreTransaction:
     async def list_sessions_before(self, values: Values) -> Rows:
         created_at, id = self._sessions["created_at"], self._sessions["id"]
         before = self._sessions.encode("created_at", values["created_at"])
-        is_before = or_(created_at < before, and_(created_at == before, id < values["id"]))
+        is_before = sa.or_(created_at < before, sa.and_(created_at == before, id < values["id"]))
         return await self.list_sessions(values, is_before)
 
-    async def select_active(self, values: Values, *conditions: ColumnElement[bool]) -> Rows:
+    async def select_active(self, values: Values, *conditions: sa.ColumnElement[bool]) -> Rows:
         return await self.list_sessions(values, self._sessions["status"] == "active", *conditions)
 
     async def select_active_of_agent(self, values: Values) -> Rows:
@@ -131,27 +116,29 @@ class CoreTransaction:
     async def lock_session(self, values: Values) -> Rows:
         """Wait for whoever is adding messages; gives whether the session still has time, if it is there."""
         sessions = self._sessions
-        lock = update(sessions.table).where(self._has_id(values)).values({sessions["version"]: sessions["version"]})
+        lock = sa.update(sessions.table).where(self._has_id(values)).values({sessions["version"]: sessions["version"]})
         await self._connection.execute(lock)
         if await self.select_version(values):
             return [[True]]
-        return [[False] for _ in await self._fetch(select(sessions["id"]).where(self._has_id(values)))]
+        return [[False] for _ in await self._fetch(sa.select(sessions["id"]).where(self._has_id(values)))]
 
     async def delete_session(self, values: Values) -> Rows:
-        await self._connection.execute(delete(self._sessions.table).where(self._has_id(values)))
+        await self._connection.execute(sa.delete(self._sessions.table).where(self._has_id(values)))
         return []
 
-    async def delete_messages(self, values: Values, *conditions: ColumnElement[bool]) -> Rows:
+    async def delete_messages(self, values: Values, *conditions: sa.ColumnElement[bool]) -> Rows:
         is_of_session = self._messages["session_id"] == values["id"]
-        await self._connection.execute(delete(self._messages.table).where(is_of_session, *conditions))
+        await self._connection.execute(sa.delete(self._messages.table).where(is_of_session, *conditions))
         return []
 
     async def delete_orphaned_messages(self, values: Values) -> Rows:
-        return await self.delete_messages(values, ~select(self._sessions["id"]).where(self._has_id(values)).exists())
+        return await self.delete_messages(values, ~sa.select(self._sessions["id"]).where(self._has_id(values)).exists())
 
     async def select_last_position(self, values: Values) -> Rows:
         messages = self._messages
-        return await self._fetch(select(func.max(messages["position"])).where(messages["session_id"] == values["id"]))
+        return await self._fetch(
+            sa.select(sa.func.max(messages["position"])).where(messages["session_id"] == values["id"])
+        )
 
     async def insert_messages(self, values: Values) -> Rows:
         ids = [row["id"] for row in values["rows"]]
@@ -160,7 +147,7 @@ class CoreTransaction:
         if self._is_repeat:
             await self._refuse_stored_messages(ids)
         rows = [_encode_row(self._messages, MESSAGE_FIELDS, row) for row in values["rows"]]
-        await self._connection.execute(insert(self._messages.table), rows)
+        await self._connection.execute(sa.insert(self._messages.table), rows)
         return []
 
     async def list_latest_messages(self, values: Values) -> Rows:
@@ -175,7 +162,7 @@ class CoreTransaction:
     async def delete_expired_messages(self, values: Values) -> Rows:
         return await self._delete_expired(self._messages, values["limit"])
 
-    async def _list_messages(self, values: Values, order: ColumnElement[Any]) -> Rows:
+    async def _list_messages(self, values: Values, order: sa.ColumnElement[Any]) -> Rows:
         messages = self._messages
         position = messages["position"]
         conditions = [messages["session_id"] == values["session_id"], *self._live_conditions(messages)]
@@ -184,18 +171,18 @@ class CoreTransaction:
             conditions.append(position < values["before"])
         if values["after"] >= 0:
             conditions.append(position > values["after"])
-        query = select(*messages.selected_columns()).where(*conditions).order_by(order).limit(values["limit"])
+        query = sa.select(*messages.selected_columns()).where(*conditions).order_by(order).limit(values["limit"])
         return await self._fetch(query)
 
     async def _delete_expired(self, table: MappedTable, limit: int) -> Rows:
         conditions = self._expired_conditions(table)
         if not conditions:
             return []
-        ids = [row[0] for row in await self._fetch(select(table["id"]).where(*conditions).limit(limit))]
+        ids = [row[0] for row in await self._fetch(sa.select(table["id"]).where(*conditions).limit(limit))]
         if not ids:
             return []
         # Those that got their time again meanwhile are left.
-        return range(await self._count(delete(table.table).where(table["id"].in_(ids), *conditions)))
+        return range(await self._count(sa.delete(table.table).where(table["id"].in_(ids), *conditions)))
 
     async def _refuse_stored_messages(self, ids: Sequence[str]) -> None:
         """Refuse ids of messages that are there, and delete those past their time."""
@@ -203,8 +190,8 @@ class CoreTransaction:
         for start in range(0, len(ids), BATCH_SIZE):
             in_batch = messages["id"].in_(ids[start : start + BATCH_SIZE])
             if expired := self._expired_conditions(messages):
-                await self._connection.execute(delete(messages.table).where(in_batch, *expired))
-            taken = await self._connection.scalar(select(messages["id"]).where(in_batch).limit(1))
+                await self._connection.execute(sa.delete(messages.table).where(in_batch, *expired))
+            taken = await self._connection.scalar(sa.select(messages["id"]).where(in_batch).limit(1))
             if taken is not None:
                 raise InvalidArgumentError(f"There is a message {taken!r} already: nothing was stored.")
 
@@ -213,36 +200,36 @@ class CoreTransaction:
         sessions, count = self._sessions, values.get("count", 0)
         changes = _encode_row(sessions, (*names, "last_message_at") if count else names, values)
         if count:
-            changes[sessions["message_count"].key] = func.coalesce(sessions["message_count"], 0) + count
+            changes[sessions["message_count"].key] = sa.func.coalesce(sessions["message_count"], 0) + count
         return changes
 
-    async def _update(self, values: Values, changes: dict[str, Any], *conditions: ColumnElement[bool]) -> Rows:
+    async def _update(self, values: Values, changes: dict[str, Any], *conditions: sa.ColumnElement[bool]) -> Rows:
         """Change a session that has time left; gives it as it is then, even if its time ends meanwhile."""
         live = self._live_conditions(self._sessions)
-        change = update(self._sessions.table).where(self._has_id(values), *conditions, *live).values(changes)
+        change = sa.update(self._sessions.table).where(self._has_id(values), *conditions, *live).values(changes)
         return await self._select_by_id(values) if await self._count(change) else []
 
-    async def _select_by_id(self, values: Values, *conditions: ColumnElement[bool]) -> Rows:
+    async def _select_by_id(self, values: Values, *conditions: sa.ColumnElement[bool]) -> Rows:
         return await self._fetch(
-            select(*self._sessions.selected_columns()).where(self._has_id(values), *conditions).limit(1)
+            sa.select(*self._sessions.selected_columns()).where(self._has_id(values), *conditions).limit(1)
         )
 
-    def _has_id(self, values: Values) -> ColumnElement[bool]:
-        condition: ColumnElement[bool] = self._sessions["id"] == values["id"]
+    def _has_id(self, values: Values) -> sa.ColumnElement[bool]:
+        condition: sa.ColumnElement[bool] = self._sessions["id"] == values["id"]
         return condition
 
-    def _live_conditions(self, table: MappedTable) -> list[ColumnElement[bool]]:
+    def _live_conditions(self, table: MappedTable) -> list[sa.ColumnElement[bool]]:
         condition = table.is_live(utc_now())
         return [] if condition is None else [condition]
 
-    def _expired_conditions(self, table: MappedTable, *, alone: bool = True) -> list[ColumnElement[bool]]:
+    def _expired_conditions(self, table: MappedTable, *, alone: bool = True) -> list[sa.ColumnElement[bool]]:
         """That a row is past its time; `alone`, and that it may be deleted. Nothing if no row ever is."""
         if EXPIRES_AT not in table.columns:
             return []
-        conditions: list[ColumnElement[bool]] = [table[EXPIRES_AT] <= table.encode(EXPIRES_AT, utc_now())]
+        conditions: list[sa.ColumnElement[bool]] = [table[EXPIRES_AT] <= table.encode(EXPIRES_AT, utc_now())]
         if alone and table is self._sessions and self._layout.has_foreign_key:
             messages = self._messages
-            conditions.append(~select(messages["id"]).where(messages["session_id"] == table["id"]).exists())
+            conditions.append(~sa.select(messages["id"]).where(messages["session_id"] == table["id"]).exists())
         return conditions
 
     async def _fetch(self, query: Executable) -> Rows:

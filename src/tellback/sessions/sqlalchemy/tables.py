@@ -8,57 +8,31 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Column,
-    ColumnElement,
-    DateTime,
-    Index,
-    Integer,
-    MetaData,
-    Row,
-    String,
-    Table,
-    Text,
-    Unicode,
-    text,
-    types,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, mysql, oracle, postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
-from tellback.errors import ConfigurationError, InvalidArgumentError
-from tellback.sessions import validation
-from tellback.sessions.records import (
-    DEFAULT_NAMES,
-    EXPIRES_AT,
-    JSON_FIELDS,
-    MESSAGE_FIELDS,
-    NUMBER_FIELDS,
-    SESSION_FIELDS,
-    TIME_FIELDS,
-    format_time,
-    validate_field_mappings,
-)
+from tellback.errors import ConfigurationError
+from tellback.sessions import records, validation
+from tellback.sessions.records import EXPIRES_AT
 from tellback.types.ids import as_utc
 from tellback.types.jsontext import is_storable
 
-TableOptions: TypeAlias = Mapping[str, str] | Mapping[str, Table]
+TableOptions: TypeAlias = Mapping[str, str] | Mapping[str, sa.Table]
 FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
 
-TABLE_FIELDS = {"sessions": (*SESSION_FIELDS, EXPIRES_AT), "messages": (*MESSAGE_FIELDS, EXPIRES_AT)}
+TABLE_FIELDS = {role: (*fields, EXPIRES_AT) for role, fields in records.RECORD_FIELDS.items()}
 MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
 
 # Not content: to Oracle an empty text is NULL.
 _REQUIRED_FIELDS = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role"})
 
 
-class UtcDateTime(types.TypeDecorator[datetime]):
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
     """A moment to the microsecond: with its timezone where the database has one, in UTC without it elsewhere."""
 
-    impl = DateTime
+    impl = sa.DateTime
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
@@ -68,13 +42,11 @@ class UtcDateTime(types.TypeDecorator[datetime]):
             case "oracle":  # its DATE has no fractions, and its drivers do not read timezones
                 return dialect.type_descriptor(oracle.TIMESTAMP())
             case "postgresql" | "mssql":
-                return dialect.type_descriptor(DateTime(timezone=True))
-        return dialect.type_descriptor(DateTime())
+                return dialect.type_descriptor(sa.DateTime(timezone=True))
+        return dialect.type_descriptor(sa.DateTime())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return as_utc(value) if dialect.name in ("postgresql", "mssql") else as_utc(value).replace(tzinfo=None)
+        return _encode_aware(value) if dialect.name in ("postgresql", "mssql") else _encode_naive(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         return _decode_time(value)
@@ -83,7 +55,7 @@ class UtcDateTime(types.TypeDecorator[datetime]):
 def id_type() -> TypeEngine[Any]:
     """For ids and names: compared letter by letter, also where a database would take `a` for `A`."""
     return (
-        Unicode(200)
+        sa.Unicode(200)
         .with_variant(postgresql.VARCHAR(200, collation="C"), "postgresql")
         .with_variant(mysql.VARCHAR(200, charset="utf8mb4", collation="utf8mb4_0900_bin"), "mysql")
         .with_variant(mysql.VARCHAR(200, charset="utf8mb4", collation="utf8mb4_nopad_bin"), "mariadb")
@@ -95,7 +67,7 @@ def id_type() -> TypeEngine[Any]:
 def text_type() -> TypeEngine[Any]:
     """For texts of any length."""
     return (
-        Text()
+        sa.Text()
         .with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
         .with_variant(mssql.NVARCHAR(None), "mssql")
         .with_variant(oracle.NCLOB(), "oracle")
@@ -104,16 +76,16 @@ def text_type() -> TypeEngine[Any]:
 
 def column_type(field: str) -> TypeEngine[Any]:
     """The type of a field's column in tables that we make."""
-    if field in TIME_FIELDS or field == EXPIRES_AT:
+    if field in records.TIME_FIELDS or field == EXPIRES_AT:
         return UtcDateTime()
-    if field in NUMBER_FIELDS:
-        return BigInteger()
-    return text_type() if field in JSON_FIELDS or field == "content" else id_type()
+    if field in records.NUMBER_FIELDS:
+        return sa.BigInteger()
+    return text_type() if field in records.JSON_FIELDS or field == "content" else id_type()
 
 
 @dataclass(frozen=True, slots=True)
 class FieldCodec:
-    """How a field's values become what a column takes, and come back."""
+    """How a field's values, JSON as text, become what a column takes, and come back."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
@@ -121,31 +93,21 @@ class FieldCodec:
 
 def find_codec(field: str, type_: TypeEngine[Any]) -> FieldCodec | None:
     """The codec for a field in a column of that type; None if such a column cannot hold it."""
-    if field in TIME_FIELDS or field == EXPIRES_AT:
-        return _time_codec(type_)
-    if field in JSON_FIELDS:
-        return _json_codec(type_)
-    if field in NUMBER_FIELDS:
-        return (
-            FieldCodec(_identity, _decode_number)
-            if isinstance(type_, Integer | types.Numeric | types.TypeDecorator)
-            else None
-        )
+    is_decorated = isinstance(type_, sa.types.TypeDecorator)
+    if field in records.TIME_FIELDS or field == EXPIRES_AT:
+        if isinstance(type_, sa.DateTime):
+            return FieldCodec(_encode_aware if type_.timezone else _encode_naive, _decode_time)
+        if is_decorated:
+            return FieldCodec(_encode_aware, _decode_time)
+        return FieldCodec(_encode_iso, _decode_time) if isinstance(type_, sa.String) else None
+    if field in records.JSON_FIELDS:
+        if is_decorated or isinstance(type_, sa.JSON):
+            return FieldCodec(_load_json, _identity)
+        return FieldCodec(_identity, _load_json) if isinstance(type_, sa.String) else None
+    if field in records.NUMBER_FIELDS:
+        is_number = is_decorated or isinstance(type_, sa.Integer | sa.types.Numeric)
+        return FieldCodec(_identity, _decode_number) if is_number else None
     return FieldCodec(_identity, _decode_text if field == "content" else _identity)
-
-
-def _time_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
-    if isinstance(type_, DateTime):
-        return FieldCodec(_encode_aware if type_.timezone else _encode_naive, _decode_time)
-    if isinstance(type_, types.TypeDecorator):
-        return FieldCodec(_encode_aware, _decode_time)
-    return FieldCodec(_encode_iso, _decode_time) if isinstance(type_, String) else None
-
-
-def _json_codec(type_: TypeEngine[Any]) -> FieldCodec | None:
-    if isinstance(type_, JSON | types.TypeDecorator):
-        return FieldCodec(_check_json, _identity)
-    return FieldCodec(_dump_json, _load_json) if isinstance(type_, String) else None
 
 
 def _identity(value: Any) -> Any:
@@ -160,21 +122,16 @@ def _decode_number(value: Any) -> int:
     return int(value or 0)
 
 
-def _encode_aware(value: Any) -> datetime | None:
-    try:
-        return None if value is None else as_utc(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{error}.") from error
+def _encode_aware(value: datetime | None) -> datetime | None:
+    return None if value is None else as_utc(value)
 
 
-def _encode_naive(value: Any) -> datetime | None:
-    time = _encode_aware(value)
-    return None if time is None else time.replace(tzinfo=None)
+def _encode_naive(value: datetime | None) -> datetime | None:
+    return None if value is None else as_utc(value).replace(tzinfo=None)
 
 
-def _encode_iso(value: Any) -> str | None:
-    time = _encode_aware(value)
-    return None if time is None else format_time(time)
+def _encode_iso(value: datetime | None) -> str | None:
+    return None if value is None else records.format_time(value)
 
 
 def _decode_time(value: Any) -> datetime | None:
@@ -184,23 +141,8 @@ def _decode_time(value: Any) -> datetime | None:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _dump_json(value: Any) -> str | None:
-    """JSON text in ASCII: no database may stumble over what it holds."""
-    if value is None:
-        return None
-    try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"What is stored must be JSON: {error}.") from error
-
-
 def _load_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
-
-
-def _check_json(value: Any) -> Any:
-    _dump_json(value)  # refuses here what the driver would stumble over later
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +150,11 @@ class MappedTable:
     """One table, and which of its columns holds which field."""
 
     role: str
-    table: Table
-    columns: Mapping[str, Column[Any]]
+    table: sa.Table
+    columns: Mapping[str, sa.Column[Any]]
     codecs: Mapping[str, FieldCodec]
 
-    def __getitem__(self, field: str) -> Column[Any]:
+    def __getitem__(self, field: str) -> sa.Column[Any]:
         return self.columns[field]
 
     def encode(self, field: str, value: Any) -> Any:
@@ -224,16 +166,16 @@ class MappedTable:
         columns = self.columns
         return {columns[field].key: self.encode(field, value) for field, value in record.items() if field in columns}
 
-    def to_record(self, row: Row[Any]) -> dict[str, Any]:
+    def to_record(self, row: sa.Row[Any]) -> dict[str, Any]:
         """The fields of a row that was read by `selected_columns`, without when it is past its time."""
         fields = (field for field in self.columns if field != EXPIRES_AT)
         return {field: self.codecs[field].decode(value) for field, value in zip(fields, row, strict=True)}
 
-    def selected_columns(self) -> list[Column[Any]]:
+    def selected_columns(self) -> list[sa.Column[Any]]:
         """What to read of a row."""
         return [column for field, column in self.columns.items() if field != EXPIRES_AT]
 
-    def is_live(self, now: Any) -> ColumnElement[bool] | None:
+    def is_live(self, now: Any) -> sa.ColumnElement[bool] | None:
         """That a row is not past its time; None where nothing ever is."""
         expires = self.columns.get(EXPIRES_AT)
         return None if expires is None else expires.is_(None) | (expires > self.encode(EXPIRES_AT, now))
@@ -245,8 +187,8 @@ class TableLayout:
 
     sessions: MappedTable
     messages: MappedTable
-    metadata: MetaData
-    migrations: Table
+    metadata: sa.MetaData
+    migrations: sa.Table
     is_generated: bool
     """Whether the tables are made from names, not given by the user."""
     has_foreign_key: bool = False
@@ -258,7 +200,7 @@ class TableLayout:
 
 def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, *, migrates: bool) -> TableLayout:
     """The layout that the arguments of an adapter describe."""
-    overrides = validate_field_mappings(mappings)
+    overrides = records.validate_field_mappings(mappings)
     names = {
         role: _resolve_names(
             f"field_mappings[{role!r}]", overrides.get(role), {field: field for field in fields}, MAX_COLUMN_NAME
@@ -266,93 +208,98 @@ def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, 
         for role, fields in TABLE_FIELDS.items()
     }
     table_options: Mapping[str, Any] = tables if isinstance(tables, Mapping) else {}
-    if not any(isinstance(each, Table) for each in table_options.values()):
-        return _create_layout(_resolve_names("tables", tables, DEFAULT_NAMES, MAX_TABLE_NAME), names, migrates=migrates)
-    if not all(isinstance(table_options.get(role), Table) for role in DEFAULT_NAMES) or len(table_options) > 2:
+    if not any(isinstance(each, sa.Table) for each in table_options.values()):
+        return _create_layout(
+            _resolve_names("tables", tables, records.DEFAULT_NAMES, MAX_TABLE_NAME), names, migrates=migrates
+        )
+    if (
+        not all(isinstance(table_options.get(role), sa.Table) for role in records.DEFAULT_NAMES)
+        or len(table_options) > 2
+    ):
         raise ConfigurationError("tables gives names, or a Table for both 'sessions' and 'messages'.")
-    mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in DEFAULT_NAMES}
+    mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in records.DEFAULT_NAMES}
     name = f"{table_options['sessions'].name[:MAX_TABLE_NAME]}_migrations"
-    migrations = _migrations_table(MetaData(), name, table_options["sessions"].schema)
+    migrations = _migrations_table(sa.MetaData(), name, table_options["sessions"].schema)
     return TableLayout(
         mapped["sessions"], mapped["messages"], table_options["sessions"].metadata, migrations, is_generated=False
     )
 
 
-def adapt_to_reflected(mapped: MappedTable, reflected: Mapping[str, TypeEngine[Any]]) -> tuple[MappedTable, list[str]]:
-    """A table of ours with the types that its columns have in the database; also, those that cannot hold their field.
+def with_reflected_types(mapped: MappedTable, reflected: Mapping[str, TypeEngine[Any]]) -> sa.Table:
+    """A table of ours with the types that its columns have in the database.
 
     A table that was there before may have others than we would make: a timestamp without timezone, a JSON column.
     """
-    columns = [Column(column.name, reflected[field], key=field) for field, column in mapped.columns.items()]
-    problems = [
-        f"{mapped.table.name}.{column.name} is {column.type!r}, which cannot hold {column.key}"
-        for column in columns
-        if find_codec(column.key, column.type) is None
+    columns = [sa.Column(column.name, reflected[field], key=field) for field, column in mapped.columns.items()]
+    return sa.Table(mapped.table.name, sa.MetaData(), *columns)
+
+
+def find_unfit_columns(table: sa.Table, by_field: Mapping[str, sa.Column[Any]] | None = None) -> list[str]:
+    """The columns that cannot hold their field, which is their key if nothing else is said."""
+    return [
+        f"{table.name}.{column.name} is {column.type!r}, which cannot hold {field}"
+        for field, column in (by_field or table.columns).items()
+        if find_codec(field, column.type) is None
     ]
-    return (mapped if problems else _map_table(mapped.role, Table(mapped.table.name, MetaData(), *columns))), problems
 
 
-def _create_column(field: str, name: str) -> Column[Any]:
+def map_table(role: str, table: sa.Table, by_field: Mapping[str, sa.Column[Any]] | None = None) -> MappedTable:
+    """A table whose columns are those of the fields, or have their names as keys."""
+    if problems := find_unfit_columns(table, by_field):
+        raise ConfigurationError(f"{'; '.join(problems)}.")
+    columns = by_field or {column.key: column for column in table.columns}
+    codecs = {field: find_codec(field, column.type) for field, column in columns.items()}
+    return MappedTable(role, table, columns, {field: codec for field, codec in codecs.items() if codec is not None})
+
+
+def _create_column(field: str, name: str) -> sa.Column[Any]:
     """A column as we make it."""
     if field == "id":
-        return Column(name, column_type(field), key=field, primary_key=True)
+        return sa.Column(name, column_type(field), key=field, primary_key=True)
     if field in ("version", "position"):
-        return Column(name, column_type(field), key=field, nullable=False, server_default=text("0"))
-    return Column(name, column_type(field), key=field, nullable=field not in _REQUIRED_FIELDS)
+        return sa.Column(name, column_type(field), key=field, nullable=False, server_default=sa.text("0"))
+    return sa.Column(name, column_type(field), key=field, nullable=field not in _REQUIRED_FIELDS)
 
 
 def _create_layout(names: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]], *, migrates: bool) -> TableLayout:
     validation.validate_distinct("tables", [*names.values(), f"{names['sessions']}_migrations"])
-    metadata = MetaData()
+    metadata = sa.MetaData()
     mapped = {}
     for role, name in names.items():
         columns = [_create_column(field, column) for field, column in fields[role].items()]
-        mapped[role] = _map_table(role, Table(name, metadata, *columns))
+        mapped[role] = map_table(role, sa.Table(name, metadata, *columns))
     sessions, messages = mapped["sessions"], mapped["messages"]
-    Index(f"ix_{names['sessions']}_user", sessions["user_id"], sessions["created_at"], sessions["id"])
-    Index(f"ix_{names['messages']}_place", messages["session_id"], messages["position"], unique=True)
+    sa.Index(f"ix_{names['sessions']}_user", sessions["user_id"], sessions["created_at"], sessions["id"])
+    sa.Index(f"ix_{names['messages']}_place", messages["session_id"], messages["position"], unique=True)
     for mapped_table in (sessions, messages):
         has_expiry = mapped_table[EXPIRES_AT].is_not(None)
-        Index(
+        sa.Index(
             f"ix_{mapped_table.table.name}_expires",
             mapped_table[EXPIRES_AT],
             postgresql_where=has_expiry,
             sqlite_where=has_expiry,
         )
-    migrations = _migrations_table(metadata if migrates else MetaData(), f"{names['sessions']}_migrations", None)
+    migrations = _migrations_table(metadata if migrates else sa.MetaData(), f"{names['sessions']}_migrations", None)
     return TableLayout(sessions, messages, metadata, migrations, is_generated=True)
 
 
-def _migrations_table(metadata: MetaData, name: str, schema: str | None) -> Table:
-    return Table(
+def _migrations_table(metadata: sa.MetaData, name: str, schema: str | None) -> sa.Table:
+    return sa.Table(
         name,
         metadata,
-        Column("version", Integer, primary_key=True, autoincrement=False),
-        Column("applied_at", UtcDateTime, nullable=False),
+        sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("applied_at", UtcDateTime, nullable=False),
         schema=schema,
     )
 
 
-def _map_table(role: str, table: Table, by_field: Mapping[str, Column[Any]] | None = None) -> MappedTable:
-    """A table whose columns are those of the fields, or have their names as keys."""
-    by_field = by_field or {column.key: column for column in table.columns}
-    codecs = {field: find_codec(field, column.type) for field, column in by_field.items()}
-    problems = [
-        f"column {column.name!r} of table {table.name!r} is {column.type!r}, which cannot hold {field}"
-        for field, column in by_field.items()
-        if codecs[field] is None
-    ]
-    if problems:
-        raise ConfigurationError(f"{'; '.join(problems)}.")
-    return MappedTable(role, table, by_field, {field: codec for field, codec in codecs.items() if codec is not None})
-
-
-def _map_user_table(role: str, table: Table, names: Mapping[str, str]) -> MappedTable:
+def _map_user_table(role: str, table: sa.Table, names: Mapping[str, str]) -> MappedTable:
     """A table of the user's. It needs no column for the time to live if there is none."""
+    by_name = {column.name: column for column in table.columns}
     columns = {
         field: column
         for field, name in names.items()
-        if (column := table.columns.get(name, _find_column(table, name))) is not None
+        if (column := table.columns.get(name, by_name.get(name))) is not None
     }
     missing = [name for field, name in names.items() if field not in columns and field != EXPIRES_AT]
     if missing:
@@ -360,11 +307,7 @@ def _map_user_table(role: str, table: Table, names: Mapping[str, str]) -> Mapped
             f"Table {table.name!r} has no column {', '.join(map(repr, missing))}: add it, or say by"
             f" field_mappings[{role!r}] which column it is."
         )
-    return _map_table(role, table, columns)
-
-
-def _find_column(table: Table, name: str) -> Column[Any] | None:
-    return next((column for column in table.columns if column.name == name), None)
+    return map_table(role, table, columns)
 
 
 def _resolve_names(option: str, overrides: Any, defaults: Mapping[str, str], max_bytes: int) -> dict[str, str]:

@@ -12,18 +12,9 @@ stand is in `SessionRestartConformance`, which also needs a fixture `server` wit
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tellback.sessions.adapter import PersistenceAdapter
-from tellback.testing.sessions.lifecycle import (
-    ConnectionContract,
-    ExpiryContract,
-    PrefixContract,
-    RestartContract,
-    SaveContract,
-)
+from tellback.testing.sessions.lifecycle import ExpiryContract, LifecycleContract, RestartContract, SaveContract
 from tellback.testing.sessions.repositories import (
     MakeAdapter,
     MessageRepositoryContract,
@@ -34,48 +25,15 @@ from tellback.testing.sessions.repositories import (
 __all__ = ["MakeAdapter", "Restartable", "SessionAdapterConformance", "SessionRestartConformance"]
 
 
-class _AdapterFixtures:
-    shared = True
-
-    @pytest.fixture
-    def make_adapter(self) -> MakeAdapter:
-        """Makes adapters of the storage under test."""
-        raise NotImplementedError("give your test class a fixture make_adapter")
-
-    @pytest.fixture
-    async def adapter(self, make_adapter: MakeAdapter) -> AsyncIterator[PersistenceAdapter]:
-        """An adapter, initialized."""
-        adapter = make_adapter()
-        await adapter.initialize()
-        yield adapter
-        await adapter.disconnect()
-
-    @pytest.fixture
-    async def second(self, make_adapter: MakeAdapter, adapter: PersistenceAdapter) -> AsyncIterator[PersistenceAdapter]:
-        """Another one of the same storage: another process, as it were."""
-        if not self.shared:
-            pytest.skip("this adapter keeps things to itself")
-        second = make_adapter()
-        await second.initialize()
-        yield second
-        await second.disconnect()
-
-
 @pytest.mark.asyncio
 class SessionAdapterConformance(
-    _AdapterFixtures,
-    SessionRepositoryContract,
-    MessageRepositoryContract,
-    SaveContract,
-    PrefixContract,
-    ExpiryContract,
-    ConnectionContract,
+    SessionRepositoryContract, MessageRepositoryContract, SaveContract, ExpiryContract, LifecycleContract
 ):
     """The contract of `tellback.sessions.PersistenceAdapter`."""
 
 
 @pytest.mark.asyncio
-class SessionRestartConformance(_AdapterFixtures, RestartContract):
+class SessionRestartConformance(RestartContract):
     """What becomes of an adapter whose server is killed and started again."""
 
     @pytest.fixture

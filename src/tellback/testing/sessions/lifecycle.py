@@ -18,6 +18,7 @@ from tellback.errors import (
 )
 from tellback.sessions.adapter import PersistenceAdapter
 from tellback.testing.sessions.repositories import (
+    AdapterContract,
     MakeAdapter,
     Restartable,
     contents,
@@ -32,7 +33,7 @@ from tellback.types.conversations import SessionData
 OpenAdapter = Callable[..., Awaitable[PersistenceAdapter]]
 
 
-class SaveContract:
+class SaveContract(AdapterContract):
     """Turns that are saved, one after another and at once."""
 
     async def test_the_first_turn_makes_the_session(self, adapter: PersistenceAdapter) -> None:
@@ -166,33 +167,8 @@ class SaveContract:
         assert await adapter.session_repository.find_active("maya") is None
 
 
-class PrefixContract:
-    """Two prefixes in one database, and the beginning and end of adapters."""
-
-    async def test_two_prefixes_are_apart(self, make_adapter: MakeAdapter) -> None:
-        one, two = make_adapter("one"), make_adapter("two")
-        await one.initialize()
-        await two.initialize()
-        await one.save(make_session(version=1), [make_message("in one")])
-        assert await two.session_repository.get("web-42") is None
-        assert await two.message_repository.list_by_session("web-42") == []
-        assert await two.session_repository.list_by_user("maya") == []
-        assert await two.session_repository.find_active("maya") is None
-        assert not await two.session_repository.delete("web-42")
-        await two.save(make_session(version=1), [make_message("in two")])
-        assert contents(await one.message_repository.list_by_session("web-42")) == ["in one"]
-        assert contents(await two.message_repository.list_by_session("web-42")) == ["in two"]
-        assert await two.session_repository.delete("web-42")
-        assert await one.session_repository.get("web-42") is not None
-        await one.disconnect()
-        await two.disconnect()
-
-
-class ExpiryContract:
+class ExpiryContract(AdapterContract):
     """Times to live."""
-
-    expires = True
-    """Whether it has times to live."""
 
     @pytest.fixture
     async def open_adapter(self, make_adapter: MakeAdapter) -> AsyncIterator[OpenAdapter]:
@@ -265,19 +241,14 @@ class ExpiryContract:
         last = added[-1].position
         await eventually(lambda: expiring.message_repository.list_by_session("web-42"), lambda found: not found)
         await expiring.purge_expired()
-        mine = lasting if self.shares else expiring
+        mine = lasting if self.shared else expiring
         await mine.save(make_session(version=2), [make_message("four")])
-        if self.shares:
+        if self.shared:
             found = await mine.message_repository.list_by_session("web-42", after=last)
             assert contents(found) == ["four"]
         else:
             added = await expiring.message_repository.add([make_message("five")], at=make_session().created_at)
             assert added[0].position > last
-
-    @property
-    def shares(self) -> bool:
-        """Whether two adapters see the same."""
-        return bool(getattr(self, "shared", True))
 
     async def test_a_message_past_its_time_is_gone(self, open_adapter: OpenAdapter) -> None:
         expiring = await open_adapter(message_ttl=1.0)
@@ -290,7 +261,7 @@ class ExpiryContract:
         assert found.message_count == 1
 
     async def test_purging_leaves_what_still_has_time(self, open_adapter: OpenAdapter) -> None:
-        if not self.shares:
+        if not self.shared:
             pytest.skip("this adapter keeps things to itself")
         expiring = await open_adapter(session_ttl=0.5, message_ttl=0.5)
         lasting = await open_adapter(session_ttl=900, message_ttl=900)
@@ -304,8 +275,26 @@ class ExpiryContract:
         assert contents(await lasting.message_repository.list_by_session("kept")) == ["Hi"]
 
 
-class ConnectionContract:
-    """The beginning and end of adapters."""
+class LifecycleContract(AdapterContract):
+    """The beginning and end of adapters, and two prefixes in one database."""
+
+    async def test_two_prefixes_are_apart(self, make_adapter: MakeAdapter) -> None:
+        one, two = make_adapter("one"), make_adapter("two")
+        await one.initialize()
+        await two.initialize()
+        await one.save(make_session(version=1), [make_message("in one")])
+        assert await two.session_repository.get("web-42") is None
+        assert await two.message_repository.list_by_session("web-42") == []
+        assert await two.session_repository.list_by_user("maya") == []
+        assert await two.session_repository.find_active("maya") is None
+        assert not await two.session_repository.delete("web-42")
+        await two.save(make_session(version=1), [make_message("in two")])
+        assert contents(await one.message_repository.list_by_session("web-42")) == ["in one"]
+        assert contents(await two.message_repository.list_by_session("web-42")) == ["in two"]
+        assert await two.session_repository.delete("web-42")
+        assert await one.session_repository.get("web-42") is not None
+        await one.disconnect()
+        await two.disconnect()
 
     async def test_initializing_and_disconnecting_twice_is_harmless(self, make_adapter: MakeAdapter) -> None:
         adapter = make_adapter()
@@ -344,11 +333,8 @@ class ConnectionContract:
         with pytest.raises(StoreClosedError):
             await adapter.save(make_session(version=1), [])
 
-    connects = True
-    """Whether it has a connection to begin and to end."""
 
-
-class RestartContract:
+class RestartContract(AdapterContract):
     """A server that is killed and started again. `server` is the test's own."""
 
     async def test_a_dead_server_is_named_and_a_living_one_is_used_again(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Protocol, TypeVar
@@ -96,7 +96,40 @@ async def eventually(read: Callable[[], Awaitable[T]], is_expected: Callable[[T]
         await asyncio.sleep(0.05)
 
 
-class SessionRepositoryContract:
+class AdapterContract:
+    """The fixtures of all contracts, and what an adapter may lack."""
+
+    shared = True
+    """Whether two adapters see the same."""
+    expires = True
+    """Whether it has times to live."""
+    connects = True
+    """Whether it has a connection to begin and to end."""
+
+    @pytest.fixture
+    def make_adapter(self) -> MakeAdapter:
+        """Makes adapters of the storage under test."""
+        raise NotImplementedError("give your test class a fixture make_adapter")
+
+    @pytest.fixture
+    async def adapter(self, make_adapter: MakeAdapter) -> AsyncIterator[PersistenceAdapter]:
+        adapter = make_adapter()
+        await adapter.initialize()
+        yield adapter
+        await adapter.disconnect()
+
+    @pytest.fixture
+    async def second(self, make_adapter: MakeAdapter, adapter: PersistenceAdapter) -> AsyncIterator[PersistenceAdapter]:
+        """Another one of the same storage: another process, as it were."""
+        if not self.shared:
+            pytest.skip("this adapter keeps things to itself")
+        second = make_adapter()
+        await second.initialize()
+        yield second
+        await second.disconnect()
+
+
+class SessionRepositoryContract(AdapterContract):
     """Sessions alone."""
 
     async def test_a_session_is_given_back_as_it_was_created(self, adapter: PersistenceAdapter) -> None:
@@ -291,7 +324,7 @@ class SessionRepositoryContract:
         assert await adapter.message_repository.list_by_session("web-42") == []
 
 
-class MessageRepositoryContract:
+class MessageRepositoryContract(AdapterContract):
     """Messages of sessions."""
 
     async def test_a_message_is_given_back_as_it_was_added(self, adapter: PersistenceAdapter) -> None:
