@@ -136,7 +136,7 @@ class Tellback(Handle):
             options.window_length,
         )
         self._summaries = RollingSummaries(self._runtime)
-        self._turns = TurnEngine(self._runtime, self._summaries.schedule_refresh)
+        self._turns = TurnEngine(self._runtime, self._summaries.schedule_refresh if worker else None)
         # The bundled one comes with arrays, which conversations alone do not need.
         self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)

@@ -349,7 +349,7 @@ class Conversations(Handle):
     async def _append(self, id: str, turns: Sequence[TurnDraft], now: datetime) -> AppendResult:
         appended = await self._log.append(self._scope, validation.validate_id("conversation", id), turns, now=now)
         if turns[-1].messages[-1].role == "assistant":
-            self._summaries.schedule_refresh(self._scope, id, appended)
+            self._turns.refresh_summary_if_due(self._scope, id, appended)
         return appended
 
     async def _append_joining(self, id: str, draft: MessageDraft, now: datetime) -> StoredMessage:

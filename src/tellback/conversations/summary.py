@@ -12,7 +12,6 @@ from tellback.chat import ChatOptions, Model, run_loop
 from tellback.chat.offline import is_offline
 from tellback.errors import ChatError, NotFoundError, StoreError
 from tellback.runtime import Runtime
-from tellback.stores import AppendResult
 from tellback.types.access import Scope
 from tellback.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text
 from tellback.types.conversations import Conversation, RollingSummary, StoredMessage
@@ -117,11 +116,8 @@ class RollingSummaries:
         self._runtime = runtime
         self._refreshing: set[tuple[Scope, str]] = set()
 
-    def schedule_refresh(self, scope: Scope, id: str, progress: AppendResult) -> None:
-        """Refresh in the background if enough turns have passed since the last time."""
-        every = self._runtime.summary_every
-        if every is None or not self._runtime.worker or progress.turns - progress.summarized_turns < every:
-            return
+    def schedule_refresh(self, scope: Scope, id: str) -> None:
+        """Refresh in the background, unless that is going on."""
         if (scope, id) not in self._refreshing:
             self._refreshing.add((scope, id))
             self._runtime.jobs.start(self._refresh_if_present(scope, id), f"summarise {id}")

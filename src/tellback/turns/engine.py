@@ -43,7 +43,7 @@ class ReplyEvents:
     __slots__ = ("_payload", "text")
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
-        self._payload = payload if events.has_listeners() else None
+        self._payload = payload if events.listeners.get() else None
         self.text = ""
 
     def __enter__(self) -> ReplyEvents:
@@ -78,7 +78,7 @@ class _OpenTurn:
 
 
 class TurnEngine:
-    """Runs turns. `on_turn_end` is called with the conversation's progress whenever a turn has ended.
+    """Runs turns. `refresh_summary` is called when a conversation's rolling summary is due.
 
     Without a `runtime` there is no store: requests must not name a conversation then.
     """
@@ -86,16 +86,23 @@ class TurnEngine:
     def __init__(
         self,
         runtime: Runtime | None = None,
-        on_turn_end: Callable[[Scope, str, AppendResult], None] | None = None,
+        refresh_summary: Callable[[Scope, str], None] | None = None,
     ) -> None:
         self._runtime = runtime
         self._claims = None if runtime is None else TurnClaims(runtime)
-        self._on_turn_end = on_turn_end
+        self._refresh_summary = refresh_summary
 
     async def close(self) -> None:
         """Give up the claims that are still held: the store is about to close."""
         if self._claims is not None:
             await self._claims.close()
+
+    def refresh_summary_if_due(self, scope: Scope, id: str, progress: AppendResult) -> None:
+        """Refresh the rolling summary in the background if enough turns have passed since the last time."""
+        every = None if self._runtime is None else self._runtime.summary_every
+        is_due = every is not None and progress.turns - progress.summarized_turns >= every
+        if is_due and self._refresh_summary is not None:
+            self._refresh_summary(scope, id)
 
     async def run(self, request: TurnRequest) -> TurnResult:
         """Run a turn to its end."""
@@ -181,8 +188,8 @@ class TurnEngine:
                 await turn.writer.flush_unsaved()
                 raise
             finally:
-                if turn.writer.progress is not None and self._on_turn_end is not None:
-                    self._on_turn_end(request.scope, request.conversation_id or "", turn.writer.progress)
+                if turn.writer.progress is not None:
+                    self.refresh_summary_if_due(request.scope, request.conversation_id or "", turn.writer.progress)
         finally:
             if claim is not None and claims is not None:
                 await claims.leave(claim)
