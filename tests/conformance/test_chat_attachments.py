@@ -9,9 +9,8 @@ import pytest
 from tellback import ChatOptions, InvalidArgumentError, Tellback, TellbackError, Tool, message_text, skill
 from tellback.chat.options import ChatOptionsDict
 from tellback.testing import ScriptedModel, calls, says
-from tellback.turn import TurnConfig, TurnInput
+from tellback.turn import TurnConfig, TurnInput, run_chat_turn, user_body, user_prompt
 from tellback.turns.attachments import Attachment
-from tellback.turns.chat_turn import run_chat_turn, user_body, user_prompt
 from tellback.types import MessagePart
 from tellback.types.conversations import Identity, Session
 from tellback.user import User

@@ -20,6 +20,7 @@ from tellback.turns.recall import (
     UserHandle,
     build_recall,
     close_idle_conversations,
+    find_or_open,
     get_conversation,
     query_from_draft,
     require_unbound,
@@ -36,7 +37,7 @@ from tellback.turns.request import (
     with_attachments,
 )
 from tellback.types import ReplyDelta
-from tellback.types.conversations import Conversation, Identity, MessageDraft, Session, TurnProblem, TurnResult
+from tellback.types.conversations import Identity, MessageDraft, Session, TurnProblem, TurnResult
 
 CHAT_CLOSE_AFTER = timedelta(hours=1)
 
@@ -214,7 +215,14 @@ class UserChat:
         if self._space is None:
             await try_step(require_unbound(self._user, self._namespace), "recall", self._problems)
         closed = await try_step(close_idle_conversations(self._user), "recall", self._problems)
-        conversation = await try_step(self._find_or_create(), "store_user", self._problems)
+        opening = find_or_open(
+            self._user,
+            self._namespace,
+            self._arguments.get("session_id"),
+            self._arguments.get("sender"),
+            self._arguments.get("close_after", CHAT_CLOSE_AFTER),
+        )
+        conversation = await try_step(opening, "store_user", self._problems)
         if conversation is not None and self._space is not None and (closed or not conversation.last_seq):
             seconds = self._arguments.get("memory_wait")
             await try_step(wait_for_memories(self._user, seconds), "recall", self._problems)
@@ -233,13 +241,3 @@ class UserChat:
                 " pass conversation_id=..., as the reply that asked has it."
             )
         return found.id
-
-    async def _find_or_create(self) -> Conversation:
-        arguments = self._arguments
-        sender = arguments.get("sender")
-        return await self._user.conversations.find_or_create(
-            self._namespace,
-            arguments.get("session_id"),
-            metadata={"speakers": {"user": sender.name}} if sender is not None and sender.name else None,
-            close_after=arguments.get("close_after", CHAT_CLOSE_AFTER),
-        )

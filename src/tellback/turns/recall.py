@@ -7,13 +7,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tellback import validation
 from tellback.errors import EmbeddingError, InvalidArgumentError, NotFoundError, StoreClosedError, StoreError
 from tellback.types.access import Scope
 from tellback.types.blocks import blocks_text
-from tellback.types.conversations import Conversation, MessageDraft, TurnProblem
+from tellback.types.conversations import Conversation, Identity, MessageDraft, TurnProblem
 from tellback.types.jobs import Binding, ConversationScope
 from tellback.types.memory import MemorySpace, WorkingContext
 
@@ -52,6 +53,18 @@ async def get_conversation(user: UserHandle, id: str) -> Conversation:
     if conversation is None:
         raise NotFoundError("conversation", id)
     return conversation
+
+
+async def find_or_open(
+    user: UserHandle,
+    namespace: str,
+    session_id: str | None,
+    sender: Identity | None,
+    close_after: timedelta | float | None,
+) -> Conversation:
+    """Return the open conversation of a namespace and session, or a new one that knows the sender's name."""
+    metadata = {"speakers": {"user": sender.name}} if sender is not None and sender.name else None
+    return await user.conversations.find_or_create(namespace, session_id, metadata=metadata, close_after=close_after)
 
 
 async def try_step(work: Awaitable[T], step: str, problems: list[TurnProblem]) -> T | None:
