@@ -26,18 +26,20 @@ from tellback.turns.attachments import (
     build_user_message,
     parse_attachments,
 )
+from tellback.turns.chat import find_or_open, get_conversation
 from tellback.turns.engine import ReplyEvents
-from tellback.turns.recall import (
+from tellback.turns.request import (
     NamespaceMemory,
     RecallRequest,
+    TurnRequest,
     UserHandle,
+    build_draft,
     build_recall,
-    find_or_open,
-    get_conversation,
     query_from_text,
+    resolve_options,
     try_step,
+    with_attachments,
 )
-from tellback.turns.request import TurnRequest, build_draft, resolve_options, with_attachments
 from tellback.types import ChatReply, TextDelta
 from tellback.types.conversations import (
     Conversation,
