@@ -85,6 +85,7 @@ def test_a_name_cannot_pretend_to_be_more_than_a_line() -> None:
         ([{"mime": "image/png"}], "has a name"),
         ([{"name": "a", "colour": "red"}], "colour"),
         ([{"name": "a", "data": "!"}], "base64"),
+        ([{"name": "a", "data": "é"}], "base64"),
         ([{"name": "a", "data": 7}], "bytes"),
     ],
 )

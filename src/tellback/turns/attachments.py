@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -106,7 +105,7 @@ def _parse_attachment(value: Any) -> Attachment:
 def _decode_base64(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise InvalidArgumentError(f"an attachment's data is bytes, or base64 text: {error}.") from None
 
 
