@@ -36,12 +36,8 @@ _STOPWORDS = frozenset(
 )
 _SPEAKER_WEIGHT = {"user": 1.4, "assistant": 1.0, "tool": 0.6, "system": 0.5}
 
-
-WINDOW_MESSAGES = 200
-"""How many messages are summarised at once."""
-
-WINDOW_LENGTH = 60_000
-"""And how many characters of them: some models take no more."""
+WINDOW_MESSAGES, WINDOW_LENGTH = 200, 60_000
+"""How many messages are summarised at once, and how many characters of them: some models take no more."""
 
 BATCH = 100
 TOOL_RESULT_LENGTH = 500
@@ -63,12 +59,9 @@ def extract_summary(previous: str | None, messages: Iterable[tuple[str, str]], l
     'user: I moved to Lisbon in March.'
     """
     lines = list(dict.fromkeys([*(previous or "").splitlines(), *_split_lines(messages)]))
-    words = [set(_content_words(line)) for line in lines]
-    document_frequency = Counter(word for line_words in words for word in line_words)
-    scores = [
-        _score_line(line, line_words, document_frequency, len(lines))
-        for line, line_words in zip(lines, words, strict=True)
-    ]
+    words = {line: _content_words(line) for line in lines}
+    document_frequency = Counter(word for line_words in words.values() for word in line_words)
+    scores = [_score_line(line, words[line], document_frequency, len(lines)) for line in lines]
     chosen: list[int] = []
     length = 0
     # Of equally telling ones the newer wins: it is more likely to still hold.
@@ -90,9 +83,9 @@ def _split_lines(messages: Iterable[tuple[str, str]]) -> Iterable[str]:
                 yield f"{speaker}: {line}"
 
 
-def _content_words(line: str) -> Sequence[str]:
+def _content_words(line: str) -> set[str]:
     _, _, sentence = line.partition(": ")
-    return [word for word in _WORD.findall(sentence.casefold()) if word not in _STOPWORDS and len(word) > 1]
+    return {word for word in _WORD.findall(sentence.casefold()) if word not in _STOPWORDS and len(word) > 1}
 
 
 def _score_line(line: str, words: set[str], document_frequency: Counter[str], lines: int) -> float:

@@ -281,13 +281,16 @@ def chat_messages(role: str, blocks: Sequence[ContentBlock], meta: Mapping[str, 
     results = [_result_message(block, meta) for block in blocks if isinstance(block, ToolResultBlock)]
     if results and len(results) == len(blocks):
         return results
-    uses = [block for block in blocks if isinstance(block, ToolUseBlock)]
-    calls = tuple([ToolCall(use.id, use.name, use.arguments, use.invalid_input, use.meta) for use in uses])
+    calls = tuple([_to_call(block) for block in blocks if isinstance(block, ToolUseBlock)])
     visible = [block for block in blocks if isinstance(block, TextBlock | MediaBlock)]
     if len(visible) == 1 and isinstance(visible[0], TextBlock) and visible[0].meta is None:
         return [*results, Message(role, visible[0].text, tool_calls=calls, meta=meta)]
     parts = tuple(map(to_part, visible))
     return [*results, Message(role, flatten_parts(parts), parts or None, calls, meta=meta)]
+
+
+def _to_call(block: ToolUseBlock) -> ToolCall:
+    return ToolCall(block.id, block.name, block.arguments, block.invalid_input, block.meta)
 
 
 def _result_message(block: ToolResultBlock, meta: Mapping[str, Any] | None) -> Message:
