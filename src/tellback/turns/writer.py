@@ -259,16 +259,13 @@ class TurnWriter:
         return None if self._request.planner is None else self._request.planner.session_save
 
     @property
-    def _shared(self) -> Runtime:
-        assert self._runtime is not None, "a turn without a store stores nothing"
-        return self._runtime
-
-    @property
     def _log(self) -> ConversationLog:
-        return self._shared.store.conversations
+        assert self._runtime is not None, "a turn without a store stores nothing"
+        return self._runtime.store.conversations
 
     def _now(self) -> datetime:
-        return self._shared.clock()
+        assert self._runtime is not None, "a turn without a store stores nothing"
+        return self._runtime.clock()
 
     def _user_message_id(self) -> str | None:
         """The client's own id for the message, or that of the stored one, which may be one that was sent before."""
