@@ -23,8 +23,7 @@ from turn_batches import HITS, SYSTEM, USER, CallLog, ExpectedTurn, ModelCall, T
 
 from tellback import ChatOptions, LoopResult, Skill, Tellback, run_loop_messages, stream_loop, telemetry
 from tellback.chat import ChatRequest, ModelBase
-from tellback.turn import TurnConfig, TurnInput, TurnResult
-from tellback.turns.chat_turn import run_chat_turn
+from tellback.turn import TurnConfig, TurnInput, TurnResult, run_chat_turn
 from tellback.types import ChatReply, Message, ReplyDelta, StreamStop, TextDelta
 from tellback.types.conversations import Identity, Session
 

@@ -9,14 +9,14 @@ import os
 import tempfile
 import zipfile
 from collections import Counter, abc
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args, overload
+from typing import IO, Any, BinaryIO, Literal, get_args, overload
 
 from tellback import validation
 from tellback.concurrency import finish_in_thread
@@ -29,6 +29,7 @@ from tellback.types.access import Scope
 from tellback.types.ids import clear_text_caches
 from tellback.types.jobs import UsageRecord, UsageTotal
 from tellback.types.jsontext import dump_stored_json
+from tellback.validation import DatetimeLike
 
 FORMAT_VERSION = 1
 """Grows when a reader of earlier exports would misread a new one."""
@@ -69,9 +70,7 @@ class UserDataExport:
     @property
     def header(self) -> Record:
         """Whose data it is, and when they were exported."""
-        scope = self.scope
-        user = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
-        return {"format_version": FORMAT_VERSION, "user": user, "exported_at": self.now.isoformat()}
+        return {"format_version": FORMAT_VERSION, "user": asdict(self.scope), "exported_at": self.now.isoformat()}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -110,41 +109,30 @@ async def collect_export(export: UserDataExport) -> Record:
 
 
 async def write_export(
-    export: UserDataExport, to: str | os.PathLike[str] | BinaryIO, format: ExportFormat | None
+    export: UserDataExport, to: str | PathLike[str] | BinaryIO, format: ExportFormat | None
 ) -> ExportReport:
     """Write an export to a path, or into an opened file, which stays open."""
     file_type = resolve_format(to, format)
-    if not isinstance(to, str | os.PathLike):
-        await _WRITERS[file_type](export, to)
-        return ExportReport(None, file_type, export.counts)
-    async with atomic_write(Path(to)) as file:
-        await _WRITERS[file_type](export, file)
-    return ExportReport(str(Path(to)), file_type, export.counts)
+    if isinstance(to, str | PathLike):
+        async with atomic_write(Path(to)) as file:
+            await _WRITERS[file_type](export, file)
+        return ExportReport(str(Path(to)), file_type, export.counts)
+    await _WRITERS[file_type](export, to)
+    return ExportReport(None, file_type, export.counts)
 
 
-def resolve_format(to: str | os.PathLike[str] | BinaryIO, format: ExportFormat | None) -> ExportFormat:
-    """The format of a file: the one that was asked for, or as its path ends."""
-    if isinstance(to, str | os.PathLike):
-        return _format_from_path(Path(to), format)
-    if not hasattr(to, "write"):
+def resolve_format(to: str | PathLike[str] | BinaryIO, format: ExportFormat | None) -> ExportFormat:
+    """Return the format of a file: the one that was asked for, or as its path ends."""
+    path = Path(to) if isinstance(to, str | PathLike) else None
+    if path is None and not hasattr(to, "write"):
         raise InvalidArgumentError(f"to is a path or an opened binary file, not {to!r:.80}.")
-    return _validate_format(format or "json")
-
-
-def _format_from_path(path: Path, format: ExportFormat | None) -> ExportFormat:
-    if format is not None:
-        return _validate_format(format)
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in EXPORT_FORMATS:
-        raise InvalidArgumentError(f"{path.name!r} ends neither in .json nor in .zip: name it so, or pass format=... .")
-    return _validate_format(ending)
-
-
-def _validate_format(format: Any) -> ExportFormat:
+    ending = "json" if path is None else path.suffix.lower().removeprefix(".")
     for known in EXPORT_FORMATS:
-        if format == known:
+        if known == (ending if format is None else format):
             return known
-    raise InvalidArgumentError(f"format is 'json' or 'zip', not {format!r:.80}.")
+    if format is not None or path is None:
+        raise InvalidArgumentError(f"format is 'json' or 'zip', not {format!r:.80}.")
+    raise InvalidArgumentError(f"{path.name!r} ends neither in .json nor in .zip: name it so, or pass format=... .")
 
 
 @asynccontextmanager
@@ -167,53 +155,44 @@ def _flush_to_disk(file: BinaryIO) -> None:
 
 
 async def _write_json(export: UserDataExport, file: BinaryIO) -> None:
-    async for chunk in _merge_chunks(_json_chunks(export)):
-        await finish_in_thread(partial(file.write, chunk.encode()))
+    await _write_chunks(file, _json_chunks(export))
 
 
 async def _json_chunks(export: UserDataExport) -> AsyncGenerator[str, None]:
-    """One JSON object, as `export_user_data` gives it, in pieces."""
-    yield _open_object(export.header)
+    """Yield one JSON object, as `export_user_data` gives it, in pieces."""
+    yield dump_stored_json(export.header)[:-1]
     for name in TOP_COLLECTIONS:
-        yield f',\n"{name}":['
-        separator = "\n"
-        async for record in export.collection(name):
-            yield separator + (_open_object(record) if name == "conversations" else dump_stored_json(record))
-            separator = ",\n"
-            if name == "conversations":
-                async for chunk in _message_chunks(export, record["id"]):
-                    yield chunk
-        yield "]"
+        yield f',\n"{name}":'
+        async for chunk in _array_chunks(export, name):
+            yield chunk
     yield "}\n"
 
 
-async def _message_chunks(export: UserDataExport, conversation_id: str) -> AsyncGenerator[str, None]:
-    yield f',"{NESTED_COLLECTION}":['
-    separator = "\n"
-    async for message in export.collection(NESTED_COLLECTION, conversation_id):
-        yield separator + dump_stored_json(message)
+async def _array_chunks(
+    export: UserDataExport, name: Collection, parent_id: str | None = None
+) -> AsyncGenerator[str, None]:
+    separator = "[\n"
+    async for record in export.collection(name, parent_id):
+        text = dump_stored_json(record)
+        if name == "conversations":
+            yield f'{separator}{text[:-1]},"{NESTED_COLLECTION}":'
+            async for chunk in _array_chunks(export, NESTED_COLLECTION, record["id"]):
+                yield chunk
+            yield "}"
+        else:
+            yield separator + text
         separator = ",\n"
-    yield "]}"
-
-
-def _open_object(record: dict[str, Any]) -> str:
-    """An object to which more is added."""
-    return dump_stored_json(record)[:-1]
+    yield "[]" if separator == "[\n" else "]"
 
 
 async def _write_zip(export: UserDataExport, file: BinaryIO) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for name in COLLECTIONS:
             with archive.open(_zip_member(export, f"{name}.jsonl"), "w", force_zip64=True) as member:
-                async for chunk in _merge_chunks(_json_lines(export, name)):
-                    await finish_in_thread(partial(member.write, chunk.encode()))
+                lines = (dump_stored_json(record) + "\n" async for record in export.collection(name))
+                await _write_chunks(member, lines)
         manifest = json.dumps({**export.header, "counts": export.counts}, indent=2)
         archive.writestr(_zip_member(export, "manifest.json"), manifest + "\n")
-
-
-async def _json_lines(export: UserDataExport, name: Collection) -> AsyncGenerator[str, None]:
-    async for record in export.collection(name):
-        yield dump_stored_json(record) + "\n"
 
 
 def _zip_member(export: UserDataExport, name: str) -> zipfile.ZipInfo:
@@ -224,23 +203,21 @@ def _zip_member(export: UserDataExport, name: str) -> zipfile.ZipInfo:
     return member
 
 
-async def _merge_chunks(chunks: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """The same text in fewer pieces."""
+async def _write_chunks(file: IO[bytes], chunks: AsyncIterator[str]) -> None:
+    """Write text in few pieces, each in a thread."""
     buffer: list[str] = []
     length = 0
     async for chunk in chunks:
         buffer.append(chunk)
         length += len(chunk)
         if length >= CHUNK_LENGTH:
-            yield "".join(buffer)
+            await finish_in_thread(partial(file.write, "".join(buffer).encode()))
             buffer, length = [], 0
-    yield "".join(buffer)
+    await finish_in_thread(partial(file.write, "".join(buffer).encode()))
 
 
 _WRITERS = {"json": _write_json, "zip": _write_zip}
 
-
-TimeLike = datetime | str | None
 
 log = logging.getLogger("tellback.admin")
 
@@ -271,36 +248,36 @@ class ErasureReport(dict[str, int]):
 async def list_usage(
     runtime: Runtime,
     scope: Scope | None,
-    since: TimeLike,
-    until: TimeLike,
+    since: DatetimeLike,
+    until: DatetimeLike,
     job_id: str | None,
     limit: int,
     before: str | None,
     **filters: str | None,
 ) -> list[UsageRecord]:
     """Call by call, the newest first; of one user or, with None, of all, or with `filters` of a tenant and app."""
-    start, end = _parse_period(since, until)
-    valid_job_id = validation.validate_optional_text("job_id", job_id, validation.KEY_LENGTH)
-    max_records, before_id = (
-        validation.validate_count("limit", limit),
-        validation.validate_optional_text("before", before, validation.KEY_LENGTH),
-    )
     return await runtime.store.jobs.usage(
-        scope, job_id=valid_job_id, since=start, until=end, limit=max_records, before=before_id, **filters
+        scope,
+        since=validation.parse_optional_datetime("since", since),
+        until=validation.parse_optional_datetime("until", until),
+        job_id=validation.validate_optional_text("job_id", job_id, validation.KEY_LENGTH),
+        limit=validation.validate_count("limit", limit),
+        before=validation.validate_optional_text("before", before, validation.KEY_LENGTH),
+        **filters,
     )
 
 
 async def total_usage(
-    runtime: Runtime, scope: Scope | None, since: TimeLike, until: TimeLike, **filters: str | None
+    runtime: Runtime,
+    scope: Scope | None,
+    since: DatetimeLike,
+    until: DatetimeLike,
+    **filters: str | None,
 ) -> list[UsageTotal]:
     """Added up by user, purpose and model."""
-    start, end = _parse_period(since, until)
+    start = validation.parse_optional_datetime("since", since)
+    end = validation.parse_optional_datetime("until", until)
     return await runtime.store.jobs.usage_totals(scope, since=start, until=end, **filters)
-
-
-def _parse_period(since: TimeLike, until: TimeLike) -> tuple[datetime | None, datetime | None]:
-    start = None if since is None else validation.parse_datetime("since", since)
-    return start, None if until is None else validation.parse_datetime("until", until)
 
 
 class Admin(Handle):

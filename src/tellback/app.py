@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -136,7 +136,7 @@ class Tellback(Handle):
             options.window_length,
         )
         self._summaries = RollingSummaries(self._runtime)
-        self._turns = TurnEngine(self._runtime, self._summaries.schedule_refresh)
+        self._turns = TurnEngine(self._runtime, self._summaries.schedule_refresh if worker else None)
         # The bundled one comes with arrays, which conversations alone do not need.
         self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)
@@ -298,12 +298,14 @@ class Tellback(Handle):
 
     def _schedules(self) -> list[Schedule]:
         """What this process does now and then, unless another was faster."""
-        schedules = []
-        if self._close_stale_after is not None:
-            every = min(max(self._close_stale_after.total_seconds() / 4, 1.0), STALE_CHECK_SECONDS)
-            schedules.append(Schedule("close stale", every, self._close_stale))
-        schedules.append(Schedule("close due", STALE_CHECK_SECONDS, self._close_due))
-        schedules.append(Schedule("refresh summaries", SUMMARY_REFRESH_SECONDS, self._refresh_summaries))
+        stale_after = self._close_stale_after
+        schedules = [
+            Schedule("close due", STALE_CHECK_SECONDS, self._close_due),
+            Schedule("refresh summaries", SUMMARY_REFRESH_SECONDS, lambda: self._summaries.refresh_due()),
+        ]
+        if stale_after is not None:
+            every = min(max(stale_after.total_seconds() / 4, 1.0), STALE_CHECK_SECONDS)
+            schedules.append(Schedule("close stale", every, partial(self._close_stale, stale_after)))
         if self._pattern_mining is not None:
             schedules.append(Schedule("mine patterns", self._pattern_mining.every.total_seconds(), self._mine_patterns))
         return schedules
@@ -311,15 +313,11 @@ class Tellback(Handle):
     async def _run_extraction_job(self, job: Job) -> None:
         await self._memory.extraction.run_job(job)
 
-    async def _close_stale(self) -> None:
-        assert self._close_stale_after is not None
-        await self.close_stale(self._close_stale_after)
+    async def _close_stale(self, older_than: timedelta) -> None:
+        await self.close_stale(older_than)
 
     async def _close_due(self) -> None:
         await self._runtime.store.conversations.close_stale(None, idle_since=None, now=self._now())
-
-    async def _refresh_summaries(self) -> None:
-        await self._summaries.refresh_due()
 
     async def _mine_patterns(self) -> None:
         assert self._pattern_mining is not None

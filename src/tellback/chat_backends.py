@@ -24,7 +24,7 @@ from tellback.sessions.sql.adapter import SqlAdapter, StoreBackend
 from tellback.specs import AgentSpec
 from tellback.specs.model import Parameter, find_parameters, spec_to_tree
 from tellback.turns.chat import CHAT_CLOSE_AFTER
-from tellback.turns.recall import NamespaceMemory
+from tellback.turns.request import NamespaceMemory
 from tellback.types import ReplyDelta, StreamStop, TextDelta, ToolCall
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, SessionData, StoredMessage, TurnResult

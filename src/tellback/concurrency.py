@@ -7,7 +7,8 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, Generic, TypeVar
+from types import coroutine
+from typing import Any, TypeVar
 
 log = logging.getLogger("tellback")
 
@@ -85,8 +86,7 @@ class BackgroundTasks:
 
     async def close(self) -> None:
         """Give what runs a moment to finish, then cancel it."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+        await self.wait(GRACE_SECONDS)
         await cancel_and_wait(*self._tasks)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
@@ -95,8 +95,9 @@ class BackgroundTasks:
             log.error("background work failed: %s", task.get_name(), exc_info=task.exception())
 
 
-class InContext(Generic[T]):
-    """Awaits something so that its code runs in `context`, and tasks it starts inherit that.
+@coroutine
+def run_in_context(context: Context, awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
+    """Await something so that its code runs in `context`, and tasks it starts inherit that.
 
     >>> import asyncio
     >>> from contextvars import ContextVar, copy_context
@@ -105,26 +106,18 @@ class InContext(Generic[T]):
     >>> async def main():
     ...     context = copy_context()
     ...     context.run(name.set, "maya")
-    ...     return await InContext(context, who()), name.get()
+    ...     return await run_in_context(context, who()), name.get()
     >>> asyncio.run(main())
     ('maya', 'nobody')
     """
-
-    __slots__ = ("_awaitable", "_context")
-
-    def __init__(self, context: Context, awaitable: Awaitable[T]) -> None:
-        self._context = context
-        self._awaitable = awaitable
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        steps = self._awaitable.__await__()
-        try:
-            waits_for = self._context.run(steps.send, None)  # what we await are coroutines, which have a send
-        except StopIteration as stop:
-            result: T = stop.value
-        else:
-            result = yield from _resume(self._context, steps, waits_for)
-        return result
+    steps: Any = awaitable.__await__()
+    try:
+        waits_for = context.run(steps.send, None)
+    except StopIteration as stop:
+        result: T = stop.value
+    else:
+        result = yield from _resume(context, steps, waits_for)
+    return result
 
 
 async def iterate_in_context(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -156,26 +149,12 @@ async def iterate_in_context(items: AsyncGenerator[T, None]) -> AsyncGenerator[T
             except StopAsyncIteration:
                 return
             try:
-                item = await _PendingStep(context, steps, waits_for)
+                item = await _finish(context, steps, waits_for)
             except StopAsyncIteration:
                 return
             yield item
     finally:
-        await InContext(context, items.aclose())
-
-
-class _PendingStep:
-    """What is left of an awaitable that has been begun."""
-
-    __slots__ = ("_context", "_steps", "_waits_for")
-
-    def __init__(self, context: Context, steps: Any, waits_for: Any) -> None:
-        self._context = context
-        self._steps = steps
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return _resume(self._context, self._steps, self._waits_for)
+        await run_in_context(context, items.aclose())
 
 
 def _resume(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any, Any]:
@@ -193,3 +172,6 @@ def _resume(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any,
             waits_for = run(step, value)
         except StopIteration as stop:
             return stop.value
+
+
+_finish = coroutine(_resume)

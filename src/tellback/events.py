@@ -30,7 +30,8 @@ class RunEvent:
 
 Listener = Callable[[RunEvent], None]
 
-_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("tellback_listeners", default=())
+listeners: ContextVar[tuple[Listener, ...]] = ContextVar("tellback_listeners", default=())
+"""Who listens in this context. What nobody hears need not be put together."""
 
 
 @contextmanager
@@ -43,20 +44,11 @@ def listen(listener: Listener) -> Iterator[None]:
     >>> seen
     [RunEvent(type='my:progress', data=0.5)]
     """
-    token = _listeners.set((*_listeners.get(), listener))
+    token = listeners.set((*listeners.get(), listener))
     try:
         yield
     finally:
-        _listeners.reset(token)
-
-
-def has_listeners() -> bool:
-    """Whether anyone listens in this context: what nobody hears need not be put together.
-
-    >>> has_listeners()
-    False
-    """
-    return bool(_listeners.get())
+        listeners.reset(token)
 
 
 def emit(type: str, data: Any) -> None:
@@ -64,11 +56,11 @@ def emit(type: str, data: Any) -> None:
 
     >>> emit("my:progress", 1.0)
     """
-    listeners = _listeners.get()
-    if not listeners:
+    current = listeners.get()
+    if not current:
         return
     event = RunEvent(type, data)
-    for listener in listeners:
+    for listener in current:
         try:
             listener(event)
         except Exception:

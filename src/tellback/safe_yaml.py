@@ -86,8 +86,4 @@ def _error(problem: str, node: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
-def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    return loader.construct_mapping(node, deep=True)
-
-
-_StrictLoader.add_constructor(f"{_TAG}map", _construct_mapping)
+_StrictLoader.add_constructor(f"{_TAG}map", _StrictLoader.construct_mapping)

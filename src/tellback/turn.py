@@ -1,19 +1,56 @@
-"""Public names of a chat turn: `run_chat_turn`, its steps, and their values. The code is in `tellback.turns`."""
+"""`run_chat_turn`, its configuration and input, and its steps.
 
-from tellback.turns.attachments import Attachment
-from tellback.turns.chat_turn import (
-    TurnConfig,
-    TurnInput,
-    build_system,
-    persist_assistant_turn,
-    persist_user_turn,
-    reply_payload,
-    run_chat_turn,
-    stream_llm,
-    user_body,
-    user_prompt,
+The steps in order: `build_system` recalls, `persist_user_turn` stores the message, `stream_llm` asks the model,
+`persist_assistant_turn` stores the answer. `run_chat_turn` does all of them through the turn engine; alone, a step does
+its part and raises its errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from tellback import validation
+from tellback.chat import ChatOptions, LoopResult, stream_loop
+from tellback.chat.approval import as_approvals
+from tellback.errors import ConversationClosedError, InvalidArgumentError
+from tellback.runtime import Runtime
+from tellback.stores import TurnDraft
+from tellback.turns.attachments import (
+    Attachment,
+    append_contents,
+    append_summaries,
+    build_user_message,
+    parse_attachments,
 )
-from tellback.types.conversations import Identity, Session, TurnProblem, TurnResult
+from tellback.turns.chat import find_or_open, get_conversation
+from tellback.turns.engine import ReplyEvents
+from tellback.turns.request import (
+    NamespaceMemory,
+    RecallRequest,
+    TurnRequest,
+    UserHandle,
+    build_draft,
+    build_recall,
+    query_from_text,
+    resolve_options,
+    try_step,
+    with_attachments,
+)
+from tellback.types import ChatReply, TextDelta
+from tellback.types.conversations import (
+    Conversation,
+    Identity,
+    MessageDraft,
+    Session,
+    StoredMessage,
+    TurnProblem,
+    TurnResult,
+)
+from tellback.types.ids import new_id
 
 __all__ = [
     "Attachment",
@@ -32,3 +69,312 @@ __all__ = [
     "user_body",
     "user_prompt",
 ]
+
+DEFAULT_RECALL_OPTIONS = {"limit": 5, "min_score": 0.3}
+MEMORY_HEADING = "## Memory"
+SESSION_CLOSE_AFTER = timedelta(days=1)
+"""A session that nobody goes on with for so long is over, and becomes memories."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """The configuration of all turns of an agent: whose memory, its name, the model, and the base of the system prompt.
+
+    `runtime` is a user's handle, `rc.user(...)`. `agent_name` is the namespace of the conversations, and
+    `stream_label` goes with every event of a reply.
+
+    >>> from tellback import Tellback
+    >>> TurnConfig(Tellback(":memory:").user("maya"), "greeter", system_base="Be kind.").agent_name
+    'greeter'
+    """
+
+    runtime: UserHandle
+    agent_name: str
+    stream_label: str = "reply"
+    chat_opts: ChatOptions = ChatOptions()
+    system_base: str = ""
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.runtime, "conversations"):
+            raise InvalidArgumentError(f"runtime is a user's handle, rc.user(...), not {self.runtime!r:.80}.")
+        validation.validate_name("agent_name", self.agent_name)
+        if not isinstance(self.chat_opts, ChatOptions):
+            raise InvalidArgumentError(f"chat_opts is a ChatOptions, not {self.chat_opts!r:.80}.")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """One turn: who says what, where, and how this turn differs from others. None stands for a default.
+
+    - `attachments` are summed up in the stored message and put into the prompt: see `Attachment`.
+    - `payload` holds the client's `session_id` and `message_id`, which come back with every event of the reply.
+    - `recall_opts` are `limit` and `min_score`, the memory `space` by name or `space_id`, and any other argument of
+      `working_context.build`. `memory_heading` stands over what is remembered.
+    - `persist_user` and `persist_assistant` switch off what is stored, `bind_tool_ctx` what tools find in
+      `tellback.request`; `ctx_extras` is bound besides.
+    - `user_source` and `user_metadata` go with the stored message, `assistant_source` and `assistant_metadata` with the
+      answer; the source is the agent's name by default.
+    - `fallback_text` is the answer in the place of the model's, when there is no key for example. `system_override` is
+      the whole system prompt; nothing is recalled then.
+    - `approvals`, in the place of a text, decides calls that `result.pending` named, in the session's conversation.
+
+    >>> TurnInput(Session("web-42"), Identity("maya"), "Hi!", recall_opts={"limit": 3}).text
+    'Hi!'
+    """
+
+    session: Session
+    sender: Identity
+    text: str = ""
+    attachments: Sequence[Any] | None = None
+    payload: Mapping[str, Any] | None = None
+    recall_opts: Mapping[str, Any] | None = None
+    memory_heading: str | None = None
+    persist_user: bool | None = None
+    persist_assistant: bool | None = None
+    bind_tool_ctx: bool | None = None
+    ctx_extras: Mapping[str, Any] | None = None
+    user_source: str | None = None
+    user_metadata: Mapping[str, Any] | None = None
+    assistant_source: str | None = None
+    assistant_metadata: Mapping[str, Any] | None = None
+    fallback_text: str | None = None
+    system_override: str | None = None
+    approvals: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.session, Session) or not isinstance(self.sender, Identity):
+            raise InvalidArgumentError("session is a Session and sender an Identity of tellback.turn.")
+        if not isinstance(self.text, str):
+            raise InvalidArgumentError(f"text is what the user says, not {self.text!r:.80}.")
+        validation.validate_name("session.id", self.session.id, validation.KEY_LENGTH)
+        validation.validate_name("sender.user_id", self.sender.user_id)
+        validation.validate_mapping("ctx_extras", self.ctx_extras)
+        validation.validate_metadata(self.user_metadata)
+        validation.validate_metadata(self.assistant_metadata)
+        if self.approvals is not None:
+            as_approvals(self.approvals)
+            if self.text or self.attachments:
+                raise InvalidArgumentError("approvals go on with a turn: pass them without a text and attachments.")
+        validation.validate_mapping("payload", self.payload)
+        validation.validate_recall_options("recall_opts", self.recall_opts, ("limit", "space", "space_id"))
+
+
+async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
+    """Answer one message, with what is remembered: recall, store the message, ask the model, store the answer.
+
+    Whoever listens (`tellback.events.listen`) gets `reply:start`, `reply:delta`, `reply:end` or `reply:error`, with
+    the ids of the session and the message. A store that fails does not end the turn: `result.problems` says what was
+    not recalled or not kept. A model that fails does, with its own error.
+
+    >>> import asyncio
+    >>> from tellback import Tellback
+    >>> from tellback.testing import ScriptedModel, says
+    >>> async def main():
+    ...     async with Tellback(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as rc:
+    ...         cfg = TurnConfig(rc.user("maya"), agent_name="greeter", system_base="Be kind.")
+    ...         return await run_chat_turn(cfg, TurnInput(Session("web-1"), Identity("maya", "Maya"), "Hi!"))
+    >>> from tellback.types.conversations import Identity, Session
+    >>> asyncio.run(main()).text
+    'Hello, Maya!'
+    """
+    try:
+        return await _run_turn(cfg, input)
+    except ConversationClosedError:
+        if input.session.conversation_id is not None or input.approvals is not None:
+            raise
+    return await _run_turn(cfg, input)  # it was closed while we waited for it: the session goes on in a new one
+
+
+async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
+    options = _turn_options(cfg, input)
+    problems: list[TurnProblem] = []
+    conversation = await try_step(_resolve_conversation(cfg, input), "store_user", problems)
+    payload = {name: value for name, value in reply_payload(input).items() if value is not None}
+    request = TurnRequest(
+        cfg.runtime,
+        None if conversation is None else conversation.id,
+        options,
+        None if input.approvals is not None else _user_draft(cfg, input),
+        approvals=input.approvals,
+        recall=_build_recall(cfg, input, bind=conversation is not None and _stores_anything(input)),
+        user_messages=[build_user_message(user_prompt(input), parse_attachments(input.attachments))]
+        if input.attachments
+        else (),
+        session=input.session,
+        sender=input.sender,
+        extras=dict(input.ctx_extras or {}),
+        bind_tools=input.bind_tool_ctx is not False,
+        event_payload={"stream": cfg.stream_label, **payload},
+        store_user_message=input.persist_user is not False,
+        store_reply=input.persist_assistant is not False,
+        agent=cfg.agent_name,
+        reply_metadata=_reply_metadata(cfg, input),
+        tolerate_store_errors=True,
+        problems=problems,
+    )
+    async with aclosing(cfg.runtime.conversations.turns.stream(request)) as items:
+        async for item in items:
+            result = item
+    assert isinstance(result, TurnResult)
+    return result
+
+
+async def build_system(cfg: TurnConfig, input: TurnInput) -> str:
+    """The system prompt of a turn: `system_base`, and under the heading what is remembered, as it stands now."""
+    if input.system_override is not None:
+        return input.system_override
+    conversation = await _find_conversation(cfg, input)
+    recall = _build_recall(cfg, input, bind=False)
+    assert recall is not None, "only system_override leaves recall out"
+    context = await recall.build_context(cfg.runtime, None if conversation is None else conversation.id)
+    return recall.extend_prompt(_base_prompt(cfg, input), context) or ""
+
+
+async def persist_user_turn(cfg: TurnConfig, input: TurnInput) -> StoredMessage:
+    """Store what the user said, as `user_body` gives it; it begins a turn."""
+    conversation = await _open_conversation(cfg, input)
+    return await _append(cfg, conversation, _user_draft(cfg, input), starts=True)
+
+
+async def persist_assistant_turn(cfg: TurnConfig, input: TurnInput, text: str) -> StoredMessage | None:
+    """Store an answer, so that later turns know it; an empty one is not stored."""
+    if not text:
+        return None
+    conversation = await _open_conversation(cfg, input)
+    draft = build_draft("assistant", text, _shared(cfg).clock(), visibility="user")
+    return await _append(cfg, conversation, replace(draft, metadata=_reply_metadata(cfg, input)), starts=False)
+
+
+async def stream_llm(cfg: TurnConfig, payload: Mapping[str, Any], system: str, prompt: str) -> str:
+    """Ask the model, with every piece of its answer told as `reply:delta`; nothing is stored."""
+    options = replace(resolve_options(cfg.chat_opts, default_model=_shared(cfg).model), system=system or None)
+    with ReplyEvents({"stream": cfg.stream_label, **payload}) as reply_events:
+        async for item in stream_loop(options, prompt):
+            if isinstance(item, TextDelta):
+                reply_events.delta(item.text)
+            elif isinstance(item, LoopResult):
+                reply_events.text = item.text
+    return reply_events.text
+
+
+def user_body(input: TurnInput) -> str:
+    """Return what is stored of the user's message: the words, and a line for each attachment.
+
+    >>> from tellback.types.conversations import Identity, Session
+    >>> user_body(TurnInput(Session("s"), Identity("maya"), "Look!", attachments=["cat.png"])).splitlines()
+    ['Look!', '[attachment: cat.png]']
+    """
+    return append_summaries(input.text, parse_attachments(input.attachments))
+
+
+def user_prompt(input: TurnInput) -> str:
+    """Return what the model reads: the words, and the attachments with their text."""
+    return append_contents(input.text, parse_attachments(input.attachments))
+
+
+def reply_payload(input: TurnInput) -> dict[str, Any]:
+    """The ids that go with every event of the reply: the client's own, or the session's."""
+    payload = input.payload or {}
+    session = payload.get("session_id", payload.get("sessionId"))
+    return {
+        "session_id": input.session.id if session is None else session,
+        "message_id": payload.get("message_id", payload.get("messageId")),
+    }
+
+
+def _build_recall(cfg: TurnConfig, input: TurnInput, *, bind: bool) -> RecallRequest | None:
+    """Build the recall of a turn; None where the whole system prompt is given. With `bind`, this turn is remembered."""
+    if input.system_override is not None:
+        return None
+    options = {**DEFAULT_RECALL_OPTIONS, **(input.recall_opts or {})}
+    space_id = options.pop("space_id", options.pop("memory_space_id", None))
+    memory = NamespaceMemory(cfg.runtime, cfg.agent_name, options.pop("space", None))
+    query = None if input.approvals is not None else query_from_text(input.text)
+    return build_recall(
+        {"recall_limit": options.pop("limit"), **options},
+        query,
+        space_id,
+        None if space_id is not None else memory,
+        bind=bind,
+        heading=MEMORY_HEADING if input.memory_heading is None else input.memory_heading,
+    )
+
+
+async def _resolve_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
+    """Return the conversation of the session; one is opened if something is going to be stored."""
+    if input.approvals is None and _stores_anything(input):
+        return await _open_conversation(cfg, input)
+    found = await _find_conversation(cfg, input)
+    if found is None and input.approvals is not None:
+        raise InvalidArgumentError(
+            f"session {input.session.id!r} has no open conversation whose calls could be decided:"
+            " pass Session(id, conversation_id=...), as the result that asked has it."
+        )
+    return found
+
+
+async def _find_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
+    if input.session.conversation_id is not None:
+        return await get_conversation(cfg.runtime, input.session.conversation_id)
+    return await cfg.runtime.conversations.find(cfg.agent_name, input.session.id)
+
+
+async def _open_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation:
+    if input.session.conversation_id is not None:
+        return await get_conversation(cfg.runtime, input.session.conversation_id)
+    return await find_or_open(cfg.runtime, cfg.agent_name, input.session.id, input.sender, SESSION_CLOSE_AFTER)
+
+
+async def _append(cfg: TurnConfig, conversation: Conversation, draft: MessageDraft, *, starts: bool) -> StoredMessage:
+    turn = TurnDraft(new_id("turn"), [draft], starts=starts, joins=not starts)
+    runtime = _shared(cfg)
+    appended = await runtime.store.conversations.append(cfg.runtime.scope, conversation.id, [turn], now=runtime.clock())
+    return appended.messages[0]
+
+
+def _user_draft(cfg: TurnConfig, input: TurnInput) -> MessageDraft:
+    metadata = {**(input.user_metadata or {}), "sender": input.sender.user_id}
+    return build_draft(
+        "user",
+        user_body(input),
+        _shared(cfg).clock(),
+        visibility="user",
+        metadata={"source": input.user_source or cfg.agent_name, **metadata, "role": "user"},
+    )
+
+
+def _reply_metadata(cfg: TurnConfig, input: TurnInput) -> dict[str, Any]:
+    source = input.assistant_source or cfg.agent_name
+    return {"source": source, **(input.assistant_metadata or {}), "role": "assistant"}
+
+
+def _turn_options(cfg: TurnConfig, input: TurnInput) -> ChatOptions:
+    options = replace(cfg.chat_opts, system=_base_prompt(cfg, input) or None)
+    if input.fallback_text is not None:
+        return _with_fixed_reply(options, input.fallback_text)
+    resolved = resolve_options(options, default_model=_shared(cfg).model)
+    return with_attachments(resolved, parse_attachments(input.attachments))
+
+
+def _with_fixed_reply(options: ChatOptions, text: str) -> ChatOptions:
+    """Return options with which the answer is `text`, whatever is asked."""
+
+    async def reply(model: str, messages: Any, system: Any, tools: Any) -> ChatReply:
+        return ChatReply(text, stop_reason="fallback")
+
+    defaults: dict[str, Any] = dict.fromkeys(("tools", "skills", "skill_resolver", "chat_stream_fn", "output_type"))
+    return replace(options, model="", chat_fn=reply, **defaults)
+
+
+def _base_prompt(cfg: TurnConfig, input: TurnInput) -> str:
+    if input.system_override is not None:
+        return input.system_override
+    return cfg.system_base or cfg.chat_opts.system or ""
+
+
+def _shared(cfg: TurnConfig) -> Runtime:
+    return cfg.runtime.conversations.runtime
+
+
+def _stores_anything(input: TurnInput) -> bool:
+    return input.persist_user is not False or input.persist_assistant is not False

@@ -109,11 +109,9 @@ def validate_texts(label: str, value: Any) -> tuple[str, ...]:
 
 def validate_names(label: str, value: Iterable[str] | None) -> tuple[str, ...] | None:
     """A list of names, or None for any."""
-    return (
-        None
-        if value is None
-        else tuple(validate_name(f"each of {label}", each) for each in validate_list(label, value))
-    )
+    if value is None:
+        return None
+    return tuple(validate_name(f"each of {label}", each) for each in validate_list(label, value))
 
 
 def validate_ids(label: str, value: Iterable[str]) -> tuple[str, ...]:

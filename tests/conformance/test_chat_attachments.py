@@ -9,9 +9,8 @@ import pytest
 from tellback import ChatOptions, InvalidArgumentError, Tellback, TellbackError, Tool, message_text, skill
 from tellback.chat.options import ChatOptionsDict
 from tellback.testing import ScriptedModel, calls, says
-from tellback.turn import TurnConfig, TurnInput
+from tellback.turn import TurnConfig, TurnInput, run_chat_turn, user_body, user_prompt
 from tellback.turns.attachments import Attachment
-from tellback.turns.chat_turn import run_chat_turn, user_body, user_prompt
 from tellback.types import MessagePart
 from tellback.types.conversations import Identity, Session
 from tellback.user import User
@@ -86,6 +85,7 @@ def test_a_name_cannot_pretend_to_be_more_than_a_line() -> None:
         ([{"mime": "image/png"}], "has a name"),
         ([{"name": "a", "colour": "red"}], "colour"),
         ([{"name": "a", "data": "!"}], "base64"),
+        ([{"name": "a", "data": "é"}], "base64"),
         ([{"name": "a", "data": 7}], "bytes"),
     ],
 )

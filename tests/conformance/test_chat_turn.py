@@ -20,8 +20,9 @@ from tellback import (
 )
 from tellback.errors import ConversationClosedError, ProviderOverloadedError
 from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
-from tellback.turn import TurnConfig, TurnInput
-from tellback.turns.chat_turn import (
+from tellback.turn import (
+    TurnConfig,
+    TurnInput,
     build_system,
     persist_assistant_turn,
     persist_user_turn,

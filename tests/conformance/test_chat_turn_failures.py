@@ -15,8 +15,7 @@ from tellback import ChatOptions, Tellback, ToolCall, message_text, tool
 from tellback.chat.history import is_valid_history
 from tellback.errors import StoreUnavailableError
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.turn import TurnConfig, TurnInput
-from tellback.turns.chat_turn import run_chat_turn
+from tellback.turn import TurnConfig, TurnInput, run_chat_turn
 from tellback.types.conversations import Identity, Session, StoredMessage
 from tellback.user import User
 

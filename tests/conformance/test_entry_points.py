@@ -21,7 +21,7 @@ from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, defin
 from tellback.errors import StoreBusyError
 from tellback.stores import ConversationLog
 from tellback.testing import FunctionModel, ScriptedModel, calls, says, understands
-from tellback.turns.chat_turn import run_chat_turn
+from tellback.turn import run_chat_turn
 from tellback.turns.engine import TurnEngine
 from tellback.types.conversations import TurnResult
 

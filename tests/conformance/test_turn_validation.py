@@ -9,8 +9,8 @@ import pytest
 
 from tellback import ChatOptions, Identity, InvalidArgumentError, Session, Tellback, TurnConfig, TurnInput
 from tellback.testing import ScriptedModel
+from tellback.turn import run_chat_turn
 from tellback.turns.attachments import Attachment
-from tellback.turns.chat_turn import run_chat_turn
 
 ARGUMENTS: dict[str, Any] = {"session": Session("s"), "sender": Identity("maya"), "text": "Hi!"}
 

@@ -22,9 +22,8 @@ from tellback import (
 from tellback.chat.history import is_valid_history
 from tellback.errors import ConversationClosedError, StoreUnavailableError
 from tellback.testing import FunctionModel, ScriptedModel, answers, calls, says
-from tellback.turn import TurnConfig, TurnInput, TurnResult
+from tellback.turn import TurnConfig, TurnInput, TurnResult, run_chat_turn
 from tellback.turns.attachments import Attachment
-from tellback.turns.chat_turn import run_chat_turn
 from tellback.types.conversations import Identity, Session
 from tellback.user import User
 

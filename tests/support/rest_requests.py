@@ -87,8 +87,6 @@ _ID = re.compile(r"(^id|Id|Ids|IdOrName)$")
 NOT_IDS = frozenset({"traceId", "templateId", "toolUseId", "toolUseIds", "userId"})
 """What only sounds like the id of something that is kept, and users, who are tested by themselves."""
 
-_LAST = frozenset({"respond", "replay_conversations", "delete_user_data"})
-
 CHOSEN_IDS = frozenset({("create_session", "id")})
 
 _KIND = re.compile(r"\$([a-z]+)")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellback import Tellback, events
-from tellback.concurrency import BackgroundTasks, InContext, cancel_and_wait
+from tellback.concurrency import BackgroundTasks, cancel_and_wait, run_in_context
 from tellback.testing import ScriptedModel, says
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ async def current_user() -> str:
 
 
 async def test_the_work_sees_its_context_and_nobody_else_does() -> None:
-    assert await InContext(context_with("maya"), current_user()) == "maya"
+    assert await run_in_context(context_with("maya"), current_user()) == "maya"
     assert name.get() == "nobody"
 
 
@@ -41,9 +41,9 @@ async def test_what_the_work_sets_stays_in_the_context() -> None:
         await asyncio.sleep(0)
 
     context = context_with("maya")
-    await InContext(context, rename())
+    await run_in_context(context, rename())
     assert name.get() == "nobody"
-    assert await InContext(context, current_user()) == "omar"
+    assert await run_in_context(context, current_user()) == "omar"
 
 
 async def test_tasks_and_threads_of_the_work_inherit_it() -> None:
@@ -52,7 +52,7 @@ async def test_tasks_and_threads_of_the_work_inherit_it() -> None:
             task = group.create_task(current_user())
         return [task.result(), *await asyncio.gather(current_user(), asyncio.to_thread(name.get))]
 
-    assert await InContext(context_with("maya"), many()) == ["maya"] * 3
+    assert await run_in_context(context_with("maya"), many()) == ["maya"] * 3
 
 
 async def test_a_failure_passes_through() -> None:
@@ -61,7 +61,7 @@ async def test_a_failure_passes_through() -> None:
         raise LookupError(name.get())
 
     with pytest.raises(LookupError, match="maya"):
-        await InContext(context_with("maya"), fails())
+        await run_in_context(context_with("maya"), fails())
 
 
 async def test_a_cancellation_reaches_the_work_which_may_clean_up() -> None:
@@ -76,7 +76,7 @@ async def test_a_cancellation_reaches_the_work_which_may_clean_up() -> None:
             cleaned.append(name.get())
 
     async def outer() -> None:
-        await InContext(context_with("maya"), works())
+        await run_in_context(context_with("maya"), works())
 
     task = asyncio.create_task(outer())
     await started.wait()
@@ -95,7 +95,7 @@ async def test_the_work_may_outlive_a_timeout_of_its_own() -> None:
             return name.get()
         return "never"
 
-    assert await InContext(context_with("maya"), use_timeout()) == "maya"
+    assert await run_in_context(context_with("maya"), use_timeout()) == "maya"
 
 
 def test_work_that_is_given_up_is_closed_in_its_context() -> None:
@@ -108,7 +108,10 @@ def test_work_that_is_given_up_is_closed_in_its_context() -> None:
             cleaned.append(name.get())
 
     async def started() -> None:
-        steps = InContext(context_with("maya"), works()).__await__()
+        async def outer() -> None:
+            await run_in_context(context_with("maya"), works())
+
+        steps = outer()
         steps.send(None)
         steps.close()
 
@@ -131,10 +134,10 @@ def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) 
         generators = [count_from(str(number)) for number in range(3)]
         seen: list[list[str]] = [[], [], []]
         for number in order:
-            seen[number].append(await InContext(contexts[number], anext(generators[number])))
+            seen[number].append(await run_in_context(contexts[number], anext(generators[number])))
             assert name.get() == "nobody"
         for context, generator in zip(contexts, generators, strict=True):
-            await InContext(context, generator.aclose())
+            await run_in_context(context, generator.aclose())
         assert seen == [[str(n) + "!" * steps for steps in range(order.count(n))] for n in range(3)]
 
     asyncio.run(step())

@@ -10,8 +10,7 @@ import pytest
 
 from tellback import ChatOptions, Tellback, TextDelta, request
 from tellback.testing import FunctionModel, ScriptedModel, calls, says
-from tellback.turn import TurnConfig, TurnInput
-from tellback.turns.chat_turn import run_chat_turn
+from tellback.turn import TurnConfig, TurnInput, run_chat_turn
 from tellback.types import ToolCall
 from tellback.types.conversations import Identity, Session
 from tellback.user import User

@@ -14,9 +14,9 @@ from tellback.portal import Handle
 from tellback.runtime import Runtime
 from tellback.stores import AppendResult, ConversationLog, TurnDraft
 from tellback.turns.engine import TurnEngine
-from tellback.turns.recall import UserHandle
 from tellback.turns.request import (
     TurnArguments,
+    UserHandle,
     build_assistant_draft,
     build_draft,
     build_imported_draft,
@@ -48,13 +48,7 @@ class Conversations(Handle):
     unknown.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        user: UserHandle,
-        turns: TurnEngine,
-        summaries: RollingSummaries,
-    ) -> None:
+    def __init__(self, runtime: Runtime, user: UserHandle, turns: TurnEngine, summaries: RollingSummaries) -> None:
         self._user = user
         self._scope = user.scope
         self.runtime = self._runtime = runtime
@@ -79,10 +73,9 @@ class Conversations(Handle):
     async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
         """The newest open conversation of a namespace and session, or None."""
         name = validation.validate_name("namespace", namespace)
-        session = (
-            None if session_id is None else validation.validate_name("session_id", session_id, validation.KEY_LENGTH)
-        )
-        return await self._log.find_in_session(self._scope, name, session)
+        if session_id is not None:
+            validation.validate_name("session_id", session_id, validation.KEY_LENGTH)
+        return await self._log.find_in_session(self._scope, name, session_id)
 
     async def find_or_create(
         self,
@@ -138,14 +131,13 @@ class Conversations(Handle):
         """Conversations, the newest first. For the next page, pass the last one as `before`."""
         if status is not None:
             validation.validate_choice("status", status, STATUSES)
+        before_id = before.id if isinstance(before, Conversation) else before
         return await self._log.list_conversations(
             self._scope,
             namespace=validation.validate_optional_text("namespace", namespace, validation.NAME_LENGTH),
             status=status,
             limit=None if limit is None else validation.validate_count("limit", limit),
-            before=before.id
-            if isinstance(before, Conversation)
-            else validation.validate_optional_text("before", before, 500),
+            before=validation.validate_optional_text("before", before_id, validation.KEY_LENGTH),
         )
 
     async def close(self, id: str) -> Conversation:
@@ -267,9 +259,7 @@ class Conversations(Handle):
         """
         now = self._runtime.clock()
         turns = group_by_turn([build_imported_draft(message, now) for message in messages])
-        if not turns:
-            return []
-        return [*(await self._append(id, turns, now)).messages]
+        return [*(await self._append(id, turns, now)).messages] if turns else []
 
     async def messages(
         self,
@@ -284,7 +274,16 @@ class Conversations(Handle):
 
         `before` and `after` are `seq`s to page by: `before` gives what came before it, `after` what follows.
         """
-        return await self._read(id, limit, before, after, include_internal, include_hidden)
+        return await self._log.messages(
+            self._scope,
+            validation.validate_id("conversation", id),
+            limit=None if limit is None else validation.validate_count("limit", limit),
+            after=0 if after is None else validation.validate_count("after", after),
+            before=None if before is None else validation.validate_count("before", before),
+            include_internal=include_internal,
+            include_hidden=include_hidden,
+            from_start=after is not None and before is None,
+        )
 
     async def raw_turns(
         self,
@@ -295,7 +294,7 @@ class Conversations(Handle):
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
         """The same with internal messages: what a model sees."""
-        return await self._read(id, limit, before, after, True, include_hidden)
+        return await self.messages(id, limit, True, before, after, include_hidden)
 
     async def message(self, message_id: str) -> StoredMessage | None:
         """One message by its id, or None: what a citation points to."""
@@ -349,27 +348,13 @@ class Conversations(Handle):
     async def _append(self, id: str, turns: Sequence[TurnDraft], now: datetime) -> AppendResult:
         appended = await self._log.append(self._scope, validation.validate_id("conversation", id), turns, now=now)
         if turns[-1].messages[-1].role == "assistant":
-            self._summaries.schedule_refresh(self._scope, id, appended)
+            self._turns.refresh_summary_if_due(self._scope, id, appended)
         return appended
 
     async def _append_joining(self, id: str, draft: MessageDraft, now: datetime) -> StoredMessage:
         """Append a message to the turn that is going on."""
         appended = await self._append(id, [TurnDraft(new_id("turn"), [draft], joins=True)], now)
         return appended.messages[0]
-
-    async def _read(
-        self, id: str, limit: int | None, before: int | None, after: int | None, internal: bool, hidden: bool
-    ) -> builtins.list[StoredMessage]:
-        return await self._log.messages(
-            self._scope,
-            validation.validate_id("conversation", id),
-            limit=None if limit is None else validation.validate_count("limit", limit),
-            after=0 if after is None else validation.validate_count("after", after),
-            before=None if before is None else validation.validate_count("before", before),
-            include_internal=internal,
-            include_hidden=hidden,
-            from_start=after is not None and before is None,
-        )
 
 
 async def close_stale(runtime: Runtime, scope: Scope | None, older_than: timedelta | float) -> list[Conversation]:

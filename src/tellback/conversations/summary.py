@@ -12,7 +12,6 @@ from tellback.chat import ChatOptions, Model, run_loop
 from tellback.chat.offline import is_offline
 from tellback.errors import ChatError, NotFoundError, StoreError
 from tellback.runtime import Runtime
-from tellback.stores import AppendResult
 from tellback.types.access import Scope
 from tellback.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text
 from tellback.types.conversations import Conversation, RollingSummary, StoredMessage
@@ -37,12 +36,8 @@ _STOPWORDS = frozenset(
 )
 _SPEAKER_WEIGHT = {"user": 1.4, "assistant": 1.0, "tool": 0.6, "system": 0.5}
 
-
-WINDOW_MESSAGES = 200
-"""How many messages are summarised at once."""
-
-WINDOW_LENGTH = 60_000
-"""And how many characters of them: some models take no more."""
+WINDOW_MESSAGES, WINDOW_LENGTH = 200, 60_000
+"""How many messages are summarised at once, and how many characters of them: some models take no more."""
 
 BATCH = 100
 TOOL_RESULT_LENGTH = 500
@@ -64,12 +59,9 @@ def extract_summary(previous: str | None, messages: Iterable[tuple[str, str]], l
     'user: I moved to Lisbon in March.'
     """
     lines = list(dict.fromkeys([*(previous or "").splitlines(), *_split_lines(messages)]))
-    words = [set(_content_words(line)) for line in lines]
-    document_frequency = Counter(word for line_words in words for word in line_words)
-    scores = [
-        _score_line(line, line_words, document_frequency, len(lines))
-        for line, line_words in zip(lines, words, strict=True)
-    ]
+    words = {line: _content_words(line) for line in lines}
+    document_frequency = Counter(word for line_words in words.values() for word in line_words)
+    scores = [_score_line(line, words[line], document_frequency, len(lines)) for line in lines]
     chosen: list[int] = []
     length = 0
     # Of equally telling ones the newer wins: it is more likely to still hold.
@@ -91,9 +83,9 @@ def _split_lines(messages: Iterable[tuple[str, str]]) -> Iterable[str]:
                 yield f"{speaker}: {line}"
 
 
-def _content_words(line: str) -> Sequence[str]:
+def _content_words(line: str) -> set[str]:
     _, _, sentence = line.partition(": ")
-    return [word for word in _WORD.findall(sentence.casefold()) if word not in _STOPWORDS and len(word) > 1]
+    return {word for word in _WORD.findall(sentence.casefold()) if word not in _STOPWORDS and len(word) > 1}
 
 
 def _score_line(line: str, words: set[str], document_frequency: Counter[str], lines: int) -> float:
@@ -117,11 +109,8 @@ class RollingSummaries:
         self._runtime = runtime
         self._refreshing: set[tuple[Scope, str]] = set()
 
-    def schedule_refresh(self, scope: Scope, id: str, progress: AppendResult) -> None:
-        """Refresh in the background if enough turns have passed since the last time."""
-        every = self._runtime.summary_every
-        if every is None or not self._runtime.worker or progress.turns - progress.summarized_turns < every:
-            return
+    def schedule_refresh(self, scope: Scope, id: str) -> None:
+        """Refresh in the background, unless that is going on."""
         if (scope, id) not in self._refreshing:
             self._refreshing.add((scope, id))
             self._runtime.jobs.start(self._refresh_if_present(scope, id), f"summarise {id}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tellback.memory.memory import Memory
     from tellback.specs.loader import SpecSource
     from tellback.specs.model import AgentSpec
-    from tellback.turns.recall import UserHandle
+    from tellback.turns.request import UserHandle
     from tellback.types import ReplyDelta
     from tellback.types.conversations import TurnResult
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -37,8 +38,10 @@ class Attachment:
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or name == "name"):
                 raise InvalidArgumentError(f"an attachment's {name} is a text, not {value!r:.80}.")
-        if not isinstance(self.data, bytes | None):
-            object.__setattr__(self, "data", _decode_data(self.data))
+        if not isinstance(self.data, bytes | str | None):
+            raise InvalidArgumentError(f"an attachment's data is bytes, not {self.data!r:.80}.")
+        if isinstance(self.data, str):
+            object.__setattr__(self, "data", _decode_base64(self.data))
 
     @property
     def kind(self) -> str:
@@ -99,18 +102,11 @@ def _parse_attachment(value: Any) -> Attachment:
     return Attachment(**values)
 
 
-def _decode_data(data: Any) -> bytes | None:
-    if data is None or isinstance(data, bytes):
-        return data
-    if isinstance(data, str):
-        import base64
-        import binascii
-
-        try:
-            return base64.b64decode(data, validate=True)
-        except binascii.Error as error:
-            raise InvalidArgumentError(f"an attachment's data is bytes, or base64 text: {error}.") from None
-    raise InvalidArgumentError(f"an attachment's data is bytes, not {data!r:.80}.")
+def _decode_base64(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise InvalidArgumentError(f"an attachment's data is bytes, or base64 text: {error}.") from None
 
 
 def append_summaries(text: str, attachments: Sequence[Attachment]) -> str:

@@ -6,32 +6,28 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any
 
 from tellback import validation
 from tellback.chat import ChatOptions, Model
 from tellback.chat.approval import as_approvals
 from tellback.chat.offline import SETUP_HINT, is_offline
 from tellback.chat.options import ChatOptionsLike
-from tellback.errors import ConfigurationError, ConversationClosedError, InvalidArgumentError
+from tellback.errors import ConfigurationError, ConversationClosedError, InvalidArgumentError, NotFoundError
 from tellback.turns.attachments import append_contents, append_summaries, build_user_message, parse_attachments
-from tellback.turns.recall import (
-    NamespaceMemory,
-    UserHandle,
-    build_recall,
-    close_idle_conversations,
-    get_conversation,
-    query_from_draft,
-    require_unbound,
-    try_step,
-    wait_for_memories,
-)
 from tellback.turns.request import (
     WAIT_SECONDS,
+    CommonArguments,
+    NamespaceMemory,
     TurnPlanner,
     TurnRequest,
+    UserHandle,
     build_draft,
+    build_recall,
+    log,
+    query_from_draft,
     resolve_options,
+    try_step,
     validate_tool_request,
     with_attachments,
 )
@@ -39,28 +35,22 @@ from tellback.types import ReplyDelta
 from tellback.types.conversations import Conversation, Identity, MessageDraft, Session, TurnProblem, TurnResult
 
 CHAT_CLOSE_AFTER = timedelta(hours=1)
+LOCAL_WAIT_SECONDS, REMOTE_WAIT_SECONDS = 15.0, 3.0
+"""How long to wait for memories that are being made by this process's worker, or by another's if there is one."""
 
 
-class ChatArguments(TypedDict, total=False):
+class ChatArguments(CommonArguments, total=False):
     """The keyword arguments of `user.chat` and `user.chat_stream`."""
 
     system: str | None
     tools: Sequence[Any] | None
     skills: Sequence[Any] | None
     options: ChatOptionsLike | None
-    recall: Mapping[str, Any] | None
     attachments: Sequence[Any] | None
-    approvals: Mapping[str, Any] | None
     session_id: str | None
     conversation_id: str | None
     close_after: timedelta | float | None
     memory_wait: float | None
-    sender: Identity | None
-    extras: Mapping[str, Any] | None
-    metadata: Mapping[str, Any] | None
-    idempotency_key: str | None
-    trace_id: str | None
-    wait: float
 
 
 class UserChat:
@@ -214,7 +204,14 @@ class UserChat:
         if self._space is None:
             await try_step(require_unbound(self._user, self._namespace), "recall", self._problems)
         closed = await try_step(close_idle_conversations(self._user), "recall", self._problems)
-        conversation = await try_step(self._find_or_create(), "store_user", self._problems)
+        opening = find_or_open(
+            self._user,
+            self._namespace,
+            self._arguments.get("session_id"),
+            self._arguments.get("sender"),
+            self._arguments.get("close_after", CHAT_CLOSE_AFTER),
+        )
+        conversation = await try_step(opening, "store_user", self._problems)
         if conversation is not None and self._space is not None and (closed or not conversation.last_seq):
             seconds = self._arguments.get("memory_wait")
             await try_step(wait_for_memories(self._user, seconds), "recall", self._problems)
@@ -234,12 +231,49 @@ class UserChat:
             )
         return found.id
 
-    async def _find_or_create(self) -> Conversation:
-        arguments = self._arguments
-        sender = arguments.get("sender")
-        return await self._user.conversations.find_or_create(
-            self._namespace,
-            arguments.get("session_id"),
-            metadata={"speakers": {"user": sender.name}} if sender is not None and sender.name else None,
-            close_after=arguments.get("close_after", CHAT_CLOSE_AFTER),
+
+async def get_conversation(user: UserHandle, id: str) -> Conversation:
+    """Return the user's conversation of that id; raise `NotFoundError` if there is none."""
+    conversation = await user.conversations.get(id)
+    if conversation is None:
+        raise NotFoundError("conversation", id)
+    return conversation
+
+
+async def find_or_open(
+    user: UserHandle,
+    namespace: str,
+    session_id: str | None,
+    sender: Identity | None,
+    close_after: timedelta | float | None,
+) -> Conversation:
+    """Return the open conversation of a namespace and session, or a new one that knows the sender's name."""
+    metadata = {"speakers": {"user": sender.name}} if sender is not None and sender.name else None
+    return await user.conversations.find_or_create(namespace, session_id, metadata=metadata, close_after=close_after)
+
+
+async def require_unbound(user: UserHandle, namespace: str) -> None:
+    """Refuse to promise that nothing is remembered of a namespace whose conversations are."""
+    bindings = await user.memory.list_bindings()
+    if any(binding.enabled and binding.matches(namespace, user.scope.user_id) for binding in bindings):
+        raise InvalidArgumentError(
+            f"conversations of {namespace!r} are remembered: for one that is not, use a namespace of its own."
         )
+
+
+async def close_idle_conversations(user: UserHandle) -> bool:
+    """Close the user's conversations whose time is past; gives whether there were any."""
+    runtime = user.conversations.runtime
+    now = runtime.clock()
+    store = runtime.store.conversations
+    if not await store.list_due(user.scope, now=now):
+        return False
+    return bool(await store.close_stale(user.scope, idle_since=None, now=now))
+
+
+async def wait_for_memories(user: UserHandle, seconds: float | None) -> None:
+    """Wait a while until the user's conversations that were closed have become memories."""
+    if seconds is None:  # who knows whether anyone works on them elsewhere
+        seconds = LOCAL_WAIT_SECONDS if user.conversations.runtime.worker else REMOTE_WAIT_SECONDS
+    if not await user.memory.wait_for_extraction(seconds):
+        log.info("conversations of %s are still becoming memories; this turn goes on without", user.scope.user_id)

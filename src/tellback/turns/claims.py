@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tellback.errors import StoreError, TurnConflictError
 from tellback.runtime import Runtime
@@ -60,15 +60,13 @@ class ConversationClaim:
     renewal: asyncio.TimerHandle | None = None
 
 
+@dataclass(slots=True)
 class _WaitQueue:
     """The tasks of one event loop that want the same conversation, in the order they came."""
 
-    __slots__ = ("lock", "turn_id", "waiting")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
-        self.turn_id = ""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    turn_id: str = ""
 
 
 class TurnClaims:

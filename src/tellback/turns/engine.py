@@ -22,8 +22,7 @@ from tellback.runtime import Runtime
 from tellback.stores import AppendResult, ConversationLog, TurnStarted
 from tellback.telemetry import TurnSpan, turn_span
 from tellback.turns.claims import ConversationClaim, TurnClaims
-from tellback.turns.recall import RecalledContext, RecallRequest, try_step
-from tellback.turns.request import TurnRequest, group_by_turn
+from tellback.turns.request import RecalledContext, RecallRequest, TurnRequest, group_by_turn
 from tellback.turns.writer import APPROVAL_LOOKBACK, TurnWriter, load_approval_state
 from tellback.types import Message, ReplyDelta, StreamStop, TextDelta
 from tellback.types.access import Scope
@@ -43,7 +42,7 @@ class ReplyEvents:
     __slots__ = ("_payload", "text")
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
-        self._payload = payload if events.has_listeners() else None
+        self._payload = payload if events.listeners.get() else None
         self.text = ""
 
     def __enter__(self) -> ReplyEvents:
@@ -78,7 +77,7 @@ class _OpenTurn:
 
 
 class TurnEngine:
-    """Runs turns. `on_turn_end` is called with the conversation's progress whenever a turn has ended.
+    """Runs turns. `refresh_summary` is called when a conversation's rolling summary is due.
 
     Without a `runtime` there is no store: requests must not name a conversation then.
     """
@@ -86,16 +85,23 @@ class TurnEngine:
     def __init__(
         self,
         runtime: Runtime | None = None,
-        on_turn_end: Callable[[Scope, str, AppendResult], None] | None = None,
+        refresh_summary: Callable[[Scope, str], None] | None = None,
     ) -> None:
         self._runtime = runtime
         self._claims = None if runtime is None else TurnClaims(runtime)
-        self._on_turn_end = on_turn_end
+        self._refresh_summary = refresh_summary
 
     async def close(self) -> None:
         """Give up the claims that are still held: the store is about to close."""
         if self._claims is not None:
             await self._claims.close()
+
+    def refresh_summary_if_due(self, scope: Scope, id: str, progress: AppendResult) -> None:
+        """Refresh the rolling summary in the background if enough turns have passed since the last time."""
+        every = None if self._runtime is None else self._runtime.summary_every
+        is_due = every is not None and progress.turns - progress.summarized_turns >= every
+        if is_due and self._refresh_summary is not None:
+            self._refresh_summary(scope, id)
 
     async def run(self, request: TurnRequest) -> TurnResult:
         """Run a turn to its end."""
@@ -181,8 +187,8 @@ class TurnEngine:
                 await turn.writer.flush_unsaved()
                 raise
             finally:
-                if turn.writer.progress is not None and self._on_turn_end is not None:
-                    self._on_turn_end(request.scope, request.conversation_id or "", turn.writer.progress)
+                if turn.writer.progress is not None:
+                    self.refresh_summary_if_due(request.scope, request.conversation_id or "", turn.writer.progress)
         finally:
             if claim is not None and claims is not None:
                 await claims.leave(claim)
@@ -228,8 +234,9 @@ class TurnEngine:
             writer.previous_answer = _stored_answer(started)
         if started is not None and request.approvals is None and not is_valid_history(history):
             await self._add_interrupted_results(request, history)
+        options = request.options
         turn = _OpenTurn(
-            options=_with_system(request.options, recalled.system),
+            options=options if recalled.system == options.system else replace(options, system=recalled.system),
             history=_append_user_message(request, stored, history),
             writer=writer,
             approvals=request.approvals,
@@ -244,22 +251,16 @@ class TurnEngine:
         if request.conversation_id is None:
             return
         turns, now = group_by_turn(request.earlier_messages), self._require_runtime().clock()
-        storing = self._log.append(request.scope, request.conversation_id, turns, now=now)
-        await (try_step(storing, "store_user", request.problems) if request.tolerate_store_errors else storing)
+        await request.attempt(self._log.append(request.scope, request.conversation_id, turns, now=now), "store_user")
 
     async def _read_history(self, request: TurnRequest, recalled: RecalledContext) -> list[Message]:
         """Read the tail of the log, for a turn of which nothing is stored."""
         if request.conversation_id is None:
             return []
-        try:
-            stored = await self._log.messages(
-                request.scope, request.conversation_id, limit=_tail_limit(request, recalled), include_internal=True
-            )
-        except StoreError as error:
-            if not request.tolerate_store_errors:
-                raise
-            request.problems.append(TurnProblem("recall", error))
-            return []
+        reading = self._log.messages(
+            request.scope, request.conversation_id, limit=_tail_limit(request, recalled), include_internal=True
+        )
+        stored = await request.attempt(reading, "recall") or ()
         return [message for message_row in stored for message in message_row.messages]
 
     async def _add_interrupted_results(self, request: TurnRequest, history: list[Message]) -> None:
@@ -279,10 +280,10 @@ class TurnEngine:
         if turn.history and turn.history[-1].role != "tool" and not waiting and known_ids.issuperset(turn.approvals):
             raise AlreadyDecidedError(request.conversation_id, [*turn.approvals])
         state = await load_approval_state(self._log, request.scope, request.conversation_id)
-        for id in state.started & waiting.keys():
+        interrupted = state.started & waiting.keys()
+        for id in interrupted:
             turn.history.append(build_interrupted_result(waiting[id]))
             await turn.writer.write(turn.history[-1], None, False)
-        interrupted = state.started & waiting.keys()
         turn.approvals = {id: decision for id, decision in turn.approvals.items() if id not in interrupted}
         turn.request = replace(turn.request, message_id=state.message_id)
         if state.open_skills:
@@ -303,8 +304,7 @@ async def _recall(request: TurnRequest, recall: RecallRequest) -> RecalledContex
     system = request.options.system
     if request.user is None:
         return RecalledContext(system)
-    building = recall.build_context(request.user, request.conversation_id)
-    context = await (try_step(building, "recall", request.problems) if request.tolerate_store_errors else building)
+    context = await request.attempt(recall.build_context(request.user, request.conversation_id), "recall")
     if context is None:
         return RecalledContext(system)
     # The recent turns of the context are sent as the history they are.
@@ -349,10 +349,6 @@ def _record_result(request: TurnRequest, span: TurnSpan, result: TurnResult) -> 
     )
 
 
-def _with_system(options: ChatOptions, system: str | None) -> ChatOptions:
-    return options if system == options.system else replace(options, system=system)
-
-
 def _append_user_message(request: TurnRequest, stored: StoredMessage | None, history: list[Message]) -> list[Message]:
     """Return the history as it ends with the user's message, in the words that are meant for the model."""
     if request.draft is None:
@@ -369,7 +365,12 @@ def _trim_history(history: list[Message], tail_limit: int) -> list[Message]:
     """The tail of a history, and as much more as the calls at its end lie behind."""
     last_reply = next((n for n in range(len(history) - 1, -1, -1) if history[n].role != "tool"), 0)
     tail = history[min(max(0, len(history) - tail_limit), last_reply) :]
-    return list(itertools.dropwhile(lambda message: message.role == "tool", tail)) or tail
+    return _drop_leading_results(tail)
+
+
+def _drop_leading_results(messages: Sequence[Message]) -> list[Message]:
+    """Return messages without results whose calls are not among them, unless there is nothing else."""
+    return list(itertools.dropwhile(lambda message: message.role == "tool", messages)) or list(messages)
 
 
 def _build_tool_request(
@@ -397,9 +398,7 @@ def build_history(started: TurnStarted) -> list[Message]:
     When the user's message was already there, its turn is being run again. If it was cut off in the middle, it goes on
     from there; if it was complete, it is answered anew, as if nothing had followed.
     """
-    messages = list(itertools.dropwhile(lambda message: message.role == "tool", started.history)) or list(
-        started.history
-    )
+    messages = _drop_leading_results(started.history)
     if started.later_messages and _is_unfinished(started.later_messages, started.turn_id):
         messages.extend(message for stored in started.later_messages for message in stored.messages)
     return messages
@@ -409,12 +408,12 @@ def _stored_answer(started: TurnStarted) -> str | None:
     """Return what was said to the message, if it had been stored and answered before."""
     if not started.later_messages or _is_unfinished(started.later_messages, started.turn_id):
         return None
-    texts = [
+    answers = (
         message.text
-        for message in started.later_messages
+        for message in reversed(started.later_messages)
         if message.turn_id == started.turn_id and message.role == "assistant"
-    ]
-    return texts[-1] if texts else None
+    )
+    return next(answers, None)
 
 
 def _is_unfinished(later: Sequence[StoredMessage], turn_id: str) -> bool:

@@ -1,12 +1,16 @@
-"""A turn request, how a caller's arguments become one, and the message drafts it stores."""
+"""A turn request: the options, the message drafts and the recall that a caller's arguments become.
+
+Recall runs before the user's message is stored, so a message never recalls itself.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 from tellback import validation
 from tellback.chat import ChatOptions, Model, ProviderRegistration, builtin_providers
@@ -14,16 +18,40 @@ from tellback.chat.approval import as_approvals
 from tellback.chat.offline import OFFLINE
 from tellback.chat.options import ChatOptionsLike
 from tellback.chat.usage import parse_usage
-from tellback.errors import ConfigurationError, InvalidArgumentError
+from tellback.errors import (
+    ConfigurationError,
+    EmbeddingError,
+    InvalidArgumentError,
+    NotFoundError,
+    StoreClosedError,
+    StoreError,
+)
 from tellback.stores import SessionTurn, TurnDraft
 from tellback.tools import Tool
 from tellback.tools.context import ToolHost
-from tellback.turns.recall import RecallRequest, UserHandle, build_recall, query_from_draft
 from tellback.types import ChatUsage, Message, ToolCall
 from tellback.types.access import Scope
-from tellback.types.blocks import Content, message_blocks
-from tellback.types.conversations import AssistantTurn, Identity, MessageDraft, Session, ToolInvocation, TurnProblem
+from tellback.types.blocks import Content, blocks_text, message_blocks
+from tellback.types.conversations import (
+    AssistantTurn,
+    Identity,
+    MessageDraft,
+    Session,
+    ToolInvocation,
+    TurnProblem,
+)
 from tellback.types.ids import new_id
+from tellback.types.jobs import Binding, ConversationScope
+from tellback.types.memory import MemorySpace, WorkingContext
+
+if TYPE_CHECKING:
+    from tellback.conversations import Conversations
+    from tellback.memory.memory import Memory
+    from tellback.memory.working_context import WorkingContextBuilder
+
+log = logging.getLogger("tellback.turn")
+
+T = TypeVar("T")
 
 ROLES = ("user", "assistant", "tool", "system")
 
@@ -43,6 +71,8 @@ _FUNCTIONS = frozenset(("chat_fn", "chat_stream_fn"))
 
 TAIL_LIMIT = 30
 WAIT_SECONDS = 60.0
+MAX_CACHED = 10_000
+DEFAULT_SPACE = "default"
 
 
 def build_draft(
@@ -50,19 +80,27 @@ def build_draft(
     content: Content,
     now: datetime,
     *,
-    visibility: str,
+    visibility: str = "user",
     created_at: datetime | str | None = None,
+    stop_reason: str | None = None,
+    model: str | None = None,
+    provider: str | None = None,
+    usage: ChatUsage | Mapping[str, Any] | None = None,
     trace_id: str | None = None,
     idempotency_key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> MessageDraft:
-    """A message of a person, a tool or the system."""
+    """Validate the parts of a message that is about to be appended."""
     return MessageDraft(
         id=new_id("msg"),
         role=role,
         content=validation.parse_content(content),
         created_at=now if created_at is None else validation.parse_datetime("created_at", created_at),
         visibility=validation.validate_visibility(visibility),
+        stop_reason=validation.validate_optional_text("stop_reason", stop_reason, validation.KEY_LENGTH),
+        model=validation.validate_optional_text("model", model, validation.KEY_LENGTH),
+        provider=validation.validate_optional_text("provider", provider, validation.KEY_LENGTH),
+        usage=None if usage is None else parse_usage(usage, provider, model),
         trace_id=validation.validate_optional_text("trace_id", trace_id, validation.KEY_LENGTH),
         idempotency_key=validation.validate_optional_text("idempotency_key", idempotency_key, validation.KEY_LENGTH),
         metadata=None if metadata is None else validation.validate_metadata(metadata),
@@ -71,9 +109,11 @@ def build_draft(
 
 def build_assistant_draft(turn: AssistantTurn | Mapping[str, Any], now: datetime) -> MessageDraft:
     """A message of the assistant, with what is known of how it came about."""
-    if not isinstance(turn, AssistantTurn):
-        turn = AssistantTurn(**_parse_mapping("an assistant's turn", turn, _ASSISTANT_FIELDS))
-    return _draft("assistant", turn, now)
+    if isinstance(turn, AssistantTurn):
+        values = {name: getattr(turn, name) for name in _ASSISTANT_FIELDS}
+    else:
+        values = _parse_mapping("an assistant's turn", turn, _ASSISTANT_FIELDS)
+    return build_draft("assistant", now=now, **values)
 
 
 def build_imported_draft(message: Message | Mapping[str, Any], now: datetime) -> MessageDraft:
@@ -83,11 +123,7 @@ def build_imported_draft(message: Message | Mapping[str, Any], now: datetime) ->
         return MessageDraft(new_id("msg"), role, message_blocks(message), now, meta=message.meta)
     values = _parse_mapping("a message", message, ("role", "idempotency_key", *_ASSISTANT_FIELDS))
     role = validation.validate_choice("role", values.pop("role", None), ROLES)
-    key = validation.validate_optional_text(
-        "idempotency_key", values.pop("idempotency_key", None), validation.KEY_LENGTH
-    )
-    turn = AssistantTurn(**{"visibility": "internal" if role == "system" else "user", **values})
-    return replace(_draft(role, turn, now), idempotency_key=key)
+    return build_draft(role, now=now, **{"visibility": "internal" if role == "system" else "user", **values})
 
 
 def group_by_turn(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
@@ -98,21 +134,6 @@ def group_by_turn(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
             turns.append((draft.role == "user", []))
         turns[-1][1].append(draft)
     return [TurnDraft(new_id("turn"), messages, starts=starts, joins=not starts) for starts, messages in turns]
-
-
-def _draft(role: str, turn: AssistantTurn, now: datetime) -> MessageDraft:
-    return MessageDraft(
-        id=new_id("msg"),
-        role=role,
-        content=validation.parse_content(turn.content),
-        created_at=now if turn.created_at is None else validation.parse_datetime("created_at", turn.created_at),
-        visibility=validation.validate_visibility(turn.visibility),
-        stop_reason=validation.validate_optional_text("stop_reason", turn.stop_reason, validation.KEY_LENGTH),
-        model=validation.validate_optional_text("model", turn.model, validation.KEY_LENGTH),
-        provider=validation.validate_optional_text("provider", turn.provider, validation.KEY_LENGTH),
-        usage=parse_usage(turn.usage, turn.provider, turn.model),
-        trace_id=validation.validate_optional_text("trace_id", turn.trace_id, validation.KEY_LENGTH),
-    )
 
 
 def _parse_mapping(label: str, values: Any, field_names: Sequence[str]) -> dict[str, Any]:
@@ -163,15 +184,12 @@ def _has_function(options: ChatOptions) -> bool:
 
 
 def _option_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
-    for name, value in values.items():
-        name = {"system_prompt": "system", "systemPrompt": "system"}.get(name, name)
-        if name not in _OPTIONS:
-            raise InvalidArgumentError(
-                f"options has no {name!r}: it takes system_prompt and the fields of ChatOptions;"
-                " settings for the provider go into config={...}."
-            )
-        found[name] = value
+    found = {"system" if name in ("system_prompt", "systemPrompt") else name: value for name, value in values.items()}
+    if unknown := found.keys() - _OPTIONS:
+        raise InvalidArgumentError(
+            f"options has no {min(unknown)!r}: it takes system_prompt and the fields of ChatOptions;"
+            " settings for the provider go into config={...}."
+        )
     return found
 
 
@@ -185,21 +203,16 @@ def tool_from_description(entry: Any, handler: ToolHandler | None) -> Any:
         raise InvalidArgumentError(f"a tool's description needs a name: {entry!r:.120}.")
     if handler is None:
         raise InvalidArgumentError(f"tool {name!r} is only described: pass tool_handler=..., or a function instead.")
-    schema = next(
-        (described[key] for key in ("parameters", "input_schema", "inputSchema") if described.get(key) is not None),
-        {"type": "object", "properties": {}},
-    )
+    schemas = [described.get(key) for key in ("parameters", "input_schema", "inputSchema")]
+    schema = next((each for each in schemas if each is not None), {"type": "object", "properties": {}})
     return Tool(name, str(described.get("description") or ""), schema, _wrap_handler(name, handler))
 
 
 def _wrap_handler(name: str, handler: ToolHandler) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(handler):
+    async def call(**arguments: Any) -> Any:
+        return await handler(name, arguments)
 
-        async def call(**arguments: Any) -> Any:
-            return await handler(name, arguments)
-
-        return call
-    return lambda **arguments: handler(name, arguments)
+    return call if inspect.iscoroutinefunction(handler) else lambda **arguments: handler(name, arguments)
 
 
 def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | None) -> ProviderRegistration:
@@ -210,6 +223,188 @@ def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | Non
             return replace(entry, detect=lambda _: True)
     known = ", ".join(dict.fromkeys(str(entry.variant) for entry in entries))
     raise ConfigurationError(f"No provider is called {provider!r}. Known: {known}.")
+
+
+class UserHandle(Protocol):
+    """A user's handle, `rc.user(...)`, as far as a turn needs it."""
+
+    scope: Scope
+    conversations: Conversations
+
+    @property
+    def memory(self) -> Memory: ...
+
+    @property
+    def working_context(self) -> WorkingContextBuilder: ...
+
+
+async def try_step(work: Awaitable[T], step: str, problems: list[TurnProblem]) -> T | None:
+    """Return what `work` gives, or None if the store or the embedder failed, which is added to `problems`.
+
+    A Tellback that is not open is a mistake of the caller, and raises.
+    """
+    try:
+        return await work
+    except StoreClosedError:
+        raise
+    except (StoreError, EmbeddingError) as error:
+        log.warning("%s failed; the turn goes on without it", step, exc_info=error)
+        problems.append(TurnProblem(step, error))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledContext:
+    """The result of recall: the system prompt with the memories in it, and the working context they come from.
+
+    `tail_limit` is how many messages of the log fit beside it, if the token budget left some out.
+    """
+
+    system: str | None
+    context: WorkingContext | None = None
+    tail_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """The recall of a turn: `options` are arguments of `working_context.build`.
+
+    Memories come from `space_id`, or else from the space of `memory`, which is created and bound unless `bind` is
+    False. With a `heading`, nothing but memories goes behind the system prompt, under that heading.
+    """
+
+    options: Mapping[str, Any]
+    space_id: str | None = None
+    memory: NamespaceMemory | None = None
+    bind: bool = True
+    heading: str | None = None
+
+    async def build_context(self, user: UserHandle, conversation_id: str | None) -> WorkingContext:
+        """Recall now."""
+
+        async def build(space_id: str | None) -> WorkingContext:
+            return await user.working_context.build(conversation_id, self.space_id or space_id, **self.options)
+
+        if self.memory is None:
+            return await build(None)
+        if self.bind:
+            return await self.memory.use_space(build)
+        return await build(await self.memory.find())
+
+    def extend_prompt(self, system: str | None, context: WorkingContext) -> str | None:
+        """Return the system prompt followed by what was recalled."""
+        if self.heading is None:
+            parts = [system, context.system]
+        else:
+            parts = [system, self.heading, context.system] if context.remembers else [system]
+        return "\n\n".join(filter(None, parts)) or None
+
+
+def build_recall(
+    recall: Mapping[str, Any],
+    query: str | None,
+    space_id: str | None = None,
+    memory: NamespaceMemory | None = None,
+    *,
+    bind: bool = True,
+    heading: str | None = None,
+) -> RecallRequest:
+    """Build the recall of a turn from the caller's `recall` options, which may name the space themselves."""
+    options = {"recall_query": query, "template_id": "messages", **recall}
+    return RecallRequest(options, options.pop("memory_space_id", None) or space_id, memory, bind, heading)
+
+
+def query_from_draft(draft: MessageDraft | None) -> str | None:
+    """Return what to recall by: the words of the message; None for the last one in the log."""
+    return None if draft is None else query_from_text(blocks_text(draft.content))
+
+
+def query_from_text(text: str) -> str | None:
+    """Return a text as far as it can be a query: a pasted document has no topic, and no database can hold a NUL."""
+    return text[: validation.QUERY_LENGTH].encode(errors="ignore").decode().replace("\x00", " ") or None
+
+
+class NamespaceMemory:
+    """The space of a user's conversations of one namespace, found or made with its binding at the first use.
+
+    Without a name it is the space called "default", or the only one there is. A namespace that is bound to another
+    space already stays so; with `exclusive`, that is refused.
+    """
+
+    def __init__(self, user: UserHandle, namespace: str, space: str | None, *, exclusive: bool = False) -> None:
+        self._user = user
+        self._namespace = namespace
+        self._space = space
+        self._exclusive = exclusive
+        self._cache = user.conversations.runtime.bound_spaces
+        self._key = (user.scope, namespace, space or "")
+
+    async def find(self) -> str | None:
+        """The space's id, if there is one."""
+        memory = self._user.memory
+        found = await memory.list_spaces(self._space or DEFAULT_SPACE)
+        if not found and self._space is None:
+            found = await memory.list_spaces()
+            found = found if len(found) == 1 else []
+        return found[0].id if found else None
+
+    async def space_id(self) -> str:
+        """The space's id. A binding from the namespace to it is there afterwards."""
+        id = self._cache.get(self._key)
+        if id is None:
+            id = await self._bind()
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[self._key] = id
+        return id
+
+    async def use_space(self, action: Callable[[str], Awaitable[T]]) -> T:
+        """Run `action` with the id of the space; if that was deleted meanwhile, with the one that takes its place."""
+        id = await self.space_id()
+        try:
+            return await action(id)
+        except NotFoundError as error:
+            if error.kind != "space" or error.id != id:
+                raise
+        self._cache.pop(self._key, None)
+        return await action(await self.space_id())
+
+    async def _bind(self) -> str:
+        memory = self._user.memory
+        found = await self.find()
+        space = None if found is None else await memory.get_space(found)
+        if space is None:
+            space = await memory.create_space(self._space or DEFAULT_SPACE, once=True)
+        bindings = await memory.list_bindings()
+        if not any(self._is_bound_to(space, binding) for binding in bindings):
+            other = await self._other_bound_space(bindings)
+            if other is not None and self._exclusive:
+                raise InvalidArgumentError(
+                    f"conversations of {self._namespace!r} are remembered in {other.name!r}, not in {space.name!r}:"
+                    " use another namespace for another space, or bind this one to both with memory.create_binding."
+                )
+            if other is None:
+                scope = {"namespace": self._namespace, "user_id": self._user.scope.user_id}
+                await memory.create_binding(scope, [space.id], once=True)
+        return space.id
+
+    async def _other_bound_space(self, bindings: Sequence[Binding]) -> MemorySpace | None:
+        """The space that this very namespace is bound to: a second one would get all of its conversations, too."""
+        scope = ConversationScope(self._namespace, self._user.scope.user_id)
+        for binding in bindings:
+            for id in binding.memory_space_ids if scope in binding.conversation_scope else ():
+                if (space := await self._user.memory.get_space(id)) is not None:
+                    return space
+        return None
+
+    def _is_bound_to(self, space: MemorySpace, binding: Binding) -> bool:
+        """Whether a binding does it already, or would if it were not paused: nothing is extracted twice."""
+        user_id = self._user.scope.user_id
+        if not binding.matches(self._namespace, user_id):
+            return False
+        if binding.created_by == user_id:
+            return space.id in binding.memory_space_ids
+        return space.name in binding.memory_space_names
 
 
 class TurnLog(Protocol):
@@ -264,22 +459,27 @@ class TurnPlanner:
         return ChatUsage()
 
 
-class InvokeOptions(TypedDict, total=False):
+class CommonArguments(TypedDict, total=False):
+    """The keyword arguments that all ways to start a turn have in common."""
+
+    idempotency_key: str | None
+    approvals: Mapping[str, Any] | None
+    wait: float
+    trace_id: str | None
+    recall: Mapping[str, Any] | None
+    sender: Identity | None
+    extras: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
+
+
+class InvokeOptions(CommonArguments, total=False):
     """The keyword arguments of `invoke`, which are passed on to the turn."""
 
     provider: str | None
     max_cycles: int | None
     tail_limit: int | None
-    idempotency_key: str | None
-    approvals: Mapping[str, Any] | None
-    wait: float
-    trace_id: str | None
     memory_space_id: str | None
-    recall: Mapping[str, Any] | None
     session: Session | None
-    sender: Identity | None
-    extras: Mapping[str, Any] | None
-    metadata: Mapping[str, Any] | None
 
 
 class TurnArguments(InvokeOptions, total=False):
@@ -334,12 +534,15 @@ class TurnRequest:
         assert self.user is not None, "a turn of nobody stores nothing"
         return self.user.scope
 
+    async def attempt(self, work: Awaitable[T], step: str) -> T | None:
+        """Return what `work` gives; None if it failed and the turn may go on without it."""
+        return await (try_step(work, step, self.problems) if self.tolerate_store_errors else work)
+
     @property
     def is_stored(self) -> bool:
         """Whether anything of the turn goes into a conversation."""
-        return (
-            self.user is not None and self.conversation_id is not None and (self.store_user_message or self.store_reply)
-        )
+        stores_anything = self.store_user_message or self.store_reply
+        return self.user is not None and self.conversation_id is not None and stores_anything
 
 
 def build_turn_request(

@@ -21,7 +21,7 @@ from tellback.runtime import Runtime
 from tellback.stores import SESSION_NOTE, AppendResult, ConversationLog, SessionTurn, TurnDraft
 from tellback.turns.claims import ConversationClaim
 from tellback.turns.request import SessionSave, TurnRequest
-from tellback.types import ChatReply, Message, ToolCall
+from tellback.types import ChatReply, Message, ToolCall, ToolResult
 from tellback.types.access import Scope
 from tellback.types.blocks import TextBlock, ToolResultBlock, ToolUseBlock, blocks_text, message_blocks
 from tellback.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnProblem, TurnResult
@@ -208,53 +208,36 @@ class TurnWriter:
         return missing
 
     async def _append(self, drafts: Sequence[MessageDraft], last: bool, *, require_claim: bool = False) -> None:
+        if not drafts:
+            return
         claim, id = self._claim, self._request.conversation_id
         assert id is not None
-        if drafts:
-            session_save = self._session_save if last else None
-            turn = (
-                None
-                if session_save is None or session_save.saved
-                else session_save.after(self._last_reply_text(drafts), self._invocations_in_log(drafts))
-            )
-            if turn is not None:
-                drafts, self._session_message_id = _with_session_tool_calls(drafts, turn), drafts[-1].id
-            self.progress = await self._log.append(
-                self._request.scope,
-                id,
-                [TurnDraft(self.turn_id, drafts, starts=self._starts)],
-                now=self._now(),
-                release_claim_id=claim.claim_id if last and claim is not None else None,
-                required_claim_id=claim.claim_id if require_claim and claim is not None else None,
-                session=turn,
-            )
-            if session_save is not None:
-                session_save.saved = True
-            self._starts = False
-            self._stored.extend(self.progress.messages)
-            if claim is not None:
-                claim.released = claim.released or last
-
-    def _last_reply_text(self, drafts: Sequence[MessageDraft]) -> str:
-        """Return what was said last, in what is stored now or was before."""
-        messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
-        return next((blocks_text(message.content) for message in reversed(messages) if message.role == "assistant"), "")
-
-    def _invocations_in_log(self, drafts: Sequence[MessageDraft]) -> list[ToolInvocation]:
-        """The tools that the model called in this turn, and what came of them."""
-        messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
-        blocks = [block for message in messages for block in message.content]
-        results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResultBlock)}
-        invocations = []
-        for block in blocks:
-            if isinstance(block, ToolUseBlock):
-                result = results.get(block.id)
-                content = None if result is None else result.content
-                invocations.append(ToolInvocation(block.id, block.name, block.arguments, content))
-        return invocations
+        session_save, turn = self._session_save if last else None, None
+        if session_save is not None and not session_save.saved:
+            messages: list[MessageDraft | StoredMessage] = [*self._stored, *drafts]
+            replies = [message.content for message in messages if message.role == "assistant"]
+            turn = session_save.after(blocks_text(replies[-1]) if replies else "", _find_invocations(messages))
+            drafts, self._session_message_id = _with_session_tool_calls(drafts, turn), drafts[-1].id
+        self.progress = await self._log.append(
+            self._request.scope,
+            id,
+            [TurnDraft(self.turn_id, drafts, starts=self._starts)],
+            now=self._now(),
+            release_claim_id=claim.claim_id if last and claim is not None else None,
+            required_claim_id=claim.claim_id if require_claim and claim is not None else None,
+            session=turn,
+        )
+        if session_save is not None:
+            session_save.saved = True
+        self._starts = False
+        self._stored.extend(self.progress.messages)
+        if claim is not None:
+            claim.released = claim.released or last
 
     def _draft(self, message: Message, reply: ChatReply | None) -> MessageDraft:
         usage = None if reply is None else reply.usage
+        planner = self._request.planner
+        metadata = self._request.reply_metadata if planner is None else planner.reply_metadata()
         return MessageDraft(
             id=new_id("msg"),
             role=message.role,
@@ -268,12 +251,8 @@ class TurnWriter:
             usage=usage,
             trace_id=self._request.trace_id,
             meta=message.meta,
-            metadata=self._metadata() if message.role == "assistant" else None,
+            metadata=metadata if message.role == "assistant" else None,
         )
-
-    def _metadata(self) -> Mapping[str, Any] | None:
-        planner = self._request.planner
-        return self._request.reply_metadata if planner is None else planner.reply_metadata()
 
     @property
     def _session_save(self) -> SessionSave | None:
@@ -320,9 +299,9 @@ class TurnWriter:
 
 def _with_session_tool_calls(drafts: Sequence[MessageDraft], turn: SessionTurn) -> list[MessageDraft]:
     """The messages, with the tools that ran noted at the last of them: a session's history has them there."""
-    *before, last = drafts
     if not turn.tool_calls:
-        return [*before, last]
+        return [*drafts]
+    *before, last = drafts
     note = {SESSION_NOTE: {"tool_calls": list(turn.tool_calls)}}
     return [*before, replace(last, metadata={**(last.metadata or {}), **note})]
 
@@ -332,16 +311,26 @@ def _is_in_doubt(error: Exception) -> bool:
     return isinstance(error, StoreError) and error.in_doubt
 
 
+def _find_invocations(messages: Sequence[MessageDraft | StoredMessage]) -> list[ToolInvocation]:
+    """Return the tools that the model called in these messages, and what came of them."""
+    blocks = [block for message in messages for block in message.content]
+    results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResultBlock)}
+    uses = [block for block in blocks if isinstance(block, ToolUseBlock)]
+    return [_build_invocation(use.id, use.name, use.arguments, results.get(use.id)) for use in uses]
+
+
 def _tool_invocations(result: LoopResult) -> tuple[ToolInvocation, ...]:
-    invocations = []
+    invocations: list[ToolInvocation] = []
     for step in result.steps:
         results = {tool_result.id: tool_result for tool_result in step.tool_results}
-        for call in step.reply.tool_calls:
-            tool_result = results.get(call.id)
-            if tool_result is None:
-                invocations.append(ToolInvocation(call.id, call.name, call.input))
-            else:
-                invocations.append(
-                    ToolInvocation(call.id, call.name, call.input, tool_result.content, tool_result.is_error)
-                )
+        calls = step.reply.tool_calls
+        invocations += [_build_invocation(call.id, call.name, call.input, results.get(call.id)) for call in calls]
     return tuple(invocations)
+
+
+def _build_invocation(
+    id: str, name: str, arguments: Mapping[str, Any], result: ToolResult | ToolResultBlock | None
+) -> ToolInvocation:
+    if result is None:
+        return ToolInvocation(id, name, arguments)
+    return ToolInvocation(id, name, arguments, result.content, result.is_error)

@@ -171,18 +171,13 @@ def _build_block(kind: str, values: dict[str, Any]) -> ContentBlock:
     return ToolResultBlock(**{"content": content, "parts": parts, "is_error": False, **values})
 
 
-_TEXT_FIELDS = (
-    "text",
-    "url",
-    "data",
-    "mime_type",
-    "name",
-    "id",
-    "tool_use_id",
-    "tool_name",
-    "content",
-    "invalid_input",
-)
+_TEXT_FIELDS = ("text", "url", "data", "mime_type", "name", "id", "tool_use_id", "tool_name", "content")
+_FIELD_TYPES: Mapping[str, tuple[type[Any], str]] = {
+    **dict.fromkeys((*_TEXT_FIELDS, "invalid_input"), (str, "is a text")),
+    "meta": (Mapping, "is a mapping"),
+    "arguments": (Mapping, "is a mapping"),
+    "is_error": (bool, "is true or false"),
+}
 _REQUIRED_FIELDS = {
     "text": ("text",),
     "tool_use": ("id", "name", "arguments"),
@@ -194,15 +189,12 @@ def _validate_block(block: ContentBlock, original: Any) -> ContentBlock:
     """The block, if what it holds is of the right types: it would come back as something else, or not at all."""
     problem = None
     for name in _BLOCK_FIELDS[type(block)]:
-        value = getattr(block, name)
+        value: Any = getattr(block, name)
         if value is None and name not in _REQUIRED_FIELDS.get(block.type, ()):
             continue
-        if name in _TEXT_FIELDS and not isinstance(value, str):
-            problem = f"{name} is a text"
-        elif name in ("meta", "arguments") and not isinstance(value, Mapping):
-            problem = f"{name} is a mapping"
-        elif name == "is_error" and not isinstance(value, bool):
-            problem = "is_error is true or false"
+        kind, expected = _FIELD_TYPES.get(name, (object, ""))
+        if not isinstance(value, kind):
+            problem = f"{name} {expected}"
         elif name == "parts" and not all(isinstance(part, TextBlock | MediaBlock) for part in value):
             problem = "parts are text or media blocks"
     if problem is None and isinstance(block, MediaBlock) and block.url is None and block.data is None:
@@ -260,11 +252,8 @@ def blocks_text(blocks: Sequence[ContentBlock]) -> str:
     """
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock):
         return blocks[0].text
-    texts = [
-        block.text if isinstance(block, TextBlock) else block.content
-        for block in blocks
-        if isinstance(block, TextBlock | ToolResultBlock)
-    ]
+    worded = [block for block in blocks if isinstance(block, TextBlock | ToolResultBlock)]
+    texts = [block.text if isinstance(block, TextBlock) else block.content for block in worded]
     return "\n\n".join(filter(None, texts))
 
 
@@ -292,20 +281,16 @@ def chat_messages(role: str, blocks: Sequence[ContentBlock], meta: Mapping[str, 
     results = [_result_message(block, meta) for block in blocks if isinstance(block, ToolResultBlock)]
     if results and len(results) == len(blocks):
         return results
-    calls = tuple(
-        [
-            ToolCall(block.id, block.name, block.arguments, block.invalid_input, block.meta)
-            for block in blocks
-            if isinstance(block, ToolUseBlock)
-        ]
-    )
-    visible_blocks = [block for block in blocks if isinstance(block, TextBlock | MediaBlock)]
-    if len(visible_blocks) == 1 and isinstance(visible_blocks[0], TextBlock) and visible_blocks[0].meta is None:
-        message = Message(role, visible_blocks[0].text, tool_calls=calls, meta=meta)
-    else:
-        parts = tuple(map(to_part, visible_blocks))
-        message = Message(role, flatten_parts(parts), parts or None, calls, meta=meta)
-    return [*results, message]
+    calls = tuple([_to_call(block) for block in blocks if isinstance(block, ToolUseBlock)])
+    visible = [block for block in blocks if isinstance(block, TextBlock | MediaBlock)]
+    if len(visible) == 1 and isinstance(visible[0], TextBlock) and visible[0].meta is None:
+        return [*results, Message(role, visible[0].text, tool_calls=calls, meta=meta)]
+    parts = tuple(map(to_part, visible))
+    return [*results, Message(role, flatten_parts(parts), parts or None, calls, meta=meta)]
+
+
+def _to_call(block: ToolUseBlock) -> ToolCall:
+    return ToolCall(block.id, block.name, block.arguments, block.invalid_input, block.meta)
 
 
 def _result_message(block: ToolResultBlock, meta: Mapping[str, Any] | None) -> Message:

@@ -33,8 +33,7 @@ from tellback.tools import Tool
 from tellback.tools.context import current_tool_host
 from tellback.turns.chat import ChatArguments, UserChat
 from tellback.turns.engine import TurnEngine
-from tellback.turns.recall import UserHandle, try_step
-from tellback.turns.request import WAIT_SECONDS, TurnRequest
+from tellback.turns.request import WAIT_SECONDS, TurnRequest, UserHandle, try_step
 from tellback.types import Message, TextDelta, message_text
 from tellback.types.conversations import Identity, Session, ToolInvocation, TurnProblem, TurnResult
 

@@ -56,8 +56,7 @@ from tellback.errors import (
 from tellback.tools import Tool
 from tellback.tools.context import ToolContext, ToolHost, ToolUpdate
 from tellback.turns.chat import CHAT_CLOSE_AFTER
-from tellback.turns.recall import NamespaceMemory, UserHandle
-from tellback.turns.request import TurnLog, TurnPlanner
+from tellback.turns.request import NamespaceMemory, TurnLog, TurnPlanner, UserHandle
 from tellback.types import ChatReply, ChatUsage, Message, assistant_message, user_message
 from tellback.types.access import Scope
 from tellback.types.conversations import Identity, ToolInvocation, TurnProblem, TurnResult

@@ -16,8 +16,7 @@ from tellback.server.openai.errors import InvalidFieldError
 from tellback.server.openai.requests import ParsedChat, get_attachments, text_of_parts
 from tellback.turns.attachments import append_summaries, parse_attachments
 from tellback.turns.chat import ChatArguments, UserChat
-from tellback.turns.recall import try_step
-from tellback.turns.request import TurnLog, TurnPlanner, TurnRequest, build_imported_draft
+from tellback.turns.request import TurnLog, TurnPlanner, TurnRequest, build_imported_draft, try_step
 from tellback.types import Message, ReplyDelta, TextDelta, message_text
 from tellback.types.blocks import TextBlock, ToolResultBlock
 from tellback.types.conversations import MessageDraft, StoredMessage, TurnResult
