@@ -195,7 +195,7 @@ class EmbeddingService:
             log.warning("a text of %s has no vector: the embedder refused it", space_id, exc_info=error)
 
     async def _encode(self, texts: Sequence[str]) -> list[bytes]:
-        from tellback.memory.recall.index import split_speaker
+        from tellback.memory.recall.tokenizer import split_speaker
 
         vectors = await self._embed([split_speaker(text)[1] for text in texts])
         return [vector.tobytes() for vector in vectors.astype("<f2")]

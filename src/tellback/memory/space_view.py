@@ -15,18 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback.errors import NotFoundError
-from tellback.memory.recall.index import UNGROUPED, IndexEntry, SpaceIndex, WordVectors, split_speaker
-from tellback.memory.recall.postings import GrowableArray
+from tellback.memory.recall.index import (
+    UNGROUPED,
+    Bools,
+    Floats,
+    GrowableArray,
+    IndexEntry,
+    Ints,
+    SpaceIndex,
+    WordVectors,
+)
+from tellback.memory.recall.tokenizer import split_speaker
 from tellback.stores import MemoryStore, SpaceChanges, SpaceSearch
 from tellback.stores import rows as store_rows
 from tellback.stores.ports.store import erasure_subject
 from tellback.types.access import Scope
 from tellback.types.ids import fold_name
 from tellback.types.memory import MIN_DECAY_WEIGHT, Atom, AtomStatus, CategoryKind, Entity, EntityStatus
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 
 NEVER = 2**62
 EPISODE = CategoryKind.EPISODE.value
@@ -266,7 +271,7 @@ class SpaceView:
         self._categories.extend([codes.setdefault(name, len(codes)) for name in categories])
         for column in (self._end_known_at, self._ends_at):
             column.extend(np.full(len(rows), NEVER))
-        self._embedded.extend(np.zeros(len(rows), np.bool_))
+        self._embedded.grow(len(rows))
         self._text_bytes += sum(map(len, texts))
         self._row_by_id.update(zip(ids, range(first, first + len(rows)), strict=True))
         for number, about in enumerate(entity_ids, first):
