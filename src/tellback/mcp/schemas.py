@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSc
 from pydantic_core import core_schema
 
 from tellback.memory.memory import DEFAULT_SPACE_NAME
-from tellback.memory.sanitizer import truncate_text
+from tellback.memory.templates import truncate_text
 from tellback.memory.tools import (
     BEGIN_FIELD,
     CATEGORY_FIELD,

@@ -15,8 +15,7 @@ from tellback import validation
 from tellback.chat.history import repair_history
 from tellback.chat.options import MEDIA_TOKENS, count_tokens_heuristic, estimate_system_tokens
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.memory.sanitizer import sanitize_block, sanitize_line
-from tellback.memory.templates import Template, Templates
+from tellback.memory.templates import Template, Templates, sanitize_block, sanitize_line
 from tellback.portal import Handle
 from tellback.types import Message, MessagePart, ToolCall, message_text, system_message
 from tellback.types.conversations import Conversation, StoredMessage

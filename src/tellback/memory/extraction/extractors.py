@@ -32,7 +32,7 @@ from tellback.memory.extraction.values import (
     Verdict,
     Window,
 )
-from tellback.memory.sanitizer import truncate_text
+from tellback.memory.templates import truncate_text
 from tellback.runtime import Runtime
 from tellback.stores import AtomDraft
 from tellback.types import ChatReply, ChatUsage, Message, user_message

@@ -12,7 +12,7 @@ from tellback.chat.offline import is_offline
 from tellback.memory.extraction.values import Change, Question, Window
 from tellback.memory.recall.dates.calendar import TimeSpan
 from tellback.memory.recall.dates.parser import parse_time_spans
-from tellback.memory.sanitizer import sanitize_line, sanitize_text
+from tellback.memory.templates import sanitize_line, sanitize_text
 from tellback.types.blocks import TextBlock
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.ids import from_micros, to_micros
