@@ -147,7 +147,6 @@ class EmbeddingService:
         return result.embedded
 
     async def close(self) -> None:
-        """Let go of what the embedder holds."""
         if self._embedder is not None:
             await self._embedder.close()
 

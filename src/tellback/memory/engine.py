@@ -42,11 +42,9 @@ class MemoryEngine:
         self.extraction = ExtractionService(runtime, self.embedding, self._recall, extractor)
 
     def for_user(self, scope: Scope) -> Memory:
-        """A user's memory."""
         return Memory(self._runtime, scope, self.embedding, self._recall, self.extraction)
 
     def pattern_miner(self, options: PatternMining) -> PatternMiner:
-        """What looks for patterns."""
         return PatternMiner(self._runtime, self.embedding, options)
 
     async def warm_up(self) -> None:
@@ -56,7 +54,6 @@ class MemoryEngine:
             self._word_vectors.words(["word"])
 
     async def close(self) -> None:
-        """Forget what is held, and let go of the embedder."""
         self.space_cache.clear()
         await self.embedding.close()
 

@@ -129,7 +129,6 @@ class SpaceView:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes."""
         columns = sum(
             column.nbytes for column in (self.valid_from, self._end_known_at, self._created_at, self._ends_at)
         )
@@ -170,7 +169,6 @@ class SpaceView:
         return self._prior_scores
 
     def apply(self, changes: SpaceChanges) -> None:
-        """Take in what changed."""
         self._prior_scores = None
         self._atoms.clear()
         present = len(self.rows)
@@ -197,7 +195,6 @@ class SpaceView:
         self.version = changes.version
 
     def eligible(self, filter: RecallFilter) -> Bools:
-        """Which rows may be given."""
         mask: Bools = self._active.view | self._archived.view if filter.include_archived else self._active.view.copy()
         if not filter.include_superseded:
             if filter.known_at == NEVER:
@@ -434,7 +431,6 @@ class SpaceCache:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory they take together."""
         return sum(cache.nbytes for cache in list(self._loop_caches.values()))
 
     @asynccontextmanager
@@ -472,7 +468,6 @@ class SpaceCache:
         return view
 
     def evict(self, scope: Scope, space_id: str) -> None:
-        """Hold it no longer."""
         self._loop_cache().evict(scope, space_id)
 
     def evict_erased(self, subjects: Collection[str]) -> None:
@@ -486,7 +481,6 @@ class SpaceCache:
                 loop.call_soon_threadsafe(cache.evict_erased, subjects)
 
     def clear(self) -> None:
-        """Hold nothing."""
         self._loop_caches.clear()
 
     def _loop_cache(self) -> _LoopCache:

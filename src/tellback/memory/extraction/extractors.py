@@ -364,7 +364,6 @@ class VerbatimExtractor:
     """Needs no model: each message becomes a dated, cited EPISODE atom, word for word."""
 
     def drafts(self, window: Window) -> list[AtomDraft]:
-        """The atoms of a window."""
         return build_verbatim_drafts(window.conversation, window.messages)
 
 

@@ -226,7 +226,6 @@ def _to_fact(item: FactOutput, lines: Sequence[TranscriptLine], names: Mapping[s
 
 
 def _reason_to_omit(item: FactOutput, fact: ExtractedFact, lines: Sequence[TranscriptLine], quotes: bool) -> str | None:
-    """Why a fact is left out, if it is."""
     if not fact.text:
         return BLANK
     if len(fact.text) > MAX_TEXT_LENGTH:

@@ -65,7 +65,6 @@ class TranscriptLine:
 
     @property
     def is_from_user(self) -> bool:
-        """Whether the user said it."""
         return self.message.role == "user"
 
 
@@ -78,7 +77,6 @@ class Transcript:
 
     @property
     def has_user_messages(self) -> bool:
-        """Whether there is anything the user said."""
         return any(line.is_from_user for line in self.lines.values())
 
 

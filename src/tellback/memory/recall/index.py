@@ -108,14 +108,12 @@ class GrowableArray:
         self.size = 0
 
     def extend(self, values: Sequence[Any] | npt.NDArray[Any]) -> None:
-        """Add rows."""
         first = self.size
         self.grow(len(values))
         if len(values):
             self._data[first : self.size] = values
 
     def grow(self, count: int) -> None:
-        """Add rows of zeros."""
         size = self.size + count
         if size > len(self._data):
             capacity = round_up_to_block(max(size, 2 * len(self._data)))
@@ -136,7 +134,6 @@ class GrowableArray:
 
     @property
     def nbytes(self) -> int:
-        """The memory it holds."""
         return int(self._data.nbytes)
 
 
@@ -210,12 +207,10 @@ class Postings:
         self._add_pending(row, np.zeros(len(terms), np.int64), terms, 1)
 
     def rows_with(self, term: str) -> Ints:
-        """The rows that have a term."""
         number = self.terms.get(term)
         return self.rows[:0] if number is None else self.rows[self.starts[number] : self.starts[number + 1]]
 
     def merge_pending(self) -> None:
-        """Put waiting rows in their places."""
         if not self._pending:
             return
         size = len(self.terms)
@@ -247,7 +242,6 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it holds."""
         arrays = [
             self.rows,
             self.starts,
@@ -265,7 +259,6 @@ class Postings:
         return number
 
     def _expand_tokens(self, token_numbers: Ints, terms: Ints, rows: Ints) -> tuple[Ints, Ints]:
-        """With all terms of the tokens that have several."""
         extra_terms: list[int] = []
         extra_rows: list[int] = []
         for position in np.flatnonzero(terms == MULTIPLE_TERMS).tolist():
@@ -303,7 +296,6 @@ class SessionLayout:
 
     @property
     def nbytes(self) -> int:
-        """The memory it holds."""
         integers = (self.positions, self.sessions, self.order, self.session_starts)
         return sum(array.nbytes for array in (*integers, self.window_damping, self.session_damping))
 
@@ -402,7 +394,6 @@ class SpaceIndex:
         return len(self.texts)
 
     def extend(self, entries: Sequence[IndexEntry]) -> None:
-        """Add entries as the next rows."""
         if not entries:
             return
         first = len(self.texts)
@@ -461,7 +452,6 @@ class SpaceIndex:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it holds, texts included."""
         columns = [self.timestamps, self.features, self.speakers, self.previous_rows, self.has_vector, self._sessions]
         parts = [*columns, self._row_lengths, self._term_vectors, self.postings, self._layout]
         size = sum(part.nbytes for part in (*parts, self.vectors, self.vector_prefixes) if part is not None)

@@ -506,7 +506,6 @@ def _two_pass_similarity(index: SpaceIndex, vector: Floats, other_scores: Floats
 
 
 def _mean_and_deviation(cosines: Floats) -> tuple[np.float32, np.float32]:
-    """The mean and the deviation of cosines."""
     size = len(cosines) + PRIOR_COSINES
     mean = (float(cosines.sum()) + PRIOR_COSINES * PRIOR_MEAN) / size
     square = (float(cosines @ cosines) + PRIOR_COSINES * (PRIOR_DEVIATION**2 + PRIOR_MEAN**2)) / size

@@ -38,12 +38,10 @@ class TrackedAtom:
 
     @property
     def cited_ids(self) -> set[str]:
-        """The messages it cites."""
         return {id for citation in self.citations for id in citation.message_ids}
 
     @property
     def was_never_valid(self) -> bool:
-        """Whether it turned out that it was never so."""
         return self.valid_to is not None and self.valid_to <= self.valid_from
 
     @property
@@ -62,7 +60,6 @@ class TrackedAtom:
         return is_record_category(self.draft.category)
 
     def is_valid_at(self, moment: datetime) -> bool:
-        """Whether it is so at a moment."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
     def was_valid_at(self, moment: datetime) -> bool:
@@ -91,11 +88,9 @@ class ChangeTracker:
             self._inherit_slot(each_entry)
 
     def get(self, id: str) -> TrackedAtom | None:
-        """The atom of that id, if it is known here."""
         return self._by_id.get(id)
 
     def deleted(self) -> list[TrackedAtom]:
-        """What the user wants forgotten."""
         return [entry for entry in self._by_id.values() if entry.status is AtomStatus.DELETED]
 
     def find_repeated(self, text: str, slot: str | None, value: str | None) -> list[TrackedAtom]:
@@ -140,7 +135,6 @@ class ChangeTracker:
         return self._follow(entry, lambda each: each.superseded_by)
 
     def add(self, draft: AtomDraft, message_dates: Iterable[datetime]) -> TrackedAtom:
-        """Plan a new atom."""
         self.changes.append(draft)
         return self._track_planned(draft, message_dates)
 

@@ -39,7 +39,6 @@ class IncomingFact:
 
     @property
     def first_said(self) -> datetime:
-        """When it was first said."""
         return self.message_dates[0]
 
     @property
@@ -55,12 +54,10 @@ class IncomingFact:
 
     @property
     def cited_ids(self) -> frozenset[str]:
-        """The messages it cites."""
         return frozenset(self.citation.message_ids)
 
     @property
     def is_episode(self) -> bool:
-        """Whether it happened, rather than being so."""
         return self.fact.category.kind is CategoryKind.EPISODE
 
     @property
@@ -78,7 +75,6 @@ class IncomingFact:
         return replace(self, slot=None, value=None)
 
     def to_draft(self, entity_ids: tuple[str, ...], valid_from: datetime, valid_to: datetime | None) -> AtomDraft:
-        """The atom it becomes."""
         return AtomDraft(
             id=new_id("atom"),
             text=self.fact.text,

@@ -49,7 +49,6 @@ class TimelinePlanner:
         self._entities = entities
 
     def add(self, incoming: IncomingFact) -> str:
-        """A fact that is new."""
         self._tracker.add(self._build_draft(incoming, incoming.valid_from, incoming.valid_to), incoming.message_dates)
         return ADDED
 
@@ -194,7 +193,6 @@ def _is_active(entry: TrackedAtom) -> bool:
 
 
 def _copy_draft(entry: TrackedAtom) -> AtomDraft:
-    """The same atom, to be said again."""
     return with_citations(replace(entry.draft, id=new_id("atom"), valid_to=entry.valid_to), entry.citations)
 
 
@@ -230,7 +228,6 @@ class FactPlanner:
         self.refused: set[int] = set()
 
     def plan_fact(self, incoming: IncomingFact) -> None:
-        """Plan what becomes of a fact."""
         if self._was_deleted(incoming):
             self.left_out.append(LeftOut(incoming.fact.text, "it was deleted"))
             self.refused.add(incoming.index)
@@ -422,7 +419,6 @@ class ReconciliationPlan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many facts became what."""
         return {**{outcome: getattr(self, outcome) for outcome in OUTCOMES}, "left_out": len(self.left_out)}
 
 

@@ -86,7 +86,6 @@ class ReferenceTime:
         self.today = self.now // DAY
 
     def resolve(self, expression: TimeExpression, position: int) -> ResolvedSpan | None:
-        """The stretch that is meant by words at a position of the text, if it exists."""
         if type(expression) is tuple:
             return expression
         is_future = self.tagged_text.is_future(position)
@@ -129,7 +128,6 @@ class Words:
 
     @property
     def first(self) -> Any:
-        """The value of the first word."""
         return self.items[0][0]
 
     def value(self, wanted_tags: str) -> Any:
@@ -152,7 +150,6 @@ class Words:
         return year if offset is None else civil_date(self.today)[0] + int(offset)
 
     def resolve(self, index: int = -1) -> ResolvedSpan | None:
-        """The stretch that one of the words means."""
         expression, position, _ = self.items[index]
         return self.reference.resolve(expression, position)
 
