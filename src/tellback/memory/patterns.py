@@ -138,7 +138,10 @@ class Cluster:
     def learned_after(self, moment: datetime) -> Cluster:
         """Those of the episodes that were learned after a moment."""
         later = [number for number, episode in enumerate(self.episodes) if episode.created_at > moment]
-        episodes, signatures = ([each[number] for number in later] for each in (self.episodes, self.signatures))
+        episodes, signatures = (
+            [self.episodes[number] for number in later],
+            [self.signatures[number] for number in later],
+        )
         return replace(self, episodes=episodes, signatures=signatures)
 
     def text_with(self, sentence: str) -> str:
@@ -342,10 +345,6 @@ class PatternChanges:
     reconciliation: Reconciliation = Reconciliation()
     archived: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.reconciliation.changes or self.archived or self.restored)
 
 
 def find_patterns(
