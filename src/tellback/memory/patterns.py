@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tellback.errors import ConfigurationError, NotFoundError
 from tellback.memory.embedding import EmbeddingService, embed_changes, iterate_spaces
-from tellback.memory.extraction.reconciliation.change_tracker import merge_citations, with_citations
+from tellback.memory.extraction.reconciliation.facts import merge_citations, with_citations
 from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.recall.tokenizer import HAS_NUMBER, HAS_TIME, extract_words
 from tellback.memory.text_similarity import negates, overlap

@@ -17,9 +17,15 @@ from itertools import zip_longest
 from typing import TypeAlias, assert_never
 
 from tellback.memory.extraction.reconciliation import facts
-from tellback.memory.extraction.reconciliation.change_tracker import ChangeTracker, TrackedAtom, with_citations
 from tellback.memory.extraction.reconciliation.entities import ResolvedEntities
-from tellback.memory.extraction.reconciliation.facts import IncomingFact, SlotNames, build_incoming_facts
+from tellback.memory.extraction.reconciliation.facts import (
+    ChangeTracker,
+    IncomingFact,
+    SlotNames,
+    TrackedAtom,
+    build_incoming_facts,
+    with_citations,
+)
 from tellback.memory.extraction.values import Change, Decision, Extraction, LeftOut, Question, Verdict, Window
 from tellback.memory.text_similarity import negates, same_value
 from tellback.stores import AddedCitation, AtomDraft, KnownAtom, Reconciliation
