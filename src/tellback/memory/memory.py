@@ -446,7 +446,7 @@ class Memory(Handle):
             created_by=self._scope.user_id,
         )
         stored = await self._runtime.store.bindings.create(self._scope, binding, reuse_existing=once)
-        self._extraction.wake()
+        self._runtime.jobs.wake()
         return stored
 
     async def get_binding(self, id: str) -> Binding | None:
@@ -485,10 +485,10 @@ class Memory(Handle):
             validation.validate_id("conversation", conversation_id),
             version=extraction_version,
             space_id=None if space_id is None else validation.validate_id("space", space_id),
-            window_length=self._extraction.window_length,
+            window_length=self._runtime.window_length,
             now=self._runtime.clock(),
         )
-        self._extraction.wake()
+        self._runtime.jobs.wake()
         return ExtractionRun(tuple(jobs))
 
     async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tellback.chat.offline import is_offline
 from tellback.memory.extraction.values import Change, Question, Window
-from tellback.memory.recall.dates.calendar import TimeSpan
+from tellback.memory.recall.dates.calendar import DAY, HOUR, TimeSpan
 from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.templates import sanitize_line, sanitize_text
 from tellback.types.blocks import TextBlock
@@ -29,10 +29,8 @@ MAX_SPEAKER_LENGTH = 80
 TRUNCATION_MARK = " […] "
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_HOUR = 3_600_000_000
-_DAY = 24 * _HOUR
 # Years up to ten ahead of a moment are read as such, so it must be a later one.
-_LATER = 4_019 * _DAY
+_LATER = 4_019 * DAY
 
 MAX_QUESTION_TEXT = 2_000
 
@@ -180,7 +178,7 @@ def _is_absolute(span: TimeSpan, said_us: int) -> bool:
 
 def _format_span(span: TimeSpan) -> str:
     first, last = (from_micros(us).isoformat() for us in (span.start, span.end - 1))
-    if span.precision == "hour" and span.end - span.start <= _HOUR:
+    if span.precision == "hour" and span.end - span.start <= HOUR:
         return f"{first[:10]} {first[11:16]}"
     if span.precision in ("year", "month"):
         return first[: 4 if span.precision == "year" else 7]
