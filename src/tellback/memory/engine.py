@@ -32,7 +32,12 @@ class MemoryEngine:
     ) -> None:
         self._runtime = runtime
         self.embedding = EmbeddingService(runtime, embedder)
-        self._word_vectors = _load_word_vectors(embedder)
+        # Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal.
+        self._word_vectors: WordVectors | None = None
+        if embedder is not None:
+            from tellback.embed.static import StaticEmbedder
+
+            self._word_vectors = StaticEmbedder()
         # The static embedder's first dimensions say the most; others may have theirs in any order.
         memories, ordered = runtime.store.memories, self.embedding.is_quick
         self.space_cache = SpaceCache(
@@ -56,12 +61,3 @@ class MemoryEngine:
     async def close(self) -> None:
         self.space_cache.clear()
         await self.embedding.close()
-
-
-def _load_word_vectors(embedder: Embedder | None) -> WordVectors | None:
-    """Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal."""
-    if embedder is None:
-        return None
-    from tellback.embed.static import StaticEmbedder
-
-    return StaticEmbedder()

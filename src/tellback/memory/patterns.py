@@ -315,14 +315,14 @@ def match_patterns(
             each = clusters[number]
             if not are_compatible(frozenset(pattern.entity_ids), each.entity_ids):
                 continue
-            if number in says_same or (2 * shared[number] >= len(cited) and _is_similar_sentence(sentence, each)):
+            cites_most, text = 2 * shared[number] >= len(cited), each.episodes[0].text
+            if number in says_same or (cites_most and _is_similar_sentence(sentence, text)):
                 exact = each.text_with(sentence) == pattern.text
                 yield PatternMatch(number in says_same, shared[number], exact, -number, pattern.id)
 
 
-def _is_similar_sentence(sentence: str, cluster: Cluster) -> bool:
+def _is_similar_sentence(sentence: str, text: str) -> bool:
     """One message may tell of several things: those that it does not sound like are others."""
-    text = cluster.episodes[0].text
     return overlap(sentence, text) >= _MIN_OVERLAP and have_same_names(sentence, text)
 
 
@@ -538,15 +538,16 @@ class PatternMiner:
         return 0  # it changes all the time: its turn comes again
 
     async def _find_patterns(self, scope: Scope, space_id: str) -> PatternChanges:
-        episodes = await self._load_atoms(scope, space_id, AtomStatus.ACTIVE, CategoryKind.EPISODE)
-        patterns = [
-            atom
-            for status in AtomStatus
-            for atom in await self._load_atoms(scope, space_id, status, CategoryKind.PATTERN)
-        ]
-        if not patterns and len(episodes) < self._options.at_least:
-            return PatternChanges()
         options = self._options
+
+        async def load(kind: CategoryKind, *statuses: AtomStatus) -> list[Atom]:
+            filters = [AtomFilter(status, BEGINNING_OF_TIME, kind=kind) for status in statuses]
+            return [atom for each in filters for atom in await self._memories.atoms(scope, space_id, each)]
+
+        episodes = await load(CategoryKind.EPISODE, AtomStatus.ACTIVE)
+        patterns = await load(CategoryKind.PATTERN, *AtomStatus)
+        if not patterns and len(episodes) < options.at_least:
+            return PatternChanges()
         # Thousands of episodes take a while, in which others are to be served.
         return await asyncio.to_thread(
             find_patterns, episodes, patterns, at_least=options.at_least, exclude=options.exclude
@@ -571,9 +572,6 @@ class PatternMiner:
                 continue
             count += 1
         return count
-
-    async def _load_atoms(self, scope: Scope, space_id: str, status: AtomStatus, kind: CategoryKind) -> list[Atom]:
-        return await self._memories.atoms(scope, space_id, AtomFilter(status, BEGINNING_OF_TIME, kind=kind))
 
     @property
     def _memories(self) -> MemoryStore:

@@ -317,10 +317,8 @@ async def rank_entities(entities: Sequence[Entity], query: str) -> list[Entity]:
 
 def _rank_entities(entities: Sequence[Entity], query: str) -> list[Entity]:
     folded_query = fold_name(query)
-    ranked = [(_match_score(entity, folded_query), entity) for entity in entities]
-    matching = [pair for pair in ranked if pair[0] > 0]
-    matching.sort(key=lambda pair: (-pair[0], -pair[1].atom_count, pair[1].id))
-    return [entity for _, entity in matching]
+    ranked = [(-_match_score(entity, folded_query), -entity.atom_count, entity.id, entity) for entity in entities]
+    return [entity for score, *_, entity in sorted(ranked, key=lambda each: each[:3]) if score]
 
 
 def _match_score(entity: Entity, query: str) -> int:
@@ -343,8 +341,6 @@ def _match_score(entity: Entity, query: str) -> int:
 
 def _is_misspelling(name: str, query: str) -> bool:
     matcher = SequenceMatcher(None, name, query)
-    return (
-        matcher.real_quick_ratio() >= MIN_NAME_SIMILARITY
-        and matcher.quick_ratio() >= MIN_NAME_SIMILARITY
-        and matcher.ratio() >= MIN_NAME_SIMILARITY
-    )
+    # The quick ones are upper bounds of the last.
+    ratios = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+    return all(ratio() >= MIN_NAME_SIMILARITY for ratio in ratios)

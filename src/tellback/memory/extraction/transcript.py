@@ -209,13 +209,12 @@ def _format_start(question: Question) -> str:
 def _format_period(atom: Atom) -> str:
     if atom.category.kind is CategoryKind.EPISODE and atom.valid_to is None:
         return f"on {_format_day(atom.valid_from)}"
-    return f"from {_format_day(atom.valid_from)}" + (
-        f" to {_format_day(atom.valid_to)}" if atom.valid_to else " until now"
-    )
+    until = f"to {_format_day(atom.valid_to)}" if atom.valid_to else "until now"
+    return f"from {_format_day(atom.valid_from)} {until}"
 
 
-def _format_day(moment: datetime | None) -> str:
-    return moment.isoformat()[:10] if moment else ""
+def _format_day(moment: datetime) -> str:
+    return moment.isoformat()[:10]
 
 
 def _quote_text(text: str) -> str:

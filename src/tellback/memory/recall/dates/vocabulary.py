@@ -160,7 +160,7 @@ def holiday_names(names: str) -> dict[str, str]:
     >>> holiday_names("boxing_day christmas=navidad easter/easter_sunday")
     {'boxing_day': 'boxing_day', 'navidad': 'christmas', 'easter': 'easter', 'easter_sunday': 'easter'}
     """
-    found = {}
+    found: dict[str, str] = {}
     for entry in names.split():
         name, _, spellings = entry.rpartition("=")
         found |= dict.fromkeys(spellings.split("/"), name or spellings.partition("/")[0])
