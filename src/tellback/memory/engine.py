@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tellback.embed import Embedder
@@ -11,7 +12,7 @@ from tellback.memory.extraction.service import ExtractionService
 from tellback.memory.memory import Memory
 from tellback.memory.patterns import PatternMiner, PatternMining
 from tellback.memory.recall_service import RecallService
-from tellback.memory.space_view import SpaceCache
+from tellback.memory.space_view import SpaceCache, SpaceView
 from tellback.runtime import Runtime
 from tellback.types.access import Scope
 
@@ -39,9 +40,9 @@ class MemoryEngine:
 
             self._word_vectors = StaticEmbedder()
         # The static embedder's first dimensions say the most; others may have theirs in any order.
-        memories, ordered = runtime.store.memories, self.embedding.is_quick
+        new_view = partial(SpaceView, self._word_vectors, ordered=self.embedding.is_quick)
         self.space_cache = SpaceCache(
-            memories, self.embedding.name, self._word_vectors, max_cache_bytes, max_cached_atoms, ordered=ordered
+            runtime.store.memories, self.embedding.name, new_view, max_cache_bytes, max_cached_atoms
         )
         self._recall = RecallService(self.space_cache, self.embedding)
         self.extraction = ExtractionService(runtime, self.embedding, self._recall, extractor)

@@ -63,8 +63,6 @@ INDEXED_COLUMNS = (
 SearchFactory = Callable[[], Awaitable[SpaceSearch]]
 """What to look for in a space that is too large to be held; asked for only where one is."""
 
-DEFAULT_BYTES = 256 * 1024 * 1024
-DEFAULT_ATOMS = 50_000
 INLINE_ATOMS = 200
 INLINE_CHARACTERS = 50_000
 """So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
@@ -404,25 +402,22 @@ class SpaceCache:
     """Spaces by scope and id, the least recently used forgotten first when they take more than `max_bytes`.
 
     Of a space with more than `max_atoms` atoms, only what a search finds is looked at, if the store can search. Every
-    event loop holds its own: they may run in threads of their own. `ordered` is for the index.
+    event loop holds its own: they may run in threads of their own.
     """
 
     def __init__(
         self,
         memories: MemoryStore,
         embedder: str,
-        word_vectors: WordVectors | None,
-        max_bytes: int = DEFAULT_BYTES,
-        max_atoms: int = DEFAULT_ATOMS,
-        *,
-        ordered: bool = False,
+        new_view: Callable[[], SpaceView],
+        max_bytes: int,
+        max_atoms: int,
     ) -> None:
         self._memories = memories
         self._embedder = embedder
-        self._word_vectors = word_vectors
+        self._new_view = new_view
         self._max_bytes = max_bytes
         self._max_atoms = max_atoms if memories.can_search else None
-        self._ordered = ordered
         self._loop_caches: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopCache] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -444,7 +439,7 @@ class SpaceCache:
                     view = await self._refresh(cached, scope, space_id, search)
             except BaseException as error:
                 if cached.view.version < 0 or isinstance(error, NotFoundError):
-                    self.evict(scope, space_id)  # nothing is in it, or it is gone
+                    self._loop_cache().evict(scope, space_id)  # nothing is in it, or it is gone
                 raise
             try:
                 yield view
@@ -457,7 +452,7 @@ class SpaceCache:
             scope, space_id, after=view.version, embedder=self._embedder, max_atoms=self._max_atoms
         )
         if self._max_atoms is not None and changes.last_seq > self._max_atoms:
-            self.evict(scope, space_id)
+            self._loop_cache().evict(scope, space_id)
             view = self._new_view()
             changes = await self._memories.search_atoms(scope, space_id, await search())
         try:
@@ -466,9 +461,6 @@ class SpaceCache:
             cached.view = self._new_view()  # it may be half taken in: whoever waits for it begins anew
             raise
         return view
-
-    def evict(self, scope: Scope, space_id: str) -> None:
-        self._loop_cache().evict(scope, space_id)
 
     def evict_erased(self, subjects: Collection[str]) -> None:
         """Hold nothing more of users who were erased, in any loop; `subjects` is what the events tell."""
@@ -499,9 +491,6 @@ class SpaceCache:
         spaces.move_to_end((scope, space_id))
         return cached
 
-    def _new_view(self) -> SpaceView:
-        return SpaceView(self._word_vectors, ordered=self._ordered)
-
     def _update_size(self, scope: Scope, space_id: str, cached: _CachedSpace) -> None:
         """Count what it takes now, and make room; the one just used stays, however large."""
         cache = self._loop_cache()
@@ -515,7 +504,7 @@ class SpaceCache:
             oldest = next(iter(cache.spaces))
             if oldest == (scope, space_id):
                 break
-            self.evict(*oldest)
+            cache.evict(*oldest)
 
 
 async def _apply_changes(view: SpaceView, changes: SpaceChanges) -> None:
