@@ -35,7 +35,8 @@ from tellback.types.memory import MIN_DECAY_WEIGHT, Atom, AtomStatus, CategoryKi
 
 NEVER = 2**62
 EPISODE = CategoryKind.EPISODE.value
-ACTIVE, ARCHIVED = AtomStatus.ACTIVE.value, AtomStatus.ARCHIVED.value
+ACTIVE, ARCHIVED, DELETED = 1, 2, 0
+STATUS_CODES = {AtomStatus.ACTIVE.value: ACTIVE, AtomStatus.ARCHIVED.value: ARCHIVED, AtomStatus.DELETED.value: DELETED}
 KINDS = tuple(CategoryKind)
 KIND_CODES = {kind.value: number for number, kind in enumerate(KINDS)}
 HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
@@ -103,8 +104,7 @@ class SpaceView:
         self._kinds = GrowableArray(np.int8)
         self.importance = GrowableArray(np.int8)
         self._created_at = GrowableArray(np.int64)
-        self._active = GrowableArray(np.bool_)
-        self._archived = GrowableArray(np.bool_)
+        self._statuses = GrowableArray(np.int8)
         self._categories = GrowableArray(np.int32)
         self._end_known_at = GrowableArray(np.int64)
         self._ends_at = GrowableArray(np.int64)
@@ -188,12 +188,13 @@ class SpaceView:
         self._set_vectors([(seq - 1, vector) for seq, vector in changes.vectors if seq <= len(self.rows)])
         for entity in changes.entities:
             self._index_entity(entity)
-        self.has_all_vectors = bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
+        self.has_all_vectors = bool((self._embedded.view | (self._statuses.view == DELETED)).all())
         self.index.prepare()
         self.version = changes.version
 
     def eligible(self, filter: RecallFilter) -> Bools:
-        mask: Bools = self._active.view | self._archived.view if filter.include_archived else self._active.view.copy()
+        statuses = self._statuses.view
+        mask: Bools = statuses != DELETED if filter.include_archived else statuses == ACTIVE
         if not filter.include_superseded:
             if filter.known_at == NEVER:
                 mask &= self._ends_at.view > filter.valid_at
@@ -260,8 +261,7 @@ class SpaceView:
         self._created_at.extend(created_at)
         self._kinds.extend([KIND_CODES[kind] for kind in kinds])
         self.importance.extend(importance)
-        self._active.extend([status == ACTIVE for status in statuses])
-        self._archived.extend([status == ARCHIVED for status in statuses])
+        self._statuses.extend([STATUS_CODES[status] for status in statuses])
         codes = self._category_codes
         self._categories.extend([codes.setdefault(name, len(codes)) for name in categories])
         for column in (self._end_known_at, self._ends_at):
@@ -283,8 +283,7 @@ class SpaceView:
             for id in after:
                 self._rows_by_entity.setdefault(id, set()).add(number)
         self.rows[number] = row
-        self._active.view[number] = row["status"] == AtomStatus.ACTIVE
-        self._archived.view[number] = row["status"] == AtomStatus.ARCHIVED
+        self._statuses.view[number] = STATUS_CODES[row["status"]]
 
     def _add_validity_end(self, number: int, known_at: int, ends_at: int) -> None:
         """Nearly all atoms have one end of validity at most; further ones are in a dictionary."""
