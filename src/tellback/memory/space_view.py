@@ -276,12 +276,10 @@ class SpaceView:
 
     def _update_row(self, number: int, row: store_rows.Row) -> None:
         """An atom's words never change; its status, its end and what it is about may."""
-        before, after = (store_rows.parse_ids(each["entity_ids"]) for each in (self.rows[number], row))
-        if before != after:
-            for id in before:
-                self._rows_by_entity.get(id, set()).discard(number)
-            for id in after:
-                self._rows_by_entity.setdefault(id, set()).add(number)
+        for id in store_rows.parse_ids(self.rows[number]["entity_ids"]):
+            self._rows_by_entity.get(id, set()).discard(number)
+        for id in store_rows.parse_ids(row["entity_ids"]):
+            self._rows_by_entity.setdefault(id, set()).add(number)
         self.rows[number] = row
         self._statuses.view[number] = STATUS_CODES[row["status"]]
 

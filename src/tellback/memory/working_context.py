@@ -302,7 +302,8 @@ class WorkingContextBuilder(Handle):
         recent_turns = validation.validate_count("recent_turns", 10 if recent_turns is None else recent_turns)
         recall_limit = validation.validate_count("recall_limit", 8 if recall_limit is None else recall_limit)
         token_budget = validation.validate_count("token_budget", 8_000 if token_budget is None else token_budget)
-        always_on_names = _validate_category_names(always_on_category_names or ())
+        names = validation.validate_names("always_on_category_names", always_on_category_names or ())
+        always_on_names = tuple(dict.fromkeys(names or ()))
         query = validation.validate_optional_text("recall_query", recall_query, validation.CONTENT_LENGTH)
         score_threshold = 0.0 if min_score is None else validation.validate_ratio("min_score", min_score)
         present = self._clock()
@@ -466,12 +467,6 @@ class _BudgetFitter:
         if isinstance(counted, bool) or not isinstance(counted, int) or counted < 0:
             raise InvalidArgumentError(f"count_tokens gives a whole number of tokens, not {counted!r:.80}.")
         return counted
-
-
-def _validate_category_names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Sequence | set | frozenset):
-        raise InvalidArgumentError(f"always_on_category_names is a list of names, not {names!r:.80}.")
-    return tuple(dict.fromkeys(validation.validate_name("a category's name", name) for name in names))
 
 
 def _always_on_sort_key(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:

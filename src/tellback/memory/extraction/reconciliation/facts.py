@@ -330,23 +330,21 @@ class SlotNames:
     """The names of slots, where what they are about has several: the entity's own name is used."""
 
     def __init__(self, entities: ResolvedEntities) -> None:
-        self._canonical_names: dict[str, str] = {}
-        self._all_names: dict[str, tuple[str, ...]] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
         for name, id in entities.ids.items():
-            self._canonical_names.setdefault(text_key(name), entities.names[id][0])
-            self._all_names.setdefault(text_key(name), entities.names[id])
+            self._names.setdefault(text_key(name), entities.names[id])
 
     def slot_of(self, fact: ExtractedFact) -> str | None:
         """The slot of a fact; None if it has no value for one."""
         if not fact.subject or not fact.value or not fact.value.strip():
             return None
-        return slot_name(self._canonical_names.get(text_key(fact.subject), fact.subject), fact.attribute)
+        return slot_name(self._names.get(text_key(fact.subject), (fact.subject,))[0], fact.attribute)
 
     def spellings(self, fact: ExtractedFact) -> tuple[str, ...]:
         """The names under which the slot of a fact may be stored."""
         if self.slot_of(fact) is None or fact.subject is None:
             return ()
-        names = self._all_names.get(text_key(fact.subject), (fact.subject,))
+        names = self._names.get(text_key(fact.subject), (fact.subject,))
         return tuple(dict.fromkeys(each for name in names if (each := slot_name(name, fact.attribute)) is not None))
 
     def normalize(self, stored: str | None) -> str | None:
@@ -354,7 +352,7 @@ class SlotNames:
         if stored is None:
             return None
         subject, _, attribute = stored.partition(": ")
-        return slot_name(self._canonical_names.get(subject, subject), attribute) or stored
+        return slot_name(self._names.get(subject, (subject,))[0], attribute) or stored
 
 
 def build_incoming_facts(extraction: Extraction, window: Window, slots: SlotNames) -> list[IncomingFact]:
