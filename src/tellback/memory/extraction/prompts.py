@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from os import PathLike
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from tellback.errors import ConfigurationError
 EXTRACTION, RECONCILE = "extraction", "reconcile"
 RECONCILE_VERSION = "v1"
 
-_VERSION = re.compile(r"[A-Za-z0-9._-]+\Z")
 _FILE = re.compile(rf"{EXTRACTION}-([A-Za-z0-9._-]+)\.txt\Z")
 _QUOTE_FIELD = "`quote`"
 
@@ -52,10 +51,7 @@ class Prompts:
 
     def versions(self) -> tuple[str, ...]:
         """The versions of the extraction prompt."""
-        names = [*_built_in_names()]
-        if self._folder is not None:
-            names.extend(path.name for path in self._folder.iterdir())
-        return tuple(sorted({found[1] for name in names if (found := _FILE.match(name))}))
+        return tuple(sorted({found[1] for name in self._files() if (found := _FILE.match(name))}))
 
     def extraction(self, version: str) -> Prompt:
         """The extraction prompt of that version; raises `ConfigurationError`, which names the ones there are."""
@@ -74,35 +70,25 @@ class Prompts:
         assert text is not None, "the wheel carries it"
         return Prompt(RECONCILE_VERSION, text)
 
+    def _files(self) -> dict[str, Traversable]:
+        """All files by name: one in the user's folder takes the place of ours."""
+        folders = [files("tellback.memory.extraction").joinpath("prompts"), self._folder]
+        present = [folder for folder in folders if folder is not None and folder.is_dir()]
+        return {file.name: file for folder in present for file in folder.iterdir() if file.is_file()}
+
     def _find(self, name: str, version: str) -> str | None:
-        if not isinstance(version, str) or not _VERSION.match(version):
+        file = self._files().get(f"{name}-{version}.txt")
+        if file is None:
             return None
-        file = f"{name}-{version}.txt"
-        if self._folder is not None and (path := self._folder / file).is_file():
-            return _read_prompt(path)
-        return _read_built_in(file) if file in _built_in_names() else None
+        try:
+            text = file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"the prompt {str(file)!r} cannot be read: {error}.") from error
+        if not text:
+            raise ConfigurationError(f"the prompt {str(file)!r} is empty: write it, or remove the file.")
+        return text
 
 
 def as_prompts(value: Prompts | str | PathLike[str] | None) -> Prompts:
     """Prompts, from themselves or from a folder."""
     return value if isinstance(value, Prompts) else Prompts(value)
-
-
-def _read_prompt(path: Path) -> str:
-    try:
-        text = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"the prompt {str(path)!r} cannot be read: {error}.") from error
-    if not text:
-        raise ConfigurationError(f"the prompt {str(path)!r} is empty: write it, or remove the file.")
-    return text
-
-
-@cache
-def _built_in_names() -> frozenset[str]:
-    return frozenset(file.name for file in files("tellback.memory.extraction").joinpath("prompts").iterdir())
-
-
-@cache
-def _read_built_in(file: str) -> str:
-    return files("tellback.memory.extraction").joinpath("prompts", file).read_text("utf-8").strip()
