@@ -132,7 +132,10 @@ class Words:
 
     def value(self, wanted_tags: str) -> Any:
         """The value of the first word with one of some tags, or None."""
-        return next((item[0] for tag, item in zip(self.tags, self.items, strict=True) if tag in wanted_tags), None)
+        for tag, item in zip(self.tags, self.items, strict=True):
+            if tag in wanted_tags:
+                return item[0]
+        return None
 
     def count(self) -> tuple[int, int]:
         """At least and at most how many; "twenty-one" is two words."""
@@ -146,8 +149,10 @@ class Words:
         return low, high
 
     def year(self) -> int | None:
-        year, offset = self.value("y"), self.value("Y")
-        return year if offset is None else civil_date(self.today)[0] + int(offset)
+        for tag, item in zip(self.tags, self.items, strict=True):
+            if tag in "yY":
+                return int(item[0]) + (civil_date(self.today)[0] if tag == "Y" else 0)
+        return None
 
     def resolve(self, index: int = -1) -> ResolvedSpan | None:
         expression, position, _ = self.items[index]

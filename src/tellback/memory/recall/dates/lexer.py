@@ -43,7 +43,7 @@ class TaggedText:
         self.items: list[TaggedItem] = []
         self._sentence_ends: list[int] = []
         self._future_sentences: set[int] = set()
-        lookup = language.words.get
+        tags, items, lookup = self._tags, self.items, language.words.get
         tokens = list(_TOKEN.finditer(text))
         skip = 0
         for index, match in enumerate(tokens):
@@ -59,16 +59,16 @@ class TaggedText:
             if entry is not None:
                 tag, value, is_plain = entry
                 if is_plain:
-                    self._tags.append(tag)
-                    self.items.append((value, *match.span()))
+                    tags.append(tag)
+                    items.append((value, *match.span()))
                 else:
                     skip = self._read_special(word, tag, value, tokens, index)
             elif word[:1].isalpha():
-                self._tags.append("x")
-                self.items.append(_EMPTY_ITEM)
+                tags.append("x")
+                items.append(_EMPTY_ITEM)
             else:
                 self._read_other(token, *match.span())
-        self.tags = "".join(self._tags)
+        self.tags = "".join(tags)
 
     def is_future(self, position: int) -> bool:
         """Whether the sentence around a position speaks of the future."""
@@ -181,9 +181,10 @@ def _match_phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], in
     second = _normalize_word(tokens[index + 1][0])
     for phrase in phrases:
         following = phrase[0]
-        candidate = tokens[index + 1 : index + 1 + len(following)]
-        if following[0] == second and following == tuple(_normalize_word(token[0]) for token in candidate):
-            return phrase
+        if following[0] == second:
+            candidate = tokens[index + 2 : index + 1 + len(following)]
+            if len(following) == 1 or following[1:] == tuple(_normalize_word(token[0]) for token in candidate):
+                return phrase
     return None
 
 
