@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
 from pydantic_core import core_schema
 
-from tellback.memory.sanitizer import truncate_text
+from tellback.memory.templates import truncate_text
 from tellback.memory.tools import (
     MAX_INPUT_TEXT,
     MAX_RESULT_TEXT,

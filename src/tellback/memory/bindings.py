@@ -124,8 +124,8 @@ class AppBindings:
     async def get(self, id: str) -> Binding | None:
         """The binding of that id, or None."""
         found = await self._bindings.get(id)
-        is_own = found is not None and (found.tenant_id, found.app_id) == (self._tenant_id, self._app_id)
-        return found if is_own else None
+        app = self._tenant_id, self._app_id
+        return found if found is not None and (found.tenant_id, found.app_id) == app else None
 
     async def update(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None

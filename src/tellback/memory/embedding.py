@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellback.embed import Embedder
 from tellback.errors import EmbeddingError, NotFoundError
@@ -20,6 +20,8 @@ from tellback.types.access import Scope
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+ChangeT = TypeVar("ChangeT", bound=AtomChange)
 
 log = logging.getLogger("tellback")
 
@@ -147,7 +149,6 @@ class EmbeddingService:
         return result.embedded
 
     async def close(self) -> None:
-        """Let go of what the embedder holds."""
         if self._embedder is not None:
             await self._embedder.close()
 
@@ -195,7 +196,7 @@ class EmbeddingService:
             log.warning("a text of %s has no vector: the embedder refused it", space_id, exc_info=error)
 
     async def _encode(self, texts: Sequence[str]) -> list[bytes]:
-        from tellback.memory.recall.index import split_speaker
+        from tellback.memory.recall.tokenizer import split_speaker
 
         vectors = await self._embed([split_speaker(text)[1] for text in texts])
         return [vector.tobytes() for vector in vectors.astype("<f2")]
@@ -219,23 +220,16 @@ async def iterate_spaces(
         after = found[-1][1]
 
 
-async def embed_changes(embedding: EmbeddingService, changes: Sequence[AtomChange]) -> tuple[AtomChange, ...]:
+async def embed_changes(embedding: EmbeddingService, changes: Sequence[ChangeT]) -> tuple[ChangeT, ...]:
     """Changes with the vectors of the atoms they make, as far as there are any for now."""
-    texts = list(dict.fromkeys(draft.text for change in changes if (draft := _draft_of(change)) is not None))
+    drafts = [change.draft if isinstance(change, Replacement) else change for change in changes]
+    texts = list(dict.fromkeys(draft.text for draft in drafts if isinstance(draft, AtomDraft)))
     vectors = dict(zip(texts, await embedding.encode(texts), strict=True))
-    return tuple(_with_vector(change, embedding.name, vectors) for change in changes)
 
+    def embed(change: Any) -> Any:
+        if isinstance(change, Replacement):
+            return replace(change, draft=embed(change.draft))
+        vector = vectors[change.text] if isinstance(change, AtomDraft) else None
+        return change if vector is None else replace(change, embedder=embedding.name, vector=vector)
 
-def _draft_of(change: AtomChange) -> AtomDraft | None:
-    if isinstance(change, AtomDraft):
-        return change
-    return change.draft if isinstance(change, Replacement) else None
-
-
-def _with_vector(change: AtomChange, embedder: str, vectors: Mapping[str, bytes | None]) -> AtomChange:
-    draft = _draft_of(change)
-    vector = None if draft is None else vectors[draft.text]
-    if draft is None or vector is None:
-        return change
-    with_vector = replace(draft, embedder=embedder, vector=vector)
-    return replace(change, draft=with_vector) if isinstance(change, Replacement) else with_vector
+    return tuple(map(embed, changes))

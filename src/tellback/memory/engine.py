@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tellback.embed import Embedder
@@ -11,7 +12,7 @@ from tellback.memory.extraction.service import ExtractionService
 from tellback.memory.memory import Memory
 from tellback.memory.patterns import PatternMiner, PatternMining
 from tellback.memory.recall_service import RecallService
-from tellback.memory.space_view import SpaceCache
+from tellback.memory.space_view import SpaceCache, SpaceView
 from tellback.runtime import Runtime
 from tellback.types.access import Scope
 
@@ -32,21 +33,24 @@ class MemoryEngine:
     ) -> None:
         self._runtime = runtime
         self.embedding = EmbeddingService(runtime, embedder)
-        self._word_vectors = _load_word_vectors(embedder)
+        # Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal.
+        self._word_vectors: WordVectors | None = None
+        if embedder is not None:
+            from tellback.embed.static import StaticEmbedder
+
+            self._word_vectors = StaticEmbedder()
         # The static embedder's first dimensions say the most; others may have theirs in any order.
-        memories, ordered = runtime.store.memories, self.embedding.is_quick
+        new_view = partial(SpaceView, self._word_vectors, ordered=self.embedding.is_quick)
         self.space_cache = SpaceCache(
-            memories, self.embedding.name, self._word_vectors, max_cache_bytes, max_cached_atoms, ordered=ordered
+            runtime.store.memories, self.embedding.name, new_view, max_cache_bytes, max_cached_atoms
         )
         self._recall = RecallService(self.space_cache, self.embedding)
         self.extraction = ExtractionService(runtime, self.embedding, self._recall, extractor)
 
     def for_user(self, scope: Scope) -> Memory:
-        """A user's memory."""
         return Memory(self._runtime, scope, self.embedding, self._recall, self.extraction)
 
     def pattern_miner(self, options: PatternMining) -> PatternMiner:
-        """What looks for patterns."""
         return PatternMiner(self._runtime, self.embedding, options)
 
     async def warm_up(self) -> None:
@@ -56,15 +60,5 @@ class MemoryEngine:
             self._word_vectors.words(["word"])
 
     async def close(self) -> None:
-        """Forget what is held, and let go of the embedder."""
         self.space_cache.clear()
         await self.embedding.close()
-
-
-def _load_word_vectors(embedder: Embedder | None) -> WordVectors | None:
-    """Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal."""
-    if embedder is None:
-        return None
-    from tellback.embed.static import StaticEmbedder
-
-    return StaticEmbedder()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from tellback import validation
 from tellback.errors import InvalidArgumentError, NotFoundError
@@ -37,15 +37,8 @@ from tellback.validation import KEY_LENGTH, MAX_NAME_LENGTH, CategoryLike, Datet
 
 DEFAULT_SPACE_NAME = "default"
 DEFAULT_CATEGORY = Category("fact", CategoryKind.FACT)
-ATOM_FIELDS = frozenset(AtomDraft.__dataclass_fields__) - {
-    "id",
-    "origin",
-    "embedder",
-    "vector",
-    "other_sources",
-    "slot",
-    "value",
-}
+_SYSTEM_FIELDS = {"id", "origin", "embedder", "vector", "other_sources", "slot", "value"}
+ATOM_FIELDS = AtomDraft.__dataclass_fields__.keys() - _SYSTEM_FIELDS
 DEFAULT_RECALL_LIMIT = 10
 DEFAULT_TIMELINE_LIMIT = 20
 DEFAULT_ENTITY_LIMIT = 20
@@ -193,7 +186,7 @@ class Memory(Handle):
             },
             self._runtime.clock(),
         )
-        [draft] = await self._embed_drafts([draft])
+        [draft] = await embed_changes(self._embedding, [draft])
         return await self._memories.supersede(self._scope, old_id, draft, now=self._runtime.clock())
 
     async def archive_atom(self, id: str) -> Atom:
@@ -240,9 +233,7 @@ class Memory(Handle):
             must_have_started=moment is not None,
             categories=tuple(dict.fromkeys(names)),
             limit=None if limit is None else validation.validate_count("limit", limit),
-            before=before.id
-            if isinstance(before, Atom)
-            else validation.validate_optional_text("before", before, KEY_LENGTH),
+            before=_validate_cursor("before", before, Atom),
         )
         return await self._memories.atoms(self._scope, validation.validate_id("space", space_id), atom_filter)
 
@@ -282,7 +273,7 @@ class Memory(Handle):
             self._scope,
             validation.validate_id("space", space_id),
             validation.validate_name("name", name, MAX_NAME_LENGTH),
-            type=None if type is None else validation.validate_enum("type", type, EntityType),
+            type=_validate_entity_type(type),
         )
         return found[0] if found else None
 
@@ -305,10 +296,8 @@ class Memory(Handle):
         return await self._memories.entities(
             self._scope,
             validation.validate_id("space", space_id),
-            type=None if type is None else validation.validate_enum("type", type, EntityType),
-            after=after.id
-            if isinstance(after, Entity)
-            else validation.validate_optional_text("after", after, KEY_LENGTH),
+            type=_validate_entity_type(type),
+            after=_validate_cursor("after", after, Entity),
             limit=None if limit is None else validation.validate_count("limit", limit),
         )
 
@@ -321,7 +310,7 @@ class Memory(Handle):
         found = await self._memories.entities(
             self._scope,
             validation.validate_id("space", space_id),
-            type=None if type is None else validation.validate_enum("type", type, EntityType),
+            type=_validate_entity_type(type),
         )
         best = await recall_service.rank_entities(found, (query or "")[:MAX_NAME_LENGTH])
         return best[: DEFAULT_ENTITY_LIMIT if limit is None else validation.validate_count("limit", limit)]
@@ -350,15 +339,7 @@ class Memory(Handle):
         said in a conversation brings so many turns before and after it along, as `hit.context`.
         """
         request = self._recall_request(
-            space_id,
-            limit,
-            now,
-            valid_at=valid_at,
-            known_at=known_at,
-            categories=category_names,
-            min_importance=min_importance,
-            include_archived=include_archived,
-            neighbours=neighbours,
+            space_id, limit, now, valid_at, known_at, category_names, include_archived, min_importance, neighbours
         )
         return await self._recall.by_topic(
             request, validation.validate_query("query", query), validation.validate_ratio("min_score", min_score)
@@ -380,15 +361,7 @@ class Memory(Handle):
 
         A name that no entity has recalls what mentions it, or was said by somebody of that name.
         """
-        request = self._recall_request(
-            space_id,
-            limit,
-            now,
-            valid_at=valid_at,
-            known_at=known_at,
-            categories=category_names,
-            include_archived=include_archived,
-        )
+        request = self._recall_request(space_id, limit, now, valid_at, known_at, category_names, include_archived)
         entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
         return await self._recall.by_entity(request, entity_ids, name)
 
@@ -415,7 +388,7 @@ class Memory(Handle):
         if start is not None and end is not None and start > end:
             raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
         limit = DEFAULT_TIMELINE_LIMIT if limit is None else limit
-        request = self._recall_request(space_id, limit, now, known_at=known_at, categories=category_names)
+        request = self._recall_request(space_id, limit, now, None, known_at, category_names)
         request = replace(request, filter=replace(request.filter, include_superseded=include_superseded))
         entity_ids: list[str] | None = None
         name = None
@@ -473,7 +446,7 @@ class Memory(Handle):
             created_by=self._scope.user_id,
         )
         stored = await self._runtime.store.bindings.create(self._scope, binding, reuse_existing=once)
-        self._extraction.wake()
+        self._runtime.jobs.wake()
         return stored
 
     async def get_binding(self, id: str) -> Binding | None:
@@ -512,10 +485,10 @@ class Memory(Handle):
             validation.validate_id("conversation", conversation_id),
             version=extraction_version,
             space_id=None if space_id is None else validation.validate_id("space", space_id),
-            window_length=self._extraction.window_length,
+            window_length=self._runtime.window_length,
             now=self._runtime.clock(),
         )
-        self._extraction.wake()
+        self._runtime.jobs.wake()
         return ExtractionRun(tuple(jobs))
 
     async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
@@ -560,9 +533,7 @@ class Memory(Handle):
         """This user's extraction jobs, the newest first. For the next page, pass the last one's id as `before`."""
         return await self._runtime.store.jobs.list_jobs(
             self._scope,
-            status=None
-            if status is None
-            else JobStatus(validation.validate_choice("status", status, tuple(JobStatus))),
+            status=None if status is None else JobStatus(validation.validate_choice("status", status, (*JobStatus,))),
             conversation_id=validation.validate_optional_text("conversation_id", conversation_id, KEY_LENGTH),
             limit=DEFAULT_JOB_LIMIT if limit is None else validation.validate_count("limit", limit),
             before=validation.validate_optional_text("before", before, KEY_LENGTH),
@@ -616,19 +587,16 @@ class Memory(Handle):
         space_id: str,
         limit: int | None,
         now: DatetimeLike,
-        *,
-        valid_at: DatetimeLike = None,
-        known_at: DatetimeLike = None,
-        categories: Iterable[str] | None = None,
-        min_importance: int | None = None,
+        valid_at: DatetimeLike,
+        known_at: DatetimeLike,
+        categories: Iterable[str] | None,
         include_archived: bool = False,
+        min_importance: int | None = None,
         neighbours: int = 0,
     ) -> RecallRequest:
         moment = validation.parse_optional_datetime("now", now) or self._runtime.clock()
-        valid, known = (
-            validation.parse_optional_datetime("valid_at", valid_at),
-            validation.parse_optional_datetime("known_at", known_at),
-        )
+        valid = validation.parse_optional_datetime("valid_at", valid_at)
+        known = validation.parse_optional_datetime("known_at", known_at)
         return RecallRequest(
             scope=self._scope,
             space_id=validation.validate_id("space", space_id),
@@ -663,11 +631,8 @@ class Memory(Handle):
         if not drafts:
             await self._memories.version(self._scope, space_id)  # an unknown space is unknown, whatever is added
             return []
-        embedded = await self._embed_drafts(drafts)
+        embedded = await embed_changes(self._embedding, drafts)
         return await self._memories.add(self._scope, space_id, embedded, now=self._runtime.clock())
-
-    async def _embed_drafts(self, drafts: Sequence[AtomDraft]) -> list[AtomDraft]:
-        return cast("list[AtomDraft]", [*await embed_changes(self._embedding, drafts)])
 
     async def _set_status(self, id: str, status: AtomStatus) -> Atom:
         id = validation.validate_id("atom", id)
@@ -676,6 +641,14 @@ class Memory(Handle):
     @property
     def _memories(self) -> MemoryStore:
         return self._runtime.store.memories
+
+
+def _validate_entity_type(type: str | None) -> EntityType | None:
+    return None if type is None else validation.validate_enum("type", type, EntityType)
+
+
+def _validate_cursor(name: str, value: Any, kind: type[Atom | Entity]) -> str | None:
+    return value.id if isinstance(value, kind) else validation.validate_optional_text(name, value, KEY_LENGTH)
 
 
 async def load_versions(memory: Memory, atom: Atom, limit: int | None = None) -> list[Atom]:

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from tellback.errors import ConfigurationError, NotFoundError
 from tellback.memory.embedding import EmbeddingService, embed_changes, iterate_spaces
-from tellback.memory.extraction.reconciliation.change_tracker import merge_citations, with_citations
+from tellback.memory.extraction.reconciliation.facts import merge_citations, with_citations
 from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.recall.tokenizer import HAS_NUMBER, HAS_TIME, extract_words
 from tellback.memory.text_similarity import negates, overlap
@@ -79,15 +79,6 @@ def describe_regularity(days: Collection[date], *, at_least: int) -> str:
     return "on weekends" if weekend >= needed and len(in_order) > at_least else ""
 
 
-def pattern_text(when: str, sentence: str) -> str:
-    """What a pattern says.
-
-    >>> pattern_text("on Mondays", "User went running."), pattern_text("", "User went running.")
-    ('Recurs on Mondays: User went running.', 'Recurs: User went running.')
-    """
-    return f"{PATTERN_PREFIX} {when}: {sentence}" if when else f"{PATTERN_PREFIX}: {sentence}"
-
-
 def pattern_sentence(text: str) -> str:
     """The sentence that a pattern's text is about.
 
@@ -116,8 +107,12 @@ def remove_dates(text: str, said_us: int) -> str:
 
 @dataclass(slots=True)
 class Cluster:
-    """Episodes of one kind, in the order in which they happened, what each of them says, and the entities they name."""
+    """Episodes of one kind, in the order in which they happened, what each of them says, and the entities they name.
 
+    They recur if they happened on at least so many days.
+    """
+
+    at_least: int
     episodes: list[Atom] = field(default_factory=list)
     signatures: list[Signature] = field(default_factory=list)
     entity_ids: frozenset[str] = frozenset()
@@ -127,6 +122,51 @@ class Cluster:
         self.episodes.append(episode)
         self.signatures.append(signature)
         self.entity_ids = self.entity_ids or frozenset(episode.entity_ids)
+
+    @property
+    def days(self) -> set[date]:
+        return episode_days(self.episodes)
+
+    @property
+    def recurs(self) -> bool:
+        return len(self.days) >= self.at_least
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        return merge_citations(citation for episode in self.episodes for citation in episode.citations)
+
+    def learned_after(self, moment: datetime) -> Cluster:
+        """Those of the episodes that were learned after a moment."""
+        later = [number for number, episode in enumerate(self.episodes) if episode.created_at > moment]
+        episodes, signatures = (
+            [self.episodes[number] for number in later],
+            [self.signatures[number] for number in later],
+        )
+        return replace(self, episodes=episodes, signatures=signatures)
+
+    def text_with(self, sentence: str) -> str:
+        """What a pattern with that sentence would say of when it recurs.
+
+        >>> Cluster(at_least=3).text_with("User went running.")
+        'Recurs: User went running.'
+        """
+        when = describe_regularity(self.days, at_least=self.at_least)
+        return f"{PATTERN_PREFIX} {when}: {sentence}" if when else f"{PATTERN_PREFIX}: {sentence}"
+
+    def typical_sentence(self) -> str:
+        """The sentence that says what most episodes do; of several, the shortest, then the first."""
+        stem_counts = Counter(stem for signature in self.signatures for stem in signature)
+
+        def oddity(number: int) -> tuple[float, int, int]:
+            signature = self.signatures[number]
+            shared = sum(stem_counts[stem] for stem in signature) / (len(signature) + len(stem_counts))
+            return -shared, len(self.episodes[number].text), number
+
+        number = min(range(len(self.episodes)), key=oddity)
+        episode = self.episodes[number]
+        sentence = remove_dates(episode.text, to_micros(episode.valid_from))
+        # By what its sentence says, a pattern is known again.
+        return sentence if episode_signature(sentence) == self.signatures[number] else episode.text
 
 
 def episode_signature(text: str) -> Signature:
@@ -168,11 +208,11 @@ def are_compatible(one: Set[str], other: Set[str]) -> bool:
     return one <= other or other <= one
 
 
-def cluster_episodes(episodes: Iterable[Atom]) -> list[Cluster]:
+def cluster_episodes(episodes: Iterable[Atom], at_least: int = DEFAULT_MIN_DAYS) -> list[Cluster]:
     """Put together what is alike. Later episodes do not change where earlier ones belong."""
     in_order = sorted(episodes, key=lambda episode: (episode.valid_from, episode.id))
     signed = [(episode_signature(episode.text), episode) for episode in in_order]
-    index = _ClusterIndex(signature for signature, _ in signed)
+    index = _ClusterIndex((signature for signature, _ in signed), at_least)
     for signature, episode in signed:
         if signature:
             index.find_or_create(signature, episode).add(episode, signature)
@@ -186,97 +226,48 @@ class _ClusterIndex:
     the others are.
     """
 
-    def __init__(self, signatures: Iterable[Signature]) -> None:
+    def __init__(self, signatures: Iterable[Signature], at_least: int) -> None:
         self._stem_counts = Counter(stem for signature in signatures for stem in signature)
+        self._at_least = at_least
         self.clusters: list[Cluster] = []
-        self._leader_signatures: list[Signature] = []
         self._by_stem: dict[str, list[int]] = defaultdict(list)
-        self._assigned: dict[tuple[Signature, frozenset[str]], int] = {}
+        self._assigned: dict[tuple[Signature, frozenset[str]], Cluster] = {}
 
     def find_or_create(self, signature: Signature, episode: Atom) -> Cluster:
         """The cluster that is most alike, the first of several; what says the same goes where it went before."""
         key = signature, frozenset(episode.entity_ids)
         if key not in self._assigned:
             rarest = self._rarest(signature)
-            found = self._find(signature, rarest, episode)
-            self._assigned[key] = self._create(signature, rarest) if found is None else found
-        return self.clusters[self._assigned[key]]
+            self._assigned[key] = self._find(signature, rarest, episode) or self._create(rarest)
+        return self._assigned[key]
 
-    def _create(self, signature: Signature, rarest: Sequence[str]) -> int:
-        number = len(self.clusters)
-        self.clusters.append(Cluster())
-        self._leader_signatures.append(signature)
+    def _create(self, rarest: Sequence[str]) -> Cluster:
         for stem in rarest:
-            self._by_stem[stem].append(number)
-        return number
+            self._by_stem[stem].append(len(self.clusters))
+        self.clusters.append(Cluster(self._at_least))
+        return self.clusters[-1]
 
-    def _find(self, signature: Signature, rarest: Sequence[str], episode: Atom) -> int | None:
+    def _find(self, signature: Signature, rarest: Sequence[str], episode: Atom) -> Cluster | None:
         near = {number for stem in rarest for number in self._by_stem.get(stem, ())}
-        similar = [
-            (-similarity, number)
-            for number in near
-            if (similarity := self._similarity(signature, number)) >= MIN_SIMILARITY
-        ]
-        return next((number for _, number in sorted(similar) if self._accepts(number, episode)), None)
-
-    def _accepts(self, number: int, episode: Atom) -> bool:
-        cluster = self.clusters[number]
-        about_same = are_compatible(cluster.entity_ids, frozenset(episode.entity_ids))
-        return about_same and have_same_names(cluster.episodes[0].text, episode.text)
-
-    def _similarity(self, signature: Signature, number: int) -> float:
-        leader = self._leader_signatures[number]
-        if min(len(signature), len(leader)) < MIN_SIMILARITY * max(len(signature), len(leader)) - 1e-9:
-            return 0.0  # one says so much more that it need not be looked at
-        shared = len(signature & leader)
-        return shared / (len(signature) + len(leader) - shared)
+        found = [(-_similarity(signature, self.clusters[number].signatures[0]), number) for number in near]
+        similar = (self.clusters[number] for similarity, number in sorted(found) if -similarity >= MIN_SIMILARITY)
+        return next((cluster for cluster in similar if _accepts(cluster, episode)), None)
 
     def _rarest(self, signature: Signature) -> Sequence[str]:
         needed = len(signature) - math.ceil(len(signature) * MIN_SIMILARITY - 1e-9) + 1
         return sorted(signature, key=lambda stem: (self._stem_counts[stem], stem))[:needed]
 
 
-class Recurrence:
-    """Episodes of one kind, with what a pattern of them would say and cite."""
+def _accepts(cluster: Cluster, episode: Atom) -> bool:
+    about_same = are_compatible(cluster.entity_ids, frozenset(episode.entity_ids))
+    return about_same and have_same_names(cluster.episodes[0].text, episode.text)
 
-    def __init__(self, cluster: Cluster, at_least: int) -> None:
-        self.episodes = cluster.episodes
-        self.signatures = cluster.signatures
-        self.entity_ids = cluster.entity_ids
-        self.days = episode_days(cluster.episodes)
-        self.at_least = at_least
-        self.citations = merge_citations(citation for episode in self.episodes for citation in episode.citations)
 
-    @property
-    def recurs(self) -> bool:
-        """Whether it happened on enough days."""
-        return len(self.days) >= self.at_least
-
-    def learned_after(self, moment: datetime) -> Recurrence:
-        """Those of the episodes that were learned after a moment."""
-        later = [number for number, episode in enumerate(self.episodes) if episode.created_at > moment]
-        cluster = Cluster([self.episodes[number] for number in later], [self.signatures[number] for number in later])
-        cluster.entity_ids = self.entity_ids
-        return Recurrence(cluster, self.at_least)
-
-    def text_with(self, sentence: str) -> str:
-        """What a pattern with that sentence would say of when it recurs."""
-        return pattern_text(describe_regularity(self.days, at_least=self.at_least), sentence)
-
-    def typical_sentence(self) -> str:
-        """The sentence that says what most episodes do; of several, the shortest, then the first."""
-        stem_counts = Counter(stem for signature in self.signatures for stem in signature)
-
-        def oddity(number: int) -> tuple[float, int, int]:
-            signature = self.signatures[number]
-            shared = sum(stem_counts[stem] for stem in signature) / (len(signature) + len(stem_counts))
-            return -shared, len(self.episodes[number].text), number
-
-        number = min(range(len(self.episodes)), key=oddity)
-        episode = self.episodes[number]
-        sentence = remove_dates(episode.text, to_micros(episode.valid_from))
-        # By what its sentence says, a pattern is known again.
-        return sentence if episode_signature(sentence) == self.signatures[number] else episode.text
+def _similarity(one: Signature, other: Signature) -> float:
+    if min(len(one), len(other)) < MIN_SIMILARITY * max(len(one), len(other)) - 1e-9:
+        return 0.0  # one says so much more that it need not be looked at
+    shared = len(one & other)
+    return shared / (len(one) + len(other) - shared)
 
 
 def episode_days(episodes: Iterable[Atom]) -> set[date]:
@@ -289,8 +280,7 @@ def cited_message_ids(citations: Iterable[Citation]) -> set[str]:
     return {id for citation in citations for id in citation.message_ids}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PatternMatch:
+class PatternMatch(NamedTuple):
     """A cluster and a pattern that may be of it: the greater, the more likely. `order` is the
     number of the cluster, negative."""
 
@@ -302,7 +292,7 @@ class PatternMatch:
 
 
 def match_patterns(
-    recurrences: Sequence[Recurrence], patterns: Sequence[Atom], live_message_ids: Set[str]
+    clusters: Sequence[Cluster], patterns: Sequence[Atom], live_message_ids: Set[str]
 ) -> Iterator[PatternMatch]:
     """What may belong together: a pattern says what one of the episodes does, or cites most of them.
 
@@ -311,7 +301,7 @@ def match_patterns(
     """
     by_message: dict[str, set[int]] = defaultdict(set)
     by_signature: dict[Signature, set[int]] = defaultdict(set)
-    for number, each in enumerate(recurrences):
+    for number, each in enumerate(clusters):
         for message in cited_message_ids(each.citations):
             by_message[message].add(number)
         for signature in each.signatures:
@@ -322,27 +312,27 @@ def match_patterns(
         cited = cited_message_ids(pattern.citations) & live_message_ids
         shared = Counter(number for message in cited for number in by_message.get(message, ()))
         for number in says_same | shared.keys():
-            each = recurrences[number]
+            each = clusters[number]
             if not are_compatible(frozenset(pattern.entity_ids), each.entity_ids):
                 continue
-            if number in says_same or (2 * shared[number] >= len(cited) and _is_similar_sentence(sentence, each)):
+            cites_most, text = 2 * shared[number] >= len(cited), each.episodes[0].text
+            if number in says_same or (cites_most and _is_similar_sentence(sentence, text)):
                 exact = each.text_with(sentence) == pattern.text
                 yield PatternMatch(number in says_same, shared[number], exact, -number, pattern.id)
 
 
-def _is_similar_sentence(sentence: str, recurrence: Recurrence) -> bool:
+def _is_similar_sentence(sentence: str, text: str) -> bool:
     """One message may tell of several things: those that it does not sound like are others."""
-    text = recurrence.episodes[0].text
     return overlap(sentence, text) >= _MIN_OVERLAP and have_same_names(sentence, text)
 
 
 def assign_patterns(
-    recurrences: Sequence[Recurrence], patterns: Sequence[Atom], live_message_ids: Set[str]
+    clusters: Sequence[Cluster], patterns: Sequence[Atom], live_message_ids: Set[str]
 ) -> dict[int, Atom]:
     """The pattern of each cluster that has one, each pattern once."""
     by_id = {pattern.id: pattern for pattern in patterns}
     assigned: dict[int, Atom] = {}
-    for match in sorted(match_patterns(recurrences, patterns, live_message_ids), reverse=True):
+    for match in sorted(match_patterns(clusters, patterns, live_message_ids), reverse=True):
         if -match.order not in assigned and match.pattern_id in by_id:
             assigned[-match.order] = by_id.pop(match.pattern_id)
     return assigned
@@ -355,11 +345,6 @@ class PatternChanges:
     reconciliation: Reconciliation = Reconciliation()
     archived: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all is as it should be."""
-        return not (self.reconciliation.changes or self.archived or self.restored)
 
 
 def find_patterns(
@@ -381,7 +366,7 @@ def find_patterns(
     counted = [each for each in episodes if _is_counted(each, excluded)]
     live_message_ids = cited_message_ids(citation for episode in counted for citation in episode.citations)
     patterns = _ExistingPatterns(existing)
-    recurring = [each for cluster in cluster_episodes(counted) if (each := Recurrence(cluster, at_least)).recurs]
+    recurring = [cluster for cluster in cluster_episodes(counted, at_least) if cluster.recurs]
     supported = assign_patterns(recurring, patterns.known, live_message_ids)
     found = [each for each in _exclude_deleted(recurring, patterns.deleted, live_message_ids) if each.recurs]
     known = assign_patterns(found, patterns.known, live_message_ids)
@@ -428,65 +413,59 @@ class _ExistingPatterns:
         self.active = [each for each in last if each.status is AtomStatus.ACTIVE and each.superseded_by is None]
 
 
-def _exclude_deleted(
-    recurrences: Sequence[Recurrence], deleted: Sequence[Atom], live_message_ids: Set[str]
-) -> list[Recurrence]:
+def _exclude_deleted(clusters: Sequence[Cluster], deleted: Sequence[Atom], live_message_ids: Set[str]) -> list[Cluster]:
     """Leave out what was known when a pattern of it was deleted."""
-    best: dict[str, PatternMatch] = {}
-    for match in sorted(match_patterns(recurrences, deleted, live_message_ids)):
-        best[match.pattern_id] = match
+    best = {match.pattern_id: match for match in sorted(match_patterns(clusters, deleted, live_message_ids))}
     deleted_at: dict[int, datetime] = {}
     for pattern in deleted:
         if pattern.id in best:
             number = -best[pattern.id].order
             deleted_at[number] = max(deleted_at.get(number, pattern.updated_at), pattern.updated_at)
     return [
-        each.learned_after(deleted_at[number]) if number in deleted_at else each
-        for number, each in enumerate(recurrences)
+        each.learned_after(deleted_at[number]) if number in deleted_at else each for number, each in enumerate(clusters)
     ]
 
 
-def _should_restore(pattern: Atom, recurrence: Recurrence) -> bool:
+def _should_restore(pattern: Atom, cluster: Cluster) -> bool:
     """Whether a pattern was archived for want of episodes: those that are as they were then would not have been enough.
 
     Where they would have been, a user has archived it.
     """
-    before = [episode for episode in recurrence.episodes if episode.updated_at <= pattern.updated_at]
-    return pattern.status is AtomStatus.ARCHIVED and len(episode_days(before)) < recurrence.at_least
+    before = [episode for episode in cluster.episodes if episode.updated_at <= pattern.updated_at]
+    return pattern.status is AtomStatus.ARCHIVED and len(episode_days(before)) < cluster.at_least
 
 
-def _plan_changes(recurrence: Recurrence, known: Atom | None, *, is_restored: bool) -> Iterator[AtomChange]:
-    """What is to change for a cluster that recurs."""
+def _plan_changes(cluster: Cluster, known: Atom | None, *, is_restored: bool) -> Iterator[AtomChange]:
     if known is None:
-        yield _build_draft(recurrence, recurrence.text_with(recurrence.typical_sentence()))
+        yield _build_draft(cluster, cluster.text_with(cluster.typical_sentence()))
         return
     # What was a good sentence for it stays one: only what no episode says any more is said anew.
     sentence = pattern_sentence(known.text)
-    text = recurrence.text_with(
-        sentence if episode_signature(sentence) in recurrence.signatures else recurrence.typical_sentence()
+    text = cluster.text_with(
+        sentence if episode_signature(sentence) in cluster.signatures else cluster.typical_sentence()
     )
     if text != known.text and (known.status is AtomStatus.ACTIVE or is_restored):
-        yield Replacement(known.id, _build_draft(recurrence, text))
+        yield Replacement(known.id, _build_draft(cluster, text))
         return
     cited = cited_message_ids(known.citations)
-    for citation in recurrence.citations:
+    for citation in cluster.citations:
         missing = tuple(id for id in citation.message_ids if id not in cited)
         if missing:
             yield AddedCitation(known.id, Citation(citation.conversation_id, missing))
 
 
-def _build_draft(recurrence: Recurrence, text: str) -> AtomDraft:
-    count = len(recurrence.days)
+def _build_draft(cluster: Cluster, text: str) -> AtomDraft:
+    count = len(cluster.days)
     draft = AtomDraft(
         id=new_id("atom"),
         text=text,
         category=PATTERN_CATEGORY,
-        valid_from=recurrence.episodes[0].valid_from,
-        importance=max(episode.importance for episode in recurrence.episodes),
+        valid_from=cluster.episodes[0].valid_from,
+        importance=max(episode.importance for episode in cluster.episodes),
         confidence=round(count / (count + 1), 3),
-        entity_ids=_shared_entities(recurrence.episodes),
+        entity_ids=_shared_entities(cluster.episodes),
     )
-    return with_citations(draft, recurrence.citations)
+    return with_citations(draft, cluster.citations)
 
 
 def _shared_entities(episodes: Sequence[Atom]) -> tuple[str, ...]:
@@ -559,15 +538,16 @@ class PatternMiner:
         return 0  # it changes all the time: its turn comes again
 
     async def _find_patterns(self, scope: Scope, space_id: str) -> PatternChanges:
-        episodes = await self._load_atoms(scope, space_id, AtomStatus.ACTIVE, CategoryKind.EPISODE)
-        patterns = [
-            atom
-            for status in AtomStatus
-            for atom in await self._load_atoms(scope, space_id, status, CategoryKind.PATTERN)
-        ]
-        if not patterns and len(episodes) < self._options.at_least:
-            return PatternChanges()
         options = self._options
+
+        async def load(kind: CategoryKind, *statuses: AtomStatus) -> list[Atom]:
+            filters = [AtomFilter(status, BEGINNING_OF_TIME, kind=kind) for status in statuses]
+            return [atom for each in filters for atom in await self._memories.atoms(scope, space_id, each)]
+
+        episodes = await load(CategoryKind.EPISODE, AtomStatus.ACTIVE)
+        patterns = await load(CategoryKind.PATTERN, *AtomStatus)
+        if not patterns and len(episodes) < options.at_least:
+            return PatternChanges()
         # Thousands of episodes take a while, in which others are to be served.
         return await asyncio.to_thread(
             find_patterns, episodes, patterns, at_least=options.at_least, exclude=options.exclude
@@ -592,9 +572,6 @@ class PatternMiner:
                 continue
             count += 1
         return count
-
-    async def _load_atoms(self, scope: Scope, space_id: str, status: AtomStatus, kind: CategoryKind) -> list[Atom]:
-        return await self._memories.atoms(scope, space_id, AtomFilter(status, BEGINNING_OF_TIME, kind=kind))
 
     @property
     def _memories(self) -> MemoryStore:

@@ -13,12 +13,12 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
-import numpy.typing as npt
 
 from tellback import telemetry
 from tellback.memory.embedding import EmbeddingService
 from tellback.memory.recall import ranker
 from tellback.memory.recall.dates.parser import parse_time_spans
+from tellback.memory.recall.index import Bools, Floats, Ints
 from tellback.memory.space_view import (
     NEVER,
     RecallFilter,
@@ -31,10 +31,6 @@ from tellback.stores import SpaceSearch
 from tellback.types.access import Scope
 from tellback.types.ids import fold_name
 from tellback.types.memory import Entity, RecallHit, RecallMode, RecallResult
-
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 WORD = re.compile(r"[^\W_]+")
 MAX_SEARCH_WORDS = 40
@@ -253,7 +249,7 @@ def _match_entity(view: SpaceView, entity_ids: list[str], name: str | None) -> t
     return view.index.rows_mentioning(name), "mentions it"
 
 
-def _top_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
+def _top_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Ints:
     """The eligible rows with the highest log-odds; among equals the newer."""
     limit = min(limit, int(np.count_nonzero(eligible)))
     if not limit:
@@ -266,7 +262,7 @@ def _top_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Ro
     return rows[order[:limit]]
 
 
-def _timeline_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
+def _timeline_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Ints:
     """The best rows for a topic, as far as they have to do with it, and what stood in their place before and after."""
     best = _top_rows(view, total, eligible, limit)
     if not len(best):
@@ -278,7 +274,7 @@ def _timeline_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) 
 
 
 def _build_hits(
-    view: SpaceView, request: RecallRequest, rows: Rows, scores: _Scores, eligible: Bools
+    view: SpaceView, request: RecallRequest, rows: Ints, scores: _Scores, eligible: Bools
 ) -> list[RecallHit]:
     columns = [_column_values(values, rows) for values in scores.parts.values()]
     hits = []
@@ -300,7 +296,7 @@ def _build_hits(
     return hits
 
 
-def _column_values(values: Any, rows: Rows) -> list[float]:
+def _column_values(values: Any, rows: Ints) -> list[float]:
     found: list[float] = values[rows].tolist() if np.ndim(values) else [float(values)] * len(rows)
     return found
 
@@ -321,10 +317,8 @@ async def rank_entities(entities: Sequence[Entity], query: str) -> list[Entity]:
 
 def _rank_entities(entities: Sequence[Entity], query: str) -> list[Entity]:
     folded_query = fold_name(query)
-    ranked = [(_match_score(entity, folded_query), entity) for entity in entities]
-    matching = [pair for pair in ranked if pair[0] > 0]
-    matching.sort(key=lambda pair: (-pair[0], -pair[1].atom_count, pair[1].id))
-    return [entity for _, entity in matching]
+    ranked = [(-_match_score(entity, folded_query), -entity.atom_count, entity.id, entity) for entity in entities]
+    return [entity for score, *_, entity in sorted(ranked, key=lambda each: each[:3]) if score]
 
 
 def _match_score(entity: Entity, query: str) -> int:
@@ -347,8 +341,6 @@ def _match_score(entity: Entity, query: str) -> int:
 
 def _is_misspelling(name: str, query: str) -> bool:
     matcher = SequenceMatcher(None, name, query)
-    return (
-        matcher.real_quick_ratio() >= MIN_NAME_SIMILARITY
-        and matcher.quick_ratio() >= MIN_NAME_SIMILARITY
-        and matcher.ratio() >= MIN_NAME_SIMILARITY
-    )
+    # The quick ones are upper bounds of the last.
+    ratios = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+    return all(ratio() >= MIN_NAME_SIMILARITY for ratio in ratios)

@@ -15,8 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tellback.errors import NotFoundError
-from tellback.memory.recall.index import UNGROUPED, IndexEntry, SpaceIndex, WordVectors, split_speaker
-from tellback.memory.recall.postings import GrowableArray
+from tellback.memory.recall.index import (
+    UNGROUPED,
+    Bools,
+    Floats,
+    GrowableArray,
+    IndexEntry,
+    Ints,
+    SpaceIndex,
+    WordVectors,
+)
+from tellback.memory.recall.tokenizer import split_speaker
 from tellback.stores import MemoryStore, SpaceChanges, SpaceSearch
 from tellback.stores import rows as store_rows
 from tellback.stores.values import erasure_subject
@@ -24,13 +33,10 @@ from tellback.types.access import Scope
 from tellback.types.ids import fold_name
 from tellback.types.memory import MIN_DECAY_WEIGHT, Atom, AtomStatus, CategoryKind, Entity, EntityStatus
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-
 NEVER = 2**62
 EPISODE = CategoryKind.EPISODE.value
-ACTIVE, ARCHIVED = AtomStatus.ACTIVE.value, AtomStatus.ARCHIVED.value
+ACTIVE, ARCHIVED, DELETED = 1, 2, 0
+STATUS_CODES = {AtomStatus.ACTIVE.value: ACTIVE, AtomStatus.ARCHIVED.value: ARCHIVED, AtomStatus.DELETED.value: DELETED}
 KINDS = tuple(CategoryKind)
 KIND_CODES = {kind.value: number for number, kind in enumerate(KINDS)}
 HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
@@ -58,8 +64,6 @@ INDEXED_COLUMNS = (
 SearchFactory = Callable[[], Awaitable[SpaceSearch]]
 """What to look for in a space that is too large to be held; asked for only where one is."""
 
-DEFAULT_BYTES = 256 * 1024 * 1024
-DEFAULT_ATOMS = 50_000
 INLINE_ATOMS = 200
 INLINE_CHARACTERS = 50_000
 """So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
@@ -100,8 +104,7 @@ class SpaceView:
         self._kinds = GrowableArray(np.int8)
         self.importance = GrowableArray(np.int8)
         self._created_at = GrowableArray(np.int64)
-        self._active = GrowableArray(np.bool_)
-        self._archived = GrowableArray(np.bool_)
+        self._statuses = GrowableArray(np.int8)
         self._categories = GrowableArray(np.int32)
         self._end_known_at = GrowableArray(np.int64)
         self._ends_at = GrowableArray(np.int64)
@@ -124,7 +127,6 @@ class SpaceView:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes."""
         columns = sum(
             column.nbytes for column in (self.valid_from, self._end_known_at, self._created_at, self._ends_at)
         )
@@ -165,7 +167,6 @@ class SpaceView:
         return self._prior_scores
 
     def apply(self, changes: SpaceChanges) -> None:
-        """Take in what changed."""
         self._prior_scores = None
         self._atoms.clear()
         present = len(self.rows)
@@ -187,13 +188,13 @@ class SpaceView:
         self._set_vectors([(seq - 1, vector) for seq, vector in changes.vectors if seq <= len(self.rows)])
         for entity in changes.entities:
             self._index_entity(entity)
-        self.has_all_vectors = bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
+        self.has_all_vectors = bool((self._embedded.view | (self._statuses.view == DELETED)).all())
         self.index.prepare()
         self.version = changes.version
 
     def eligible(self, filter: RecallFilter) -> Bools:
-        """Which rows may be given."""
-        mask: Bools = self._active.view | self._archived.view if filter.include_archived else self._active.view.copy()
+        statuses = self._statuses.view
+        mask: Bools = statuses != DELETED if filter.include_archived else statuses == ACTIVE
         if not filter.include_superseded:
             if filter.known_at == NEVER:
                 mask &= self._ends_at.view > filter.valid_at
@@ -260,13 +261,12 @@ class SpaceView:
         self._created_at.extend(created_at)
         self._kinds.extend([KIND_CODES[kind] for kind in kinds])
         self.importance.extend(importance)
-        self._active.extend([status == ACTIVE for status in statuses])
-        self._archived.extend([status == ARCHIVED for status in statuses])
+        self._statuses.extend([STATUS_CODES[status] for status in statuses])
         codes = self._category_codes
         self._categories.extend([codes.setdefault(name, len(codes)) for name in categories])
         for column in (self._end_known_at, self._ends_at):
             column.extend(np.full(len(rows), NEVER))
-        self._embedded.extend(np.zeros(len(rows), np.bool_))
+        self._embedded.grow(len(rows))
         self._text_bytes += sum(map(len, texts))
         self._row_by_id.update(zip(ids, range(first, first + len(rows)), strict=True))
         for number, about in enumerate(entity_ids, first):
@@ -276,15 +276,12 @@ class SpaceView:
 
     def _update_row(self, number: int, row: store_rows.Row) -> None:
         """An atom's words never change; its status, its end and what it is about may."""
-        before, after = (store_rows.parse_ids(each["entity_ids"]) for each in (self.rows[number], row))
-        if before != after:
-            for id in before:
-                self._rows_by_entity.get(id, set()).discard(number)
-            for id in after:
-                self._rows_by_entity.setdefault(id, set()).add(number)
+        for id in store_rows.parse_ids(self.rows[number]["entity_ids"]):
+            self._rows_by_entity.get(id, set()).discard(number)
+        for id in store_rows.parse_ids(row["entity_ids"]):
+            self._rows_by_entity.setdefault(id, set()).add(number)
         self.rows[number] = row
-        self._active.view[number] = row["status"] == AtomStatus.ACTIVE
-        self._archived.view[number] = row["status"] == AtomStatus.ARCHIVED
+        self._statuses.view[number] = STATUS_CODES[row["status"]]
 
     def _add_validity_end(self, number: int, known_at: int, ends_at: int) -> None:
         """Nearly all atoms have one end of validity at most; further ones are in a dictionary."""
@@ -402,25 +399,22 @@ class SpaceCache:
     """Spaces by scope and id, the least recently used forgotten first when they take more than `max_bytes`.
 
     Of a space with more than `max_atoms` atoms, only what a search finds is looked at, if the store can search. Every
-    event loop holds its own: they may run in threads of their own. `ordered` is for the index.
+    event loop holds its own: they may run in threads of their own.
     """
 
     def __init__(
         self,
         memories: MemoryStore,
         embedder: str,
-        word_vectors: WordVectors | None,
-        max_bytes: int = DEFAULT_BYTES,
-        max_atoms: int = DEFAULT_ATOMS,
-        *,
-        ordered: bool = False,
+        new_view: Callable[[], SpaceView],
+        max_bytes: int,
+        max_atoms: int,
     ) -> None:
         self._memories = memories
         self._embedder = embedder
-        self._word_vectors = word_vectors
+        self._new_view = new_view
         self._max_bytes = max_bytes
         self._max_atoms = max_atoms if memories.can_search else None
-        self._ordered = ordered
         self._loop_caches: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopCache] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -429,7 +423,6 @@ class SpaceCache:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory they take together."""
         return sum(cache.nbytes for cache in list(self._loop_caches.values()))
 
     @asynccontextmanager
@@ -443,7 +436,7 @@ class SpaceCache:
                     view = await self._refresh(cached, scope, space_id, search)
             except BaseException as error:
                 if cached.view.version < 0 or isinstance(error, NotFoundError):
-                    self.evict(scope, space_id)  # nothing is in it, or it is gone
+                    self._loop_cache().evict(scope, space_id)  # nothing is in it, or it is gone
                 raise
             try:
                 yield view
@@ -456,7 +449,7 @@ class SpaceCache:
             scope, space_id, after=view.version, embedder=self._embedder, max_atoms=self._max_atoms
         )
         if self._max_atoms is not None and changes.last_seq > self._max_atoms:
-            self.evict(scope, space_id)
+            self._loop_cache().evict(scope, space_id)
             view = self._new_view()
             changes = await self._memories.search_atoms(scope, space_id, await search())
         try:
@@ -465,10 +458,6 @@ class SpaceCache:
             cached.view = self._new_view()  # it may be half taken in: whoever waits for it begins anew
             raise
         return view
-
-    def evict(self, scope: Scope, space_id: str) -> None:
-        """Hold it no longer."""
-        self._loop_cache().evict(scope, space_id)
 
     def evict_erased(self, subjects: Collection[str]) -> None:
         """Hold nothing more of users who were erased, in any loop; `subjects` is what the events tell."""
@@ -481,7 +470,6 @@ class SpaceCache:
                 loop.call_soon_threadsafe(cache.evict_erased, subjects)
 
     def clear(self) -> None:
-        """Hold nothing."""
         self._loop_caches.clear()
 
     def _loop_cache(self) -> _LoopCache:
@@ -500,9 +488,6 @@ class SpaceCache:
         spaces.move_to_end((scope, space_id))
         return cached
 
-    def _new_view(self) -> SpaceView:
-        return SpaceView(self._word_vectors, ordered=self._ordered)
-
     def _update_size(self, scope: Scope, space_id: str, cached: _CachedSpace) -> None:
         """Count what it takes now, and make room; the one just used stays, however large."""
         cache = self._loop_cache()
@@ -516,7 +501,7 @@ class SpaceCache:
             oldest = next(iter(cache.spaces))
             if oldest == (scope, space_id):
                 break
-            self.evict(*oldest)
+            cache.evict(*oldest)
 
 
 async def _apply_changes(view: SpaceView, changes: SpaceChanges) -> None:

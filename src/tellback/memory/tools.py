@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from tellback import request, validation
 from tellback.errors import AtomSupersededError, ConfigurationError, InvalidArgumentError, NotFoundError
-from tellback.memory.sanitizer import truncate_text
+from tellback.memory.templates import truncate_text
 from tellback.memory.text_similarity import same_words, text_key
 from tellback.tools import Tool
 from tellback.tools.dispatch import run_in_thread

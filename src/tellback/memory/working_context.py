@@ -9,20 +9,23 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tellback import validation
 from tellback.chat.history import repair_history
 from tellback.chat.options import MEDIA_TOKENS, count_tokens_heuristic, estimate_system_tokens
 from tellback.errors import InvalidArgumentError, NotFoundError
-from tellback.memory.sanitizer import sanitize_block, sanitize_line
-from tellback.memory.templates import Template, Templates
+from tellback.memory.templates import Template, Templates, sanitize_block, sanitize_line
 from tellback.portal import Handle
 from tellback.types import Message, MessagePart, ToolCall, message_text, system_message
 from tellback.types.conversations import Conversation, StoredMessage
-from tellback.types.ids import utc_now
+from tellback.types.ids import to_micros, utc_now
 from tellback.types.jsontext import dump_json
-from tellback.types.memory import Atom, MemorySpace, RecallHit, RecallResult, WorkingContext
+from tellback.types.memory import Atom, RecallHit, WorkingContext
+
+if TYPE_CHECKING:
+    from tellback.memory.memory import Memory
 
 MAX_TOOL_TEXT = 2_000
 """How much of a tool's result or arguments a transcript and its messages show; a template of messages has all of it."""
@@ -102,7 +105,9 @@ class ContextSources:
         """The same as messages: a system message without the turns, then the turns, their tools' texts cut as there."""
         if self._last_messages is not None and self._last_messages[0] is draft:
             return self._last_messages[1]
-        stored = sorted((message for turn in self._newest_turns(draft.turns) for message in turn.messages), key=_seq)
+        stored = sorted(
+            (message for turn in self._newest_turns(draft.turns) for message in turn.messages), key=attrgetter("seq")
+        )
         history = repair_history([message for each in stored for message in self._messages_for(each)])
         has_turns = self.template.kind == "block" and draft.turns > 0
         system = self._render(draft.hits, []) if has_turns else draft.block
@@ -111,19 +116,17 @@ class ContextSources:
         return found
 
     def _messages_for(self, stored: StoredMessage) -> tuple[Message, ...]:
-        found = self._messages_by_id.get(stored.id)
-        if found is None:
+        if stored.id not in self._messages_by_id:
             messages = stored.messages
             found = tuple(map(_truncate_message, messages) if self.template.kind == "block" else messages)
             self._messages_by_id[stored.id] = found
-        return found
+        return self._messages_by_id[stored.id]
 
     def _lines_for(self, turn: Turn) -> tuple[tuple[int, _TemplateValues], ...]:
         """The lines of a transcript that a turn makes, each with its `seq`."""
-        found = self._lines_by_turn.get(turn.id)
-        if found is None:
-            found = self._lines_by_turn[turn.id] = tuple(_transcript_lines(turn.messages))
-        return found
+        if turn.id not in self._lines_by_turn:
+            self._lines_by_turn[turn.id] = tuple(_transcript_lines(turn.messages))
+        return self._lines_by_turn[turn.id]
 
     def _newest_turns(self, turns: int) -> Sequence[Turn]:
         return self.turns[len(self.turns) - turns :]
@@ -148,17 +151,12 @@ class ContextSources:
         )
 
     def _hit_values(self, hit: RecallHit) -> _TemplateValues:
-        view = self._values_by_atom.get(hit.atom.id)
-        if view is None:
-            view = self._values_by_atom[hit.atom.id] = {
-                **_atom_values(hit.atom),
-                "score": f"{hit.score:.2f}",
-                "source": hit.atom.source_conversation_id or "",
-                "context": [
-                    {"text": sanitize_line(atom.text), "date": _format_date(atom.valid_from)} for atom in hit.context
-                ],
-            }
-        return view
+        if hit.atom.id not in self._values_by_atom:
+            around = [{"text": sanitize_line(atom.text), "date": _format_date(atom.valid_from)} for atom in hit.context]
+            source = hit.atom.source_conversation_id or ""
+            more = {"score": f"{hit.score:.2f}", "source": source, "context": around}
+            self._values_by_atom[hit.atom.id] = {**_atom_values(hit.atom), **more}
+        return self._values_by_atom[hit.atom.id]
 
 
 def group_turns(messages: Sequence[StoredMessage], limit: int) -> list[Turn]:
@@ -168,10 +166,6 @@ def group_turns(messages: Sequence[StoredMessage], limit: int) -> list[Turn]:
         by_turn.setdefault(message.turn_id, []).append(message)
     newest = [*by_turn.items()][max(len(by_turn) - limit, 0) :]
     return [Turn(id, tuple(found)) for id, found in newest]
-
-
-def _seq(message: StoredMessage) -> int:
-    return message.seq
 
 
 def _is_covered(atom: Atom, message_ids: set[str]) -> bool:
@@ -259,27 +253,13 @@ class ConversationReader(Protocol):
     async def raw_turns(self, id: str, limit: int | None = None, before: int | None = None) -> list[StoredMessage]: ...
 
 
-class MemoryReader(Protocol):
-    """What is asked of `user.memory`."""
-
-    async def get_space(self, space_id: str, /) -> MemorySpace | None: ...
-
-    async def list_atoms(
-        self, space_id: str, *, categories: Sequence[str], limit: int | None, valid_at: datetime | None
-    ) -> list[Atom]: ...
-
-    async def recall_by_topic(
-        self, space_id: str, query: str, *, limit: int, valid_at: datetime | None, now: datetime | None
-    ) -> RecallResult: ...
-
-
 class WorkingContextBuilder(Handle):
     """Builds the working context of a user's conversations."""
 
     def __init__(
         self,
         conversations: ConversationReader,
-        memory: MemoryReader,
+        memory: Memory,
         templates: Templates | None = None,
         count_tokens: TokenCounter | None = None,
         *,
@@ -322,7 +302,8 @@ class WorkingContextBuilder(Handle):
         recent_turns = validation.validate_count("recent_turns", 10 if recent_turns is None else recent_turns)
         recall_limit = validation.validate_count("recall_limit", 8 if recall_limit is None else recall_limit)
         token_budget = validation.validate_count("token_budget", 8_000 if token_budget is None else token_budget)
-        always_on_names = _validate_category_names(always_on_category_names or ())
+        names = validation.validate_names("always_on_category_names", always_on_category_names or ())
+        always_on_names = tuple(dict.fromkeys(names or ()))
         query = validation.validate_optional_text("recall_query", recall_query, validation.CONTENT_LENGTH)
         score_threshold = 0.0 if min_score is None else validation.validate_ratio("min_score", min_score)
         present = self._clock()
@@ -360,13 +341,16 @@ class WorkingContextBuilder(Handle):
                     ]
                 always_on_atoms = sorted(always_on_atoms, key=lambda atom: _always_on_sort_key(atom, always_on_names))
             if query is not None:
+                from tellback.memory.recall_service import RecallRequest  # only those who recall pay for it
+                from tellback.memory.space_view import RecallFilter
+
                 # Some hits will be left out: they are always on, or say what the recent turns say.
                 message_count = sum(len(turn.messages) for turn in turns)
                 limit = recall_limit + len(always_on_atoms) + min(max(SPARE_HITS, message_count), MAX_SPARE_HITS)
-                recalled = await self._memory.recall_by_topic(
-                    space_id, query, limit=limit, valid_at=valid_at, now=moment
-                )
-                hits = [hit for hit in recalled.hits if hit.score >= score_threshold]
+                filter = RecallFilter(to_micros(moment), must_have_started=valid_at is not None)
+                request = RecallRequest(self._memory._scope, space_id, to_micros(moment), filter, limit)
+                recall_query = validation.validate_query("query", query)
+                hits = (await self._memory._recall.by_topic(request, recall_query, score_threshold)).hits
             elif not always_on_names and await self._memory.get_space(space_id) is None:
                 raise NotFoundError("space", space_id)
 
@@ -483,12 +467,6 @@ class _BudgetFitter:
         if isinstance(counted, bool) or not isinstance(counted, int) or counted < 0:
             raise InvalidArgumentError(f"count_tokens gives a whole number of tokens, not {counted!r:.80}.")
         return counted
-
-
-def _validate_category_names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Sequence | set | frozenset):
-        raise InvalidArgumentError(f"always_on_category_names is a list of names, not {names!r:.80}.")
-    return tuple(dict.fromkeys(validation.validate_name("a category's name", name) for name in names))
 
 
 def _always_on_sort_key(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:

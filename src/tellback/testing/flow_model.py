@@ -9,7 +9,7 @@ from typing import Any
 
 from tellback.chat.model import ChatRequest
 from tellback.errors import InvalidArgumentError
-from tellback.memory.sanitizer import sanitize_line
+from tellback.memory.templates import sanitize_line
 from tellback.testing.models import FunctionModel, Step, answers, says
 from tellback.testing.nlu import UnderstandingRequest, has_title, parse_understanding_request, search_group
 from tellback.types import message_text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellback.chat.model import ChatRequest
 from tellback.errors import InvalidArgumentError
-from tellback.memory.sanitizer import sanitize_line
+from tellback.memory.templates import sanitize_line
 from tellback.testing.models import ScriptError, Step, answers
 from tellback.types import ChatUsage, message_text
 

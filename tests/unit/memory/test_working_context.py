@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tellback.chat.history import is_valid_history
 from tellback.chat.options import count_tokens_heuristic, estimate_system_tokens
 from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.memory.recall_service import RecallRequest
 from tellback.memory.templates import Templates
 from tellback.types import Message, message_text
 from tellback.types.conversations import StoredMessage
@@ -201,8 +202,8 @@ async def test_what_holds_only_until_a_day_says_so() -> None:
 
 async def test_the_turns_around_a_hit_are_shown_under_it() -> None:
     class WithContext(FakeMemory):
-        async def recall_by_topic(self, space_id: str, query: str, **filters: Any) -> RecallResult:
-            result = await super().recall_by_topic(space_id, query, **filters)
+        async def by_topic(self, request: RecallRequest, query: str, min_score: float) -> RecallResult:
+            result = await super().by_topic(request, query, min_score)
             return replace(
                 result, hits=tuple(replace(hit, context=(make_atom("It rained\n# all day"),)) for hit in result)
             )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from tellback.errors import NotFoundError
+from tellback.memory.memory import Memory
+from tellback.memory.recall_service import RecallRequest
 from tellback.memory.working_context import WorkingContextBuilder
 from tellback.types.access import Scope
 from tellback.types.blocks import as_blocks
 from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.ids import from_micros
 from tellback.types.memory import Atom, Category, MemorySpace, RecallHit, RecallMode, RecallResult, WorkingContext
 
 SCOPE = Scope("default", "default", "maya")
@@ -37,8 +40,11 @@ class FakeConversations:
 class FakeMemory:
     """One space in a list: the hits come in the order of the atoms."""
 
+    _scope = SCOPE
+
     def __init__(self, *atoms: Atom) -> None:
         self.atoms = atoms
+        self._recall = self
         self.queries: list[tuple[str, dict[str, Any]]] = []
 
     async def get_space(self, space_id: str) -> MemorySpace | None:
@@ -48,10 +54,13 @@ class FakeMemory:
         self._check(space_id, "list", filters)
         return [atom for atom in self.atoms if atom.category.name in filters["categories"]]
 
-    async def recall_by_topic(self, space_id: str, query: str, **filters: Any) -> RecallResult:
-        self._check(space_id, query, filters)
-        found = self.atoms[: filters["limit"]]
+    async def by_topic(self, request: RecallRequest, query: str, min_score: float) -> RecallResult:
+        now, filter = from_micros(request.now), request.filter
+        valid_at = from_micros(filter.valid_at) if filter.must_have_started else None
+        self._check(request.space_id, query, {"limit": request.limit, "now": now, "valid_at": valid_at})
+        found = self.atoms[: request.limit]
         hits = tuple(RecallHit(atom, score=1 / (place + 1)) for place, atom in enumerate(found))
+        hits = tuple(hit for hit in hits if hit.score >= min_score)
         return RecallResult(RecallMode.BY_TOPIC, hits, len(self.atoms), 0.1)
 
     def _check(self, space_id: str, query: str, filters: dict[str, Any]) -> None:
@@ -85,7 +94,7 @@ def make_turns(*texts: str) -> list[StoredMessage]:
 def make_builder(
     conversations: FakeConversations, memory: FakeMemory | None = None, **options: Any
 ) -> WorkingContextBuilder:
-    return WorkingContextBuilder(conversations, memory or FakeMemory(), clock=lambda: NOW, **options)
+    return WorkingContextBuilder(conversations, cast("Memory", memory or FakeMemory()), clock=lambda: NOW, **options)
 
 
 async def build_context(

@@ -9,7 +9,7 @@ from typing import Any
 from tellback.agent.context import context_values
 from tellback.agent.definitions.guidelines import Capability, Guideline, GuidelineMatch, Term, coerce_value
 from tellback.errors import InvalidArgumentError
-from tellback.memory.sanitizer import sanitize_line, sanitize_text
+from tellback.memory.templates import sanitize_line, sanitize_text
 from tellback.types.jsontext import dump_json
 
 

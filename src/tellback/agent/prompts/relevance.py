@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from tellback.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from tellback.memory.recall.postings import Floats, Ints
+    from tellback.memory.recall.index import Floats, Ints
     from tellback.memory.recall.tokenizer import Word
 
 MAX_QUERY_LENGTH = 2_000
@@ -94,7 +94,7 @@ class _RankingIndex:
     def __init__(self, texts: Sequence[str], embedder: TextVectors | None) -> None:
         import numpy as np
 
-        from tellback.memory.recall.postings import GrowableArray, Postings
+        from tellback.memory.recall.index import GrowableArray, Postings
         from tellback.memory.recall.tokenizer import tokenize
 
         self._size = len(texts)

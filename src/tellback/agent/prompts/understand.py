@@ -18,7 +18,7 @@ from tellback.agent.definitions.value_parser import InvalidValue
 from tellback.agent.flow.move import Interpretation, RejectedValue, retry_condition
 from tellback.agent.flow.route_choice import drop_condition, find_current_route, find_sole_route
 from tellback.agent.sessions.session import SessionState, find_unfinished, get_route_data
-from tellback.memory.sanitizer import sanitize_line
+from tellback.memory.templates import sanitize_line
 from tellback.tools.json_schema import closed_object
 from tellback.types import Message, message_text
 from tellback.types.jsontext import dump_json, dump_json_line, strip_code_fence

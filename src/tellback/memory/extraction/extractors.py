@@ -18,7 +18,7 @@ from tellback.chat.output import InvalidOutput, OutputSpec
 from tellback.chat.usage import make_usage
 from tellback.errors import ConfigurationError, ExtractionError, InvalidArgumentError
 from tellback.memory.extraction.prompts import Prompts, as_prompts
-from tellback.memory.extraction.transcript import is_extractable, render_transcript, speaker_names
+from tellback.memory.extraction.transcript import is_extractable, render_questions, render_transcript, speaker_names
 from tellback.memory.extraction.values import (
     FIRST_YEAR,
     Change,
@@ -32,7 +32,7 @@ from tellback.memory.extraction.values import (
     Verdict,
     Window,
 )
-from tellback.memory.sanitizer import truncate_text
+from tellback.memory.templates import truncate_text
 from tellback.runtime import Runtime
 from tellback.stores import AtomDraft
 from tellback.types import ChatReply, ChatUsage, Message, user_message
@@ -90,7 +90,8 @@ async def ask_model(
     usage: list[ChatUsage] = []
     while True:
         reply = await caller.complete(CallRequest(messages, opts.system, (), settings))
-        usage.append(_reply_usage(opts, reply))
+        provider = None if isinstance(opts.model, str) else opts.model.provider
+        usage.append(make_usage(reply.usage or ChatUsage(), provider, opts.model_name or None))
         report_usage(usage[-1])  # also if the next call fails, or is never made
         try:
             return parse(_complete_text(reply)), tuple(usage)
@@ -116,11 +117,6 @@ def _complete_text(reply: ChatReply) -> str:
     if reply.stop_reason == "refusal":
         raise InvalidOutput(REFUSED)
     return reply.text
-
-
-def _reply_usage(opts: ChatOptions, reply: ChatReply) -> ChatUsage:
-    provider = None if isinstance(opts.model, str) else opts.model.provider
-    return make_usage(reply.usage or ChatUsage(), provider, opts.model_name or None)
 
 
 class _Metered(Protocol):
@@ -314,8 +310,7 @@ class LlmExtractor:
 
     async def extract(self, window: Window) -> Extraction:
         """What the window says that is worth remembering; without a call if the user says nothing in it."""
-        from tellback.memory.extraction.parser import parse_extraction
-        from tellback.memory.extraction.prompts import ExtractionOutput, extraction_schema
+        from tellback.memory.extraction.parser import ExtractionOutput, extraction_schema, parse_extraction
 
         prompt = as_prompts(self.prompts).extraction(window.version)
         transcript = render_transcript(window)
@@ -333,9 +328,7 @@ class LlmExtractor:
 
     async def decide(self, questions: Sequence[Question]) -> FactDecisions:
         """What each fact is to its candidates, in one call; where there are none, it is new."""
-        from tellback.memory.extraction.parser import parse_decisions
-        from tellback.memory.extraction.prompts import DecisionsOutput, decisions_schema
-        from tellback.memory.extraction.transcript import render_questions
+        from tellback.memory.extraction.parser import DecisionsOutput, decisions_schema, parse_decisions
 
         open_questions = [question for question in questions if question.candidates]
         if not open_questions:
@@ -364,7 +357,6 @@ class VerbatimExtractor:
     """Needs no model: each message becomes a dated, cited EPISODE atom, word for word."""
 
     def drafts(self, window: Window) -> list[AtomDraft]:
-        """The atoms of a window."""
         return build_verbatim_drafts(window.conversation, window.messages)
 
 

@@ -1,4 +1,5 @@
-"""Parse a model's answers: facts with their citations, dates and quotes checked, and decisions about candidates.
+"""A model's answers: their JSON schemas, and the parser: facts with their citations, dates and quotes checked, and
+decisions about candidates.
 
 An answer the model has to correct raises `InvalidOutput`; a fact that does not hold is left out."""
 
@@ -7,17 +8,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
 
 from tellback.chat.output import InvalidOutput
-from tellback.memory.extraction.prompts import (
-    DecisionOutput,
-    DecisionsOutput,
-    EntityOutput,
-    ExtractionOutput,
-    FactOutput,
-)
 from tellback.memory.extraction.transcript import Transcript, TranscriptLine, visible_text
 from tellback.memory.extraction.values import (
     FIRST_YEAR,
@@ -30,6 +29,7 @@ from tellback.memory.extraction.values import (
     Question,
     Verdict,
 )
+from tellback.tools.schema import strip_titles
 from tellback.types.ids import fold_name
 from tellback.types.jsontext import make_storable
 from tellback.types.memory import Atom, Category, CategoryKind, EntityType
@@ -61,6 +61,131 @@ RESERVED_CATEGORIES = frozenset(("", "turn", "pattern"))
 
 MAX_PROBLEMS = 10
 """How many things a model is told to mend at once."""
+
+
+MAX_ENUM_IDS = 400
+"""A longer list of ids is not spelt out in the schema: providers limit how many words it may hold."""
+
+
+def _upper(value: Any) -> Any:
+    return value.strip().upper() if isinstance(value, str) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+KindField = Annotated[Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"], BeforeValidator(_upper)]
+EntityTypeField = Annotated[
+    Literal["PERSON", "ORGANIZATION", "PLACE", "OBJECT", "CONCEPT", "EVENT", "AGREEMENT"], BeforeValidator(_upper)
+]
+ChangeField = Annotated[Literal["none", "changed", "corrected"], BeforeValidator(_lower)]
+VerdictField = Annotated[Literal["same", "replaces", "corrects", "new"], BeforeValidator(_lower)]
+
+
+class FactOutput(BaseModel):
+    """A fact as a model gives it."""
+
+    messages: list[str] = Field(min_length=1, description="ids of the messages it rests on")
+    quote: str | None = Field(None, description="the user's exact words")
+    text: str = Field(description="one self-contained sentence")
+    kind: KindField
+    category: str = Field("", description="one or two plain words")
+    subject: str | None = Field(None, description='whom or what it is about, such as "user"')
+    attribute: str | None = Field(None, description='what of it, such as "home city"')
+    value: str | None = Field(None, description='such as "Lisbon"')
+    single: bool = Field(False, description="only one such value at a time")
+    change: ChangeField = "none"
+    since: str | None = Field(None, description="date, month or year: 2026-03-04, 2026-03, 2026")
+    until: str | None = Field(None, description="date, month or year")
+    importance: int = Field(3, ge=1, le=5)
+    confidence: float = Field(0.8, ge=0, le=1)
+    entities: list[str] = Field([], description="names of entities")
+
+
+class EntityOutput(BaseModel):
+    """An entity as a model gives it."""
+
+    name: str
+    type: EntityTypeField
+    aliases: list[str] = []
+    description: str | None = None
+
+
+class ExtractionOutput(BaseModel):
+    """What a model found in a window."""
+
+    facts: list[FactOutput]
+    entities: list[EntityOutput] = []
+
+
+class DecisionOutput(BaseModel):
+    """What a fact is to the candidate of that number."""
+
+    fact: int
+    verdict: VerdictField
+    candidate: int | None = Field(None, description="null if new")
+
+
+class DecisionsOutput(BaseModel):
+    """A judgement for each fact."""
+
+    decisions: list[DecisionOutput]
+
+
+def extraction_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
+    """The schema of `ExtractionOutput` for a window: only its own messages can be cited."""
+    schema = deepcopy(_strict_schema(ExtractionOutput))
+    properties = schema["properties"]["facts"]["items"]["properties"]
+    if quotes:
+        properties["quote"] = {"type": "string", "description": properties["quote"]["description"]}
+    else:
+        del properties["quote"]
+        schema["properties"]["facts"]["items"]["required"].remove("quote")
+    if len(ids) <= MAX_ENUM_IDS:
+        properties["messages"]["items"]["enum"] = list(ids)
+    return schema
+
+
+def decisions_schema(facts: int, candidates: int) -> dict[str, Any]:
+    """The schema of `DecisionsOutput` for so many facts, none of which has more candidates than that."""
+    schema = deepcopy(_strict_schema(DecisionsOutput))
+    decisions = schema["properties"]["decisions"]
+    decisions.update(minItems=facts, maxItems=facts)
+    properties = decisions["items"]["properties"]
+    properties["fact"].update(minimum=1, maximum=facts)
+    properties["candidate"]["anyOf"][0].update(minimum=1, maximum=candidates)
+    return schema
+
+
+@cache
+def _strict_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """A model's schema as providers can hold a model to it: no references, every property required, none open."""
+    schema = strip_titles(model.model_json_schema())
+    strict: dict[str, Any] = _inline_references(schema, schema.pop("$defs", {}))
+    return strict
+
+
+def _inline_references(node: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline_references(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inline_references(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
+    closed = {
+        key: _inline_references(value, definitions)
+        for key, value in node.items()
+        if key not in ("default", "properties")
+    }
+    if node.get("type") == "object":
+        closed.pop("description", None)  # the docstring, which is for us
+        closed["properties"] = {
+            name: _inline_references(value, definitions) for name, value in node["properties"].items()
+        }
+        closed["required"] = list(closed["properties"])
+        closed["additionalProperties"] = False
+    return closed
 
 
 def parse_period(text: str) -> tuple[datetime, datetime]:
@@ -108,7 +233,8 @@ def is_quoted(quote: str, *texts: str) -> bool:
     """
     pieces = [piece for piece in map(_normalize, _ELLIPSIS.split(quote)) if piece.letters]
     if not pieces:  # a thumb up may be all that was said
-        return _has_symbol(quote) and any(quote.strip() in text for text in texts)
+        has_symbol = any(unicodedata.category(char) == "So" for char in quote)
+        return has_symbol and any(quote.strip() in text for text in texts)
     is_long_enough = any(piece.word_count >= MIN_QUOTED_WORDS for piece in pieces)
     whole = _normalize(quote).letters
     return any(text.letters == whole or (is_long_enough and text.contains(pieces)) for text in map(_normalize, texts))
@@ -160,10 +286,6 @@ def _is_inner_apostrophe(text: str, position: int) -> bool:
     """Whether a character is an apostrophe in the middle of a word."""
     around = text[position - 1 : position] + text[position + 1 : position + 2]
     return text[position] in _APOSTROPHES and len(around) == 2 and around.isalpha()
-
-
-def _has_symbol(text: str) -> bool:
-    return any(unicodedata.category(char) == "So" for char in text)
 
 
 def parse_extraction(output: ExtractionOutput, transcript: Transcript, *, quotes: bool = False) -> Extraction:
@@ -226,7 +348,6 @@ def _to_fact(item: FactOutput, lines: Sequence[TranscriptLine], names: Mapping[s
 
 
 def _reason_to_omit(item: FactOutput, fact: ExtractedFact, lines: Sequence[TranscriptLine], quotes: bool) -> str | None:
-    """Why a fact is left out, if it is."""
     if not fact.text:
         return BLANK
     if len(fact.text) > MAX_TEXT_LENGTH:

@@ -54,7 +54,9 @@ class ExtractionService:
         has_more = True
         while has_more:
             now = self._runtime.clock()
-            batch = await self._runtime.store.jobs.dispatch(window_length=self.window_length, limit=BATCH_SIZE, now=now)
+            batch = await self._runtime.store.jobs.dispatch(
+                window_length=self._runtime.window_length, limit=BATCH_SIZE, now=now
+            )
             has_more = batch.has_more
 
     async def update_binding(
@@ -71,7 +73,7 @@ class ExtractionService:
         updated = await self._runtime.store.bindings.update(
             scope, validation.validate_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
         )
-        self.wake()
+        self._runtime.jobs.wake()
         return updated
 
     async def delete_binding(self, scope: Scope | None, id: str) -> None:
@@ -80,15 +82,6 @@ class ExtractionService:
         await self._runtime.store.bindings.delete(
             scope, validation.validate_id("binding", id), now=self._runtime.clock()
         )
-
-    @property
-    def window_length(self) -> int:
-        """How many characters of a conversation are read at once."""
-        return self._runtime.window_length
-
-    def wake(self) -> None:
-        """Tell this process's worker that there may be jobs."""
-        self._runtime.jobs.wake()
 
     @property
     def extractor(self) -> Any:
@@ -233,13 +226,13 @@ class Replay:
             id,
             version=self._version,
             space_id=None,
-            window_length=self._extraction.window_length,
+            window_length=self._runtime.window_length,
             now=self._runtime.clock(),
         )
         self._pending.update({job.id: job for job in jobs})
         self._created.update(job.id for job in jobs if job.id not in pending_before)
         self._job_count += len(jobs)
-        self._extraction.wake()
+        self._runtime.jobs.wake()
 
     async def _poll(self) -> None:
         """Count what is over. Jobs of a space end in order, so it is enough to look at the first ones."""

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 from tellback.chat.offline import is_offline
 from tellback.memory.extraction.values import Change, Question, Window
-from tellback.memory.recall.dates.calendar import TimeSpan
+from tellback.memory.recall.dates.calendar import DAY, HOUR, TimeSpan
 from tellback.memory.recall.dates.parser import parse_time_spans
-from tellback.memory.sanitizer import sanitize_line, sanitize_text
+from tellback.memory.templates import sanitize_line, sanitize_text
 from tellback.types.blocks import TextBlock
 from tellback.types.conversations import Conversation, StoredMessage
 from tellback.types.ids import from_micros, to_micros
@@ -29,10 +29,8 @@ MAX_SPEAKER_LENGTH = 80
 TRUNCATION_MARK = " […] "
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_HOUR = 3_600_000_000
-_DAY = 24 * _HOUR
 # Years up to ten ahead of a moment are read as such, so it must be a later one.
-_LATER = 4_019 * _DAY
+_LATER = 4_019 * DAY
 
 MAX_QUESTION_TEXT = 2_000
 
@@ -65,7 +63,6 @@ class TranscriptLine:
 
     @property
     def is_from_user(self) -> bool:
-        """Whether the user said it."""
         return self.message.role == "user"
 
 
@@ -78,7 +75,6 @@ class Transcript:
 
     @property
     def has_user_messages(self) -> bool:
-        """Whether there is anything the user said."""
         return any(line.is_from_user for line in self.lines.values())
 
 
@@ -182,7 +178,7 @@ def _is_absolute(span: TimeSpan, said_us: int) -> bool:
 
 def _format_span(span: TimeSpan) -> str:
     first, last = (from_micros(us).isoformat() for us in (span.start, span.end - 1))
-    if span.precision == "hour" and span.end - span.start <= _HOUR:
+    if span.precision == "hour" and span.end - span.start <= HOUR:
         return f"{first[:10]} {first[11:16]}"
     if span.precision in ("year", "month"):
         return first[: 4 if span.precision == "year" else 7]
@@ -213,13 +209,12 @@ def _format_start(question: Question) -> str:
 def _format_period(atom: Atom) -> str:
     if atom.category.kind is CategoryKind.EPISODE and atom.valid_to is None:
         return f"on {_format_day(atom.valid_from)}"
-    return f"from {_format_day(atom.valid_from)}" + (
-        f" to {_format_day(atom.valid_to)}" if atom.valid_to else " until now"
-    )
+    until = f"to {_format_day(atom.valid_to)}" if atom.valid_to else "until now"
+    return f"from {_format_day(atom.valid_from)} {until}"
 
 
-def _format_day(moment: datetime | None) -> str:
-    return moment.isoformat()[:10] if moment else ""
+def _format_day(moment: datetime) -> str:
+    return moment.isoformat()[:10]
 
 
 def _quote_text(text: str) -> str:

@@ -5,8 +5,6 @@ query, by a few operations on whole arrays."""
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -14,26 +12,24 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tellback.memory.recall import question
 from tellback.memory.recall.dates.parser import parse_time_spans
-from tellback.memory.recall.postings import Bools, Floats, GrowableArray, Ints, Postings, round_up_to_block
-from tellback.memory.recall.tokenizer import extract_all_words, extract_words, normalize_name, tokenize
-from tellback.types.ids import register_cache
-
-_SPEAKER_NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
-_MAX_SPEAKER_LENGTH = 80
-_ROLES = frozenset(("user", "assistant", "agent", "speaker", "person", "participant"))
-_NAME_PARTICLES = frozenset(
-    ("van", "von", "der", "den", "de", "da", "di", "do", "dos", "del", "della", "la", "le", "bin", "al")
-)
-_NOT_NAMES = frozenset(
-    """
-    note notes todo reminder ps nb fyi edit update warning important tip question answer summary example result re fw
-    fwd subject date time from to cc http https ftp mailto file title topic address phone email today tomorrow yesterday
-    goal goals plan idea ideas list step steps remember fact facts preference preferences hint error info wifi password
-    """.split()  # noqa: SIM905
+from tellback.memory.recall.tokenizer import (
+    FOLLOWS_QUESTION,
+    IS_QUESTION,
+    OPENS_SESSION,
+    Word,
+    detect_features,
+    extract_all_words,
+    extract_words,
+    normalize_name,
+    split_speaker,
+    tokenize,
+    words_from_token,
 )
 
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 UNGROUPED = ""
 """The group of turns of no known conversation: only those that were said at the same time are neighbours."""
@@ -67,6 +63,13 @@ MAX_DATES_PER_TEXT = 16
 """How much of a text is read for times, and how many of them are kept."""
 
 
+BLOCK_SIZE = 16
+
+NO_TERM = -1
+MULTIPLE_TERMS = -2
+"""What stands for a token's term if it has none, or more than one."""
+
+
 class IndexEntry(NamedTuple):
     """One text of a space.
 
@@ -80,43 +83,195 @@ class IndexEntry(NamedTuple):
     group: str | None = None
 
 
-def split_speaker(text: str) -> tuple[str | None, str]:
-    """The speaker a text begins with, and what was said.
+def round_up_to_block(size: int) -> int:
+    """A size up to the next multiple of 16.
 
-    >>> split_speaker("Ana Ruiz: I am home")
-    ('Ana Ruiz', 'I am home')
-    >>> split_speaker("Note: buy milk")
-    (None, 'Note: buy milk')
+    What is left over of an array is multiplied in other steps than the rest of it, and equal rows would not be quite
+    equal any more.
     """
-    colon = text.find(":", 0, _MAX_SPEAKER_LENGTH)
-    if colon < 1 or not text[colon + 1 : colon + 2].isspace():
-        return None, text
-    # A space has few speakers and many turns: who a text begins with has mostly been met before.
-    name = _parse_speaker(text[:colon])
-    body = text[colon + 1 :].lstrip()
-    return (name, body) if name is not None and body else (None, text)
+    return -(-size // BLOCK_SIZE) * BLOCK_SIZE
 
 
-@functools.lru_cache(maxsize=4_096)
-def _parse_speaker(prefix: str) -> str | None:
-    """The name before a colon, if it is one."""
-    match = _SPEAKER_NAME.fullmatch(prefix)
-    if match is None:
-        return None
-    name = match.group(1)
-    first, *others = name.split()
-    is_role = first.casefold() in _ROLES
-    if (first[0].islower() and not is_role) or first.casefold() in _NOT_NAMES:
-        return None
-    # "Maria da Silva" and "Speaker 2", but not "My plan" or "Chapter 2".
-    return name if all(other[0].isdigit() if is_role else _may_be_name(other) for other in others) else None
+class GrowableArray:
+    """An array that grows at its end, at a constant cost a row.
+
+    >>> rows = GrowableArray(np.int64)
+    >>> rows.extend([3, 4])
+    >>> rows.view.tolist()
+    [3, 4]
+    """
+
+    __slots__ = ("_data", "size")
+
+    def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
+        self._data: npt.NDArray[Any] = np.zeros((BLOCK_SIZE,) if width is None else (BLOCK_SIZE, width), dtype)
+        self.size = 0
+
+    def extend(self, values: Sequence[Any] | npt.NDArray[Any]) -> None:
+        first = self.size
+        self.grow(len(values))
+        if len(values):
+            self._data[first : self.size] = values
+
+    def grow(self, count: int) -> None:
+        size = self.size + count
+        if size > len(self._data):
+            capacity = round_up_to_block(max(size, 2 * len(self._data)))
+            larger = np.zeros((capacity, *self._data.shape[1:]), self._data.dtype)
+            larger[: self.size] = self._data[: self.size]
+            self._data = larger
+        self.size = size
+
+    @property
+    def view(self) -> npt.NDArray[Any]:
+        """The rows so far; good until the next are added."""
+        return self._data[: self.size]
+
+    def dot(self, vector: Floats) -> Floats:
+        """The product of each row with a vector; equal rows give equal products."""
+        product: Floats = (self._data[: round_up_to_block(self.size)] @ vector)[: self.size]
+        return product
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._data.nbytes)
 
 
-register_cache(_parse_speaker.cache_clear)
+class _TokenNumbers(dict[str, int]):
+    """The tokens of a space, numbered; a new one is read when it is first met."""
+
+    def __init__(self, postings: Postings) -> None:
+        super().__init__()
+        self._postings = postings
+
+    def __missing__(self, token: str) -> int:
+        number = self[token] = len(self)
+        self._postings.add_token(number, words_from_token(token))
+        return number
 
 
-def _may_be_name(word: str) -> bool:
-    return not word[0].isdigit() and (not word[0].islower() or word in _NAME_PARTICLES)
+class Postings:
+    """The rows of each term, term after term in one array, with how often the term is in them.
+
+    Texts come as tokens. What a token stands for is found out once, and the rest is done with numbers, many rows at a
+    time. New rows wait until `merge_pending` puts them in their places: a copy of the array, not a sort of it.
+    """
+
+    def __init__(self) -> None:
+        self.terms: dict[str, int] = {}
+        self.forms: list[str] = []
+        self.rows: Ints = np.zeros(0, np.int64)
+        self.counts: Floats = np.zeros(0, np.float32)
+        self.starts: Ints = np.zeros(1, np.int64)
+        self.document_frequencies: Ints = np.zeros(0, np.int64)
+        self.tokens = _TokenNumbers(self)
+        self._token_terms: list[int] = []
+        self._token_features: list[int] = []
+        self._terms_of_token: dict[int, list[int]] = {}
+        self._pending: list[tuple[Ints, Ints, Ints]] = []
+
+    def add_token(self, token: int, words: Sequence[Word]) -> None:
+        """Take note of what a token stands for; they come in order."""
+        term, features = NO_TERM, 0
+        for word in words:
+            term = self._term_number(word)
+            features |= word.features
+        if len(words) > 1:
+            self._terms_of_token[token] = [self._term_number(word) for word in words]
+            term = MULTIPLE_TERMS
+        self._token_terms.append(term)
+        self._token_features.append(features)
+
+    def add(self, first: int, tokens: Sequence[int], lengths: Sequence[int]) -> tuple[Ints, npt.NDArray[np.uint8]]:
+        """Take in rows from `first` on, all their tokens on end: gives how many words each has, and their signs."""
+        count = len(lengths)
+        token_numbers = np.array(tokens, np.int64)
+        rows = np.repeat(np.arange(count), lengths)
+        terms = np.array(self._token_terms, np.int64)[token_numbers] if len(token_numbers) else token_numbers
+        if self._terms_of_token:
+            terms, rows = self._expand_tokens(token_numbers, terms, rows)
+        features = np.zeros(count, np.uint8)
+        non_empty = np.flatnonzero(lengths)
+        if len(non_empty):
+            ends = np.cumsum(lengths, dtype=np.int64)
+            token_features = np.array(self._token_features, np.uint8)[token_numbers]
+            features[non_empty] = np.bitwise_or.reduceat(token_features, (ends - np.array(lengths))[non_empty])
+        known = terms >= 0
+        rows, terms = rows[known], terms[known]
+        self._add_pending(first, rows, terms, count)
+        return np.bincount(rows, minlength=count), features
+
+    def add_words(self, row: int, words: Sequence[Word]) -> None:
+        """Take in other words of one row than its tokens stand for."""
+        terms = np.array([self._term_number(word) for word in words], np.int64)
+        self._add_pending(row, np.zeros(len(terms), np.int64), terms, 1)
+
+    def rows_with(self, term: str) -> Ints:
+        number = self.terms.get(term)
+        return self.rows[:0] if number is None else self.rows[self.starts[number] : self.starts[number + 1]]
+
+    def merge_pending(self) -> None:
+        if not self._pending:
+            return
+        size = len(self.terms)
+        terms, rows, counts = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
+        if len(self._pending) > 1:
+            # Numbers of 16 bits are sorted without comparing them, many times faster.
+            order = np.argsort(terms.astype(np.uint16) if size <= 65_536 else terms, kind="stable")
+            terms, rows, counts = terms[order], rows[order], counts[order]
+        self._pending = []
+        starts = np.full(size + 1, self.starts[-1])
+        starts[: len(self.starts)] = self.starts
+        if len(self.rows):
+            ends = starts[terms + 1]
+            self.rows = np.insert(self.rows, ends, rows)
+            self.counts = np.insert(self.counts, ends, counts.astype(np.float32))
+        else:
+            self.rows, self.counts = rows, counts.astype(np.float32)
+        starts[1:] += np.cumsum(np.bincount(terms, minlength=size))
+        self.starts = starts
+        self.document_frequencies = np.diff(starts)
+
+    def lookup(self, term_numbers: Ints) -> tuple[Ints, Ints]:
+        """Where the rows of several terms stand in `rows`, one after the other, and how many each has."""
+        lengths = self.document_frequencies[term_numbers]
+        ends = np.cumsum(lengths)
+        positions: Ints = np.repeat(self.starts[term_numbers] - ends + lengths, lengths)
+        positions += np.arange(len(positions))
+        return positions, lengths
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [
+            self.rows,
+            self.starts,
+            self.document_frequencies,
+            *(array for each in self._pending for array in each),
+        ]
+        size = self.counts.nbytes + sum(array.nbytes for array in arrays)
+        return size + 200 * len(self.terms) + 100 * len(self.tokens)
+
+    def _term_number(self, word: Word) -> int:
+        number = self.terms.get(word.term)
+        if number is None:
+            number = self.terms[word.term] = len(self.terms)
+            self.forms.append(word.form)
+        return number
+
+    def _expand_tokens(self, token_numbers: Ints, terms: Ints, rows: Ints) -> tuple[Ints, Ints]:
+        extra_terms: list[int] = []
+        extra_rows: list[int] = []
+        for position in np.flatnonzero(terms == MULTIPLE_TERMS).tolist():
+            token_terms = self._terms_of_token[int(token_numbers[position])]
+            extra_terms += token_terms
+            extra_rows += [int(rows[position])] * len(token_terms)
+        return np.append(terms, extra_terms).astype(np.int64), np.append(rows, extra_rows).astype(np.int64)
+
+    def _add_pending(self, first: int, rows: Ints, terms: Ints, count: int) -> None:
+        """Count each term of each row, in the order of terms and then of rows."""
+        keys, counts = np.unique(terms * count + rows, return_counts=True)
+        unique_terms, unique_rows = np.divmod(keys, count)
+        self._pending.append((unique_terms, unique_rows + first, counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +296,8 @@ class SessionLayout:
 
     @property
     def nbytes(self) -> int:
-        """The memory it holds."""
-        arrays = (self.positions, self.sessions, self.order, self.session_starts)
-        return sum(array.nbytes for array in arrays) + self.window_damping.nbytes + self.session_damping.nbytes
+        integers = (self.positions, self.sessions, self.order, self.session_starts)
+        return sum(array.nbytes for array in (*integers, self.window_damping, self.session_damping))
 
 
 def build_layout(sessions: Ints, sizes: Floats) -> SessionLayout:
@@ -240,7 +394,6 @@ class SpaceIndex:
         return len(self.texts)
 
     def extend(self, entries: Sequence[IndexEntry]) -> None:
-        """Add entries as the next rows."""
         if not entries:
             return
         first = len(self.texts)
@@ -256,7 +409,7 @@ class SpaceIndex:
             row_tokens = tokenize(body)
             token_numbers += map(token_number, row_tokens)
             token_counts.append(len(row_tokens))
-            session, previous_row, row_features = self._assign_session(row, entry, question.detect_features(body))
+            session, previous_row, row_features = self._assign_session(row, entry, detect_features(body))
             sessions.append(session)
             previous_rows.append(previous_row)
             features.append(row_features)
@@ -270,13 +423,11 @@ class SpaceIndex:
         self.features.extend(np.array(features, np.uint8) | word_features)
         self.speakers.extend(speakers)
         self.previous_rows.extend(previous_rows)
-        self.has_vector.extend(np.zeros(len(entries), np.bool_))
         self._sessions.extend(sessions)
         self._row_lengths.extend(word_counts)
-        if self.vectors is not None:
-            self.vectors.extend(np.zeros((len(entries), self.vectors.view.shape[1]), np.float32))
-        if self.vector_prefixes is not None:
-            self.vector_prefixes.extend(np.zeros((len(entries), PREFIX_DIMENSIONS), np.float32))
+        for vectors in (self.has_vector, self.vectors, self.vector_prefixes):
+            if vectors is not None:
+                vectors.grow(len(entries))
         self._layout = None
 
     def set_vectors(self, rows: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> None:
@@ -288,12 +439,12 @@ class SpaceIndex:
             return
         if self.vectors is None or self.vectors.view.shape[1] != vectors.shape[1]:
             self.vectors = GrowableArray(np.float32, vectors.shape[1])
-            self.vectors.extend(np.zeros((len(self), vectors.shape[1]), np.float32))
+            self.vectors.grow(len(self))
             self.has_vector.view[:] = False
             self.vector_prefixes = None
             if self._ordered and vectors.shape[1] >= 2 * PREFIX_DIMENSIONS:
                 self.vector_prefixes = GrowableArray(np.float32, PREFIX_DIMENSIONS)
-                self.vector_prefixes.extend(np.zeros((len(self), PREFIX_DIMENSIONS), np.float32))
+                self.vector_prefixes.grow(len(self))
         self.vectors.view[rows] = vectors
         if self.vector_prefixes is not None:
             self.vector_prefixes.view[rows] = vectors[:, :PREFIX_DIMENSIONS]
@@ -301,17 +452,11 @@ class SpaceIndex:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it holds, texts included."""
         columns = [self.timestamps, self.features, self.speakers, self.previous_rows, self.has_vector, self._sessions]
-        size = (
-            sum(array.nbytes for array in [*columns, self._row_lengths])
-            + self._term_vectors.nbytes
-            + self.postings.nbytes
-        )
-        size += sum(vectors.nbytes for vectors in (self.vectors, self.vector_prefixes) if vectors is not None)
-        size += 0 if self._layout is None else self._layout.nbytes
-        size += 600 * len(self._similar_terms)
-        return size + self._text_bytes + 32 * len(self) + 100 * len(self._groups) + 300 * len(self._dates_by_row)
+        parts = [*columns, self._row_lengths, self._term_vectors, self.postings, self._layout]
+        size = sum(part.nbytes for part in (*parts, self.vectors, self.vector_prefixes) if part is not None)
+        size += 600 * len(self._similar_terms) + 100 * len(self._groups) + 300 * len(self._dates_by_row)
+        return size + self._text_bytes + 32 * len(self)
 
     def prepare(self) -> None:
         """Do now what the next query would have to do first."""
@@ -432,11 +577,11 @@ class SpaceIndex:
         rows.append(row)
         last = self._last_of_group.get(group)
         if last is None or abs(entry.timestamp - last[1]) > SESSION_GAP:
-            session, previous_row, features = self._session_count, row, features | question.OPENS_SESSION
+            session, previous_row, features = self._session_count, row, features | OPENS_SESSION
             self._session_count += 1
         else:
             session, previous_row = last[2], last[0]
-            features |= question.FOLLOWS_QUESTION if last[3] & question.IS_QUESTION else 0
+            features |= FOLLOWS_QUESTION if last[3] & IS_QUESTION else 0
         self._last_of_group[group] = (row, entry.timestamp, session, features)
         return session, previous_row, features
 

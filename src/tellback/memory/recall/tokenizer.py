@@ -1,13 +1,20 @@
 """Split texts into words: the terms by which two texts are compared, with English stemming and stopwords.
 
 Words of other languages pass through the same steps unchanged, since what is done to a word depends on the word alone.
-Scripts that do not separate words with spaces are read in pairs of characters."""
+Scripts that do not separate words with spaces are read in pairs of characters.
+
+At the end, detect what a question asks for, and which texts look like an answer to it. English only for now: another
+language is another `QuestionLanguage` in `QUESTION_LANGUAGES`; a question in none of them has no intent, and its
+ranking rests on words, vectors and neighbours alone."""
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -102,9 +109,26 @@ PLACE_WORDS = _word_set(
 """Words that tell where."""
 
 
-HAS_TIME = 1
-HAS_NUMBER = 2
-HAS_PLACE = 16
+HAS_TIME, HAS_NUMBER, HAS_PLACE = 1, 2, 16
+"""Signs of a word."""
+
+IS_QUESTION, HAS_NAME, FOLLOWS_QUESTION, OPENS_SESSION, ADDRESSES_SOMEONE = 4, 8, 32, 64, 128
+"""Signs of a text, beside those of its words: it asks, it names something, it follows a question, it opens a session,
+it speaks to somebody."""
+
+_SPEAKER_NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
+_MAX_SPEAKER_LENGTH = 80
+_ROLES = frozenset(("user", "assistant", "agent", "speaker", "person", "participant"))
+_NAME_PARTICLES = frozenset(
+    ("van", "von", "der", "den", "de", "da", "di", "do", "dos", "del", "della", "la", "le", "bin", "al")
+)
+_NOT_NAMES = frozenset(
+    """
+    note notes todo reminder ps nb fyi edit update warning important tip question answer summary example result re fw
+    fwd subject date time from to cc http https ftp mailto file title topic address phone email today tomorrow yesterday
+    goal goals plan idea ideas list step steps remember fact facts preference preferences hint error info wifi password
+    """.split()  # noqa: SIM905
+)
 
 _MAX_TOKEN_LENGTH = 64
 _MAX_CACHED_TOKENS = 200_000
@@ -248,3 +272,143 @@ def _stem(form: str) -> str:
         return form
     with _STEMMER_LOCK:  # a stemmer keeps state between its steps
         return str(_STEMMER.stemWord(form))
+
+
+def split_speaker(text: str) -> tuple[str | None, str]:
+    """The speaker a text begins with, and what was said.
+
+    >>> split_speaker("Ana Ruiz: I am home")
+    ('Ana Ruiz', 'I am home')
+    >>> split_speaker("Note: buy milk")
+    (None, 'Note: buy milk')
+    """
+    colon = text.find(":", 0, _MAX_SPEAKER_LENGTH)
+    if colon < 1 or not text[colon + 1 : colon + 2].isspace():
+        return None, text
+    # A space has few speakers and many turns: who a text begins with has mostly been met before.
+    name = _parse_speaker(text[:colon])
+    body = text[colon + 1 :].lstrip()
+    return (name, body) if name is not None and body else (None, text)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _parse_speaker(prefix: str) -> str | None:
+    """The name before a colon, if it is one."""
+    match = _SPEAKER_NAME.fullmatch(prefix)
+    if match is None:
+        return None
+    name = match.group(1)
+    first, *others = name.split()
+    is_role = first.casefold() in _ROLES
+    if (first[0].islower() and not is_role) or first.casefold() in _NOT_NAMES:
+        return None
+    # "Maria da Silva" and "Speaker 2", but not "My plan" or "Chapter 2".
+    return name if all(other[0].isdigit() if is_role else _may_be_name(other) for other in others) else None
+
+
+register_cache(_parse_speaker.cache_clear)
+
+
+def _may_be_name(word: str) -> bool:
+    return not word[0].isdigit() and (not word[0].islower() or word in _NAME_PARTICLES)
+
+
+_CAPITALIZED = r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]"
+_NAME_IN_SENTENCE = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITALIZED}")
+"""A capital inside a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionIntent:
+    """What a question wants to know."""
+
+    when: bool = False
+    where: bool = False
+    who: bool = False
+    count: bool = False
+    both: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionLanguage:
+    """How one language asks.
+
+    `detect` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the
+    people it names. `place_prepositions` are words that stand before the name of a place, with one of the
+    `articles` between them or not, and `address_words` are in texts that speak to somebody.
+    """
+
+    detect: re.Pattern[str]
+    when: re.Pattern[str]
+    where: re.Pattern[str]
+    count: re.Pattern[str]
+    who: re.Pattern[str]
+    both: re.Pattern[str]
+    place_prepositions: frozenset[str]
+    articles: frozenset[str]
+    address_words: tuple[str, ...]
+
+
+ENGLISH_QUESTIONS = QuestionLanguage(
+    detect=re.compile(
+        r"\b(?:what|when|where|who|whom|whose|which|why|how|did|does|do|is|are|was|were|has|have|had|can|could|would|the|of)\b",
+        re.I,
+    ),
+    when=re.compile(r"\b(?:when|what (?:date|day|month|year|time)|how long ago|which (?:day|month|year|date))\b", re.I),
+    where=re.compile(
+        r"\b(?:where|(?:what|which) (?:\w+ ){0,2}"
+        r"(?:cit(?:y|ies)|countr(?:y|ies)|places?|towns?|states?|areas?|locations?))\b",
+        re.I,
+    ),
+    count=re.compile(r"\bhow (?:many|much|long|often|old|far)\b", re.I),
+    who=re.compile(
+        r"\b(?:who|whom|whose|which|names?|named|called|titles?|(?:what|which) (?:book|movie|song|band|game)s?)\b", re.I
+    ),
+    both=re.compile(r"\b(?:and|both|together|common|share[ds]?|each other)\b|&", re.I),
+    place_prepositions=frozenset(("in", "at", "to", "from", "near", "around", "visit", "visited", "visiting", "of")),
+    articles=frozenset(("the", "a", "my", "our")),
+    address_words=(" you", "You"),
+)
+QUESTION_LANGUAGES = {"en": ENGLISH_QUESTIONS}
+_ADDRESS_WORDS = tuple(address for language in QUESTION_LANGUAGES.values() for address in language.address_words)
+
+
+def _alternatives(words: Iterable[frozenset[str]]) -> str:
+    return "|".join(sorted(frozenset().union(*words)))
+
+
+_PLACE_NAME = re.compile(
+    rf"(?<![^ ])(?:{_alternatives(language.place_prepositions for language in QUESTION_LANGUAGES.values())})"
+    rf"(?: (?:{_alternatives(language.articles for language in QUESTION_LANGUAGES.values())}))?{_CAPITALIZED}"
+)
+
+
+def detect_question_language(question: str) -> QuestionLanguage | None:
+    """The language whose hints hold for a question."""
+    return next((language for language in QUESTION_LANGUAGES.values() if language.detect.search(question)), None)
+
+
+def parse_question(question: str) -> QuestionIntent:
+    """What a question wants to know.
+
+    >>> parse_question("Where did she buy it?").where
+    True
+    """
+    language = detect_question_language(question)
+    if language is None:
+        return QuestionIntent()
+    patterns = (language.when, language.where, language.who, language.count, language.both)
+    return QuestionIntent(*(pattern.search(question) is not None for pattern in patterns))
+
+
+def detect_features(text: str) -> int:
+    """What a text is a sign of: that it asks, that it names something or a place, that it speaks to somebody."""
+    features = IS_QUESTION if "?" in text[-40:] else 0
+    for address in _ADDRESS_WORDS:
+        if address in text:
+            features |= ADDRESSES_SOMEONE
+    if _NAME_IN_SENTENCE.search(text) is not None:
+        features |= HAS_NAME
+        if _PLACE_NAME.search(text) is not None:
+            features |= HAS_PLACE
+    return features

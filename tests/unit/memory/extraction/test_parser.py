@@ -15,11 +15,11 @@ from tellback.memory.extraction.parser import (
     NOT_FROM_USER,
     NOT_QUOTED,
     TOO_LONG,
+    ExtractionOutput,
     is_quoted,
     parse_extraction,
     parse_period,
 )
-from tellback.memory.extraction.prompts import ExtractionOutput
 from tellback.memory.extraction.transcript import render_transcript
 from tellback.memory.extraction.values import Change, ExtractedEntity, ExtractedFact, Extraction
 from tellback.types.memory import Category, CategoryKind, EntityType

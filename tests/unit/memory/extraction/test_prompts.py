@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tellback.errors import ConfigurationError
-from tellback.memory.extraction.prompts import EntityOutput, FactOutput, Prompts
+from tellback.memory.extraction.parser import EntityOutput, FactOutput
+from tellback.memory.extraction.prompts import Prompts
 
 
 def test_our_versions_are_found() -> None:

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellback.memory.recall import question
-from tellback.memory.recall.question import QuestionIntent, detect_features, detect_question_language, parse_question
-from tellback.memory.recall.tokenizer import HAS_PLACE
+from tellback.memory.recall.tokenizer import (
+    ADDRESSES_SOMEONE,
+    ENGLISH_QUESTIONS,
+    HAS_NAME,
+    HAS_PLACE,
+    IS_QUESTION,
+    QuestionIntent,
+    detect_features,
+    detect_question_language,
+    parse_question,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,20 +39,20 @@ def test_a_question_tells_what_it_asks_for(question: str, asks: QuestionIntent) 
 
 def test_a_question_of_no_known_language_asks_for_nothing() -> None:
     assert detect_question_language("Wann kommt ihr?") is None
-    assert detect_question_language("How so?") is question.ENGLISH_QUESTIONS
+    assert detect_question_language("How so?") is ENGLISH_QUESTIONS
 
 
 @pytest.mark.parametrize(
     ("text", "signs"),
     [
         ("Nothing here", 0),
-        ("Is it raining?", question.IS_QUESTION),
-        ("Then came Olga", question.HAS_NAME),
+        ("Is it raining?", IS_QUESTION),
+        ("Then came Olga", HAS_NAME),
         ("It rained. Then it stopped! Now it is dry", 0),
-        ("We moved to Porto", question.HAS_NAME | HAS_PLACE),
-        ("We hiked in the Alps", question.HAS_NAME | HAS_PLACE),
-        ("I like your hat", question.ADDRESSES_SOMEONE),
-        ("You are late", question.ADDRESSES_SOMEONE),
+        ("We moved to Porto", HAS_NAME | HAS_PLACE),
+        ("We hiked in the Alps", HAS_NAME | HAS_PLACE),
+        ("I like your hat", ADDRESSES_SOMEONE),
+        ("You are late", ADDRESSES_SOMEONE),
     ],
 )
 def test_a_text_shows_what_it_may_answer(text: str, signs: int) -> None:

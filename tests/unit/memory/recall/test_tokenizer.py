@@ -5,7 +5,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tellback.memory.recall import tokenizer as module
-from tellback.memory.recall.index import split_speaker
 from tellback.memory.recall.tokenizer import (
     HAS_NUMBER,
     HAS_PLACE,
@@ -13,6 +12,7 @@ from tellback.memory.recall.tokenizer import (
     extract_all_words,
     extract_words,
     normalize_name,
+    split_speaker,
 )
 
 

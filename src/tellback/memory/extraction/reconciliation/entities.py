@@ -41,7 +41,6 @@ class ResolvedEntities:
     namesakes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def id_of(self, name: str) -> str | None:
-        """The entity that a name stands for."""
         return self.ids.get(fold_name(name))
 
     def ids_of(self, names: Iterable[str]) -> tuple[str, ...]:

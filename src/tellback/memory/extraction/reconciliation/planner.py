@@ -17,9 +17,15 @@ from itertools import zip_longest
 from typing import TypeAlias, assert_never
 
 from tellback.memory.extraction.reconciliation import facts
-from tellback.memory.extraction.reconciliation.change_tracker import ChangeTracker, TrackedAtom, with_citations
 from tellback.memory.extraction.reconciliation.entities import ResolvedEntities
-from tellback.memory.extraction.reconciliation.facts import IncomingFact, SlotNames, build_incoming_facts
+from tellback.memory.extraction.reconciliation.facts import (
+    ChangeTracker,
+    IncomingFact,
+    SlotNames,
+    TrackedAtom,
+    build_incoming_facts,
+    with_citations,
+)
 from tellback.memory.extraction.values import Change, Decision, Extraction, LeftOut, Question, Verdict, Window
 from tellback.memory.text_similarity import negates, same_value
 from tellback.stores import AddedCitation, AtomDraft, KnownAtom, Reconciliation
@@ -49,7 +55,6 @@ class TimelinePlanner:
         self._entities = entities
 
     def add(self, incoming: IncomingFact) -> str:
-        """A fact that is new."""
         self._tracker.add(self._build_draft(incoming, incoming.valid_from, incoming.valid_to), incoming.message_dates)
         return ADDED
 
@@ -194,7 +199,6 @@ def _is_active(entry: TrackedAtom) -> bool:
 
 
 def _copy_draft(entry: TrackedAtom) -> AtomDraft:
-    """The same atom, to be said again."""
     return with_citations(replace(entry.draft, id=new_id("atom"), valid_to=entry.valid_to), entry.citations)
 
 
@@ -230,7 +234,6 @@ class FactPlanner:
         self.refused: set[int] = set()
 
     def plan_fact(self, incoming: IncomingFact) -> None:
-        """Plan what becomes of a fact."""
         if self._was_deleted(incoming):
             self.left_out.append(LeftOut(incoming.fact.text, "it was deleted"))
             self.refused.add(incoming.index)
@@ -422,7 +425,6 @@ class ReconciliationPlan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many facts became what."""
         return {**{outcome: getattr(self, outcome) for outcome in OUTCOMES}, "left_out": len(self.left_out)}
 
 

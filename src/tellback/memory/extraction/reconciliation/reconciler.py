@@ -123,7 +123,6 @@ class Reconciler:
     async def _decide(
         self, job: Job, plan: ReconciliationPlan, decider: Decider, usage: list[UsageRecord]
     ) -> dict[int, Decision]:
-        """All questions in one call."""
         questions = [*plan.questions.values()]
         answers = await record_usage(self._runtime, job, "reconciliation", usage, decider.decide(questions))
         for question, decision in zip(questions, answers.decisions, strict=True):

@@ -7,28 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Precision = Literal["hour", "day", "week", "weekend", "month", "season", "year", "range"]
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
-MONDAY, SATURDAY = 0, 5
+SATURDAY = 5
 
 DayRange = tuple[int, int]
 
-# Leap days come back after eight years at the latest.
-_MAX_YEARS = 9
+# Leap days come back after eight years at the latest, and a search for the next begins in the year before.
+_MAX_YEARS = 10
 
-AnnualKind = Literal["month", "date", "dates", "season", "quarter", "holiday"]
-_PRECISION_BY_KIND: Mapping[AnnualKind, Precision] = {
-    "month": "month",
-    "date": "day",
-    "dates": "range",
-    "season": "season",
-    "quarter": "range",
-    "holiday": "day",
-}
+ResolvedSpan = tuple[int, int, Precision]
+"""Microseconds from and to, and how exact that is."""
+
+_DAY_PARTS = {"morning": (6, 12), "afternoon": (12, 18), "evening": (18, 24), "night": (18, 24)}
+_MONTHS_PER_UNIT = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +82,9 @@ def period(unit: str, day: int, offset: int) -> DayRange:
         monday = day - weekday(day) + 7 * offset
         return (monday, monday + 7) if unit == "week" else (monday + SATURDAY, monday + 7)
     year, month, _ = civil_date(day)
-    if unit == "month":
-        return day_number(year, month + offset), day_number(year, month + offset + 1)
-    if unit == "quarter":
-        first = (month - 1) // 3 * 3 + 1 + 3 * offset
-        return day_number(year, first), day_number(year, first + 3)
-    if unit == "year":
-        return day_number(year + offset), day_number(year + offset + 1)
-    first = year // 10 * 10 + 10 * offset
-    return day_number(first), day_number(first + 10)
+    length = _MONTHS_PER_UNIT[unit]
+    first = ((12 * year + month - 1) // length + offset) * length + 1
+    return day_number(0, first), day_number(0, first + length)
 
 
 def nth_weekday(year: int, month: int, which: int, nth: int) -> int:
@@ -127,75 +117,48 @@ def easter(year: int) -> int:
 
 HOLIDAYS: Mapping[str, Callable[[int], int]] = {
     "christmas": lambda year: day_number(year, 12, 25),
-    "christmas eve": lambda year: day_number(year, 12, 24),
-    "boxing day": lambda year: day_number(year, 12, 26),
-    "new year": lambda year: day_number(year, 1, 1),
-    "new year's eve": lambda year: day_number(year, 12, 31),
+    "christmas_eve": lambda year: day_number(year, 12, 24),
+    "boxing_day": lambda year: day_number(year, 12, 26),
+    "new_year": lambda year: day_number(year, 1, 1),
+    "new_year_eve": lambda year: day_number(year, 12, 31),
     "halloween": lambda year: day_number(year, 10, 31),
-    "valentine's day": lambda year: day_number(year, 2, 14),
+    "valentine_day": lambda year: day_number(year, 2, 14),
     "thanksgiving": lambda year: nth_weekday(year, 11, 3, 4),
-    "black friday": lambda year: nth_weekday(year, 11, 3, 4) + 1,
+    "black_friday": lambda year: nth_weekday(year, 11, 3, 4) + 1,
     "easter": easter,
-    "easter monday": lambda year: easter(year) + 1,
-    "good friday": lambda year: easter(year) - 2,
-    "independence day": lambda year: day_number(year, 7, 4),
-    "mother's day": lambda year: nth_weekday(year, 5, 6, 2),
-    "father's day": lambda year: nth_weekday(year, 6, 6, 3),
-    "labor day": lambda year: nth_weekday(year, 9, 0, 1),
-    "memorial day": lambda year: nth_weekday(year, 5, 0, -1),
-    "st patrick's day": lambda year: day_number(year, 3, 17),
+    "easter_monday": lambda year: easter(year) + 1,
+    "good_friday": lambda year: easter(year) - 2,
+    "independence_day": lambda year: day_number(year, 7, 4),
+    "mother_day": lambda year: nth_weekday(year, 5, 6, 2),
+    "father_day": lambda year: nth_weekday(year, 6, 6, 3),
+    "labor_day": lambda year: nth_weekday(year, 9, 0, 1),
+    "memorial_day": lambda year: nth_weekday(year, 5, 0, -1),
+    "st_patrick_day": lambda year: day_number(year, 3, 17),
 }
 
 
 @dataclass(slots=True)
 class AnnualPeriod:
-    """Something that comes every year; `year` when the words say which."""
+    """Something that comes every year: how exact it is, when it is in a year, and `year` when the words say which.
 
-    kind: AnnualKind
-    number: int = 0
-    first: int = 0
-    last: int = 0
-    name: str = ""
+    A winter belongs to the year it begins in; not every year has a 29 February.
+    """
+
+    precision: Precision
+    in_year: Callable[[int], DayRange | None]
     year: int | None = None
 
-    @property
-    def precision(self) -> Precision:
-        return _PRECISION_BY_KIND[self.kind]
-
-    def is_possible(self) -> bool:
-        """No year has a 30 February."""
-        return self.kind not in ("date", "dates") or 1 <= self.first <= self.last <= month_length(2024, self.number)
-
-    def in_year(self, year: int) -> DayRange | None:
-        """Its days in a year, if that has it: a winter belongs to the year it begins in."""
-        if self.kind == "month":
-            return day_number(year, self.number), day_number(year, self.number + 1)
-        if self.kind in ("date", "dates"):
-            if self.last > 28 and self.last > month_length(year, self.number):
-                return None
-            return day_number(year, self.number, self.first), day_number(year, self.number, self.last) + 1
-        if self.kind == "season":
-            return day_number(year, 3 + 3 * self.number), day_number(year, 6 + 3 * self.number)
-        if self.kind == "quarter":
-            return day_number(year, 3 * self.number - 2), day_number(year, 3 * self.number + 1)
-        day = HOLIDAYS[self.name](year)
-        return day, day + 1
-
     def latest_begun(self, today: int) -> DayRange | None:
-        """The latest that has begun."""
-        return self._search_back(civil_date(today)[0], lambda days: days[0] <= today)
+        return self._search(civil_date(today)[0], -1, lambda days: days[0] <= today)
 
     def latest_ended(self, today: int) -> DayRange | None:
-        """The latest that is over."""
-        return self._search_back(civil_date(today)[0], lambda days: days[1] <= today)
+        return self._search(civil_date(today)[0], -1, lambda days: days[1] <= today)
 
     def earliest_upcoming(self, today: int) -> DayRange | None:
-        """The earliest that has not begun."""
-        return self._search_forward(civil_date(today)[0] - 1, lambda days: days[0] > today)
+        return self._search(civil_date(today)[0] - 1, 1, lambda days: days[0] > today)
 
     def earliest_unfinished(self, today: int) -> DayRange | None:
-        """The earliest that is not over."""
-        return self._search_forward(civil_date(today)[0] - 1, lambda days: days[1] > today)
+        return self._search(civil_date(today)[0] - 1, 1, lambda days: days[1] > today)
 
     def current(self, today: int) -> DayRange | None:
         """The one of this year, or the one going on."""
@@ -203,10 +166,97 @@ class AnnualPeriod:
         ongoing = self.in_year(year - 1)
         return ongoing if ongoing and ongoing[1] > today else self.in_year(year)
 
-    def _search_back(self, year: int, fits: Callable[[DayRange], bool]) -> DayRange | None:
-        return next((days for back in range(_MAX_YEARS) if (days := self.in_year(year - back)) and fits(days)), None)
+    def _search(self, year: int, step: int, fits: Callable[[DayRange], bool]) -> DayRange | None:
+        years = range(year, year + step * _MAX_YEARS, step)
+        return next((days for each in years if (days := self.in_year(each)) and fits(days)), None)
 
-    def _search_forward(self, year: int, fits: Callable[[DayRange], bool]) -> DayRange | None:
-        return next(
-            (days for ahead in range(_MAX_YEARS + 1) if (days := self.in_year(year + ahead)) and fits(days)), None
-        )
+
+def annual_months(precision: Precision, first: int, count: int, year: int | None = None) -> AnnualPeriod:
+    """Some months of every year, from the first on."""
+    return AnnualPeriod(precision, lambda each: (day_number(each, first), day_number(each, first + count)), year)
+
+
+def annual_days(precision: Precision, month: int, first: int, last: int, year: int | None) -> AnnualPeriod | None:
+    """Some days of a month of every year; None if no year has them, as 30 February."""
+    if not 1 <= first <= last <= month_length(2024, month):
+        return None
+
+    def in_year(each: int) -> DayRange | None:
+        if last > 28 and last > month_length(each, month):
+            return None
+        return day_number(each, month, first), day_number(each, month, last) + 1
+
+    return AnnualPeriod(precision, in_year, year)
+
+
+def annual_holiday(name: str, year: int | None = None) -> AnnualPeriod:
+    """A holiday of every year."""
+    day_in = HOLIDAYS[name]
+    return AnnualPeriod("day", lambda each: (day_in(each), day_in(each) + 1), year)
+
+
+def shift_by_units(unit: Any, low: int, high: int, base: int) -> ResolvedSpan:
+    """So many units before or after a moment: the whole unit there, or all from the nearest to the farthest."""
+    name, factor, _ = unit
+    low, high = low * factor, high * factor
+    if name in ("hour", "minute"):
+        length = HOUR if name == "hour" else HOUR // 60
+        first, last = sorted(((base + low * length) // HOUR, (base + high * length) // HOUR))
+        return first * HOUR, (last + 1) * HOUR, "hour" if first == last else "range"
+    near, far = period(name, base // DAY, low), period(name, base // DAY, high)
+    return to_span((min(near[0], far[0]), max(near[1], far[1])), _unit_precision(name) if low == high else "range")
+
+
+def add_units(day: int, unit: str, steps: int) -> int:
+    """The same day so many units away; the last of the month where there is no such day."""
+    if unit in ("day", "week"):
+        return day + steps * (7 if unit == "week" else 1)
+    months = steps * _MONTHS_PER_UNIT[unit]
+    year, month, day_of_month = civil_date(day)
+    return min(day_number(year, month + months, day_of_month), day_number(year, month + months + 1) - 1)
+
+
+def to_span(days: DayRange, precision: Precision) -> ResolvedSpan:
+    """Days as microseconds."""
+    return days[0] * DAY, days[1] * DAY, precision
+
+
+def span_in_day(day: int, part: str | None) -> ResolvedSpan:
+    """A day, or its morning, afternoon, evening or night."""
+    if part is None:
+        return day * DAY, (day + 1) * DAY, "day"
+    begins, ends = _DAY_PARTS[part]
+    return day * DAY + begins * HOUR, day * DAY + ends * HOUR, "hour"
+
+
+def unit_span(unit: str, day: int, offset: int = 0) -> ResolvedSpan:
+    """The unit that holds a day, or one so many before or after."""
+    return to_span(period(unit, day, offset), _unit_precision(unit))
+
+
+def _unit_precision(unit: str) -> Precision:
+    return "range" if unit in ("quarter", "decade") else unit  # type: ignore[return-value]
+
+
+def span_part(span: ResolvedSpan, which: int, parts: int) -> ResolvedSpan:
+    """Early, mid or late: a third, in a month the days 1 to 10, 11 to 20 and the rest; of a day the whole day."""
+    start, end = span[0] // DAY, span[1] // DAY
+    if end - start < 5:
+        return span
+    (year, month, day), (last_year, last_month, last_day) = civil_date(start), civil_date(end)
+    months = 12 * (last_year - year) + last_month - month
+    if day == last_day == 1 and months > 1 and months % parts == 0:
+        first = month + which * months // parts
+        return to_span((day_number(year, first), day_number(year, first + months // parts)), "range")
+    length = 10 if span[2] == "month" and parts == 3 else (end - start) // parts
+    begins = start + which * length
+    return to_span((begins, end if which == parts - 1 else begins + length), "range")
+
+
+def nearby_weekend(day: int, count: int) -> DayRange:
+    """The weekend so many before or after a day, without the one the day is part of."""
+    if count < 0:
+        monday = day - weekday(day) + 7 * (count + 1)
+        return monday - 2, monday
+    saturday = day + ((SATURDAY - weekday(day)) % 7 or 7) + 7 * (count - 1)
+    return saturday, saturday + 2

@@ -7,61 +7,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tellback.memory.recall.dates.calendar import (
     DAY,
     HOUR,
     SATURDAY,
-    AnnualKind,
     AnnualPeriod,
+    DayRange,
     Precision,
+    ResolvedSpan,
+    TimeSpan,
+    add_units,
+    annual_days,
+    annual_holiday,
+    annual_months,
     civil_date,
     day_number,
     month_length,
-    period,
-    weekday,
-)
-from tellback.memory.recall.dates.lexer import TaggedItem
-from tellback.memory.recall.dates.resolver import (
-    BareWeekday,
-    ReferenceTime,
-    ResolvedSpan,
-    TimeExpression,
-    add_units,
     nearby_weekend,
+    period,
     shift_by_units,
     span_in_day,
     span_part,
     to_span,
-    unit_precision,
+    unit_span,
+    weekday,
 )
+from tellback.memory.recall.dates.lexer import TaggedItem, TaggedText
+from tellback.memory.recall.dates.vocabulary import Language
 
-RuleResult = tuple[str, TimeExpression] | None
-"""The tag and the meaning of what takes the place of the match, or None if it means nothing."""
-
-RuleAction = Callable[[ReferenceTime, str, Sequence[TaggedItem]], RuleResult]
-
-COUNT = r"(?:a?n(?:-?n)?|[adcy])/?"
-DAY_OF_MONTH = r"(?:(?:n-)?o|d)"
-YEAR = r"(?:,?O?i?h?[yY]|\([yY]\))"
-
-_KIND_BY_TAG: dict[str, AnnualKind] = {
-    "M": "month",
-    "m": "month",
-    "S": "season",
-    "V": "season",
-    "Q": "quarter",
-    "H": "holiday",
-}
-_UNIT_OFFSETS = {"l": -1, "P": -1, "t": 0, "N": 1, "C": 1}
-_MANY_RANGE = (2, 10)
-_MAX_YEARS_AHEAD = 10
-
-_D, _UNIT = DAY_OF_MONTH, "[uk]"
+_COUNT = r"(?:a?n(?:-?n)?|[adcy])/?"
+_DAY = r"(?:(?:n-)?o|d)"
+_YEAR = r"(?:,?O?i?h?[yY]|\([yY]\))"
+_UNIT = "[uk]"
 # What is said to come every year or week is no moment, and "last week of …" waits for what follows.
 _ONCE, _WHOLE = r"(?<!\*)", r"(?!O[^x])"
 
+_UNIT_OFFSETS = {"l": -1, "P": -1, "t": 0, "N": 1, "C": 1}
+_MANY_RANGE = (2, 10)
+_MAX_YEARS_AHEAD = 10
+# "The day after the Friday before the end of May" leans three times.
+_MAX_DEPENDENT_ROUNDS = 4
+_RESOLVED_TAG = re.compile("[AJ]")
+
+_EARLIEST, _LATEST = day_number(1) * DAY, day_number(10_000) * DAY
 _FAR_AWAY = (200 * 365 + 48) * DAY
 
 _UNIT_STEPS: dict[str, tuple[int, int, Precision]] = {
@@ -72,12 +63,112 @@ _UNIT_STEPS: dict[str, tuple[int, int, Precision]] = {
 }
 
 
+@dataclass(slots=True)
+class BareWeekday:
+    """A weekday without a word that says which."""
+
+    number: int
+    part: str | None
+
+
+TimeExpression = AnnualPeriod | BareWeekday | ResolvedSpan
+"""What words mean so far: "May" waits for a year until the whole sentence is read."""
+
+
+class ReferenceTime:
+    """A moment, and the text that is read from it."""
+
+    __slots__ = ("now", "tagged_text", "today")
+
+    def __init__(self, tagged_text: TaggedText, now: int) -> None:
+        self.tagged_text = tagged_text
+        self.now = min(max(now, _EARLIEST), _LATEST - 1)
+        self.today = self.now // DAY
+
+    def resolve(self, expression: TimeExpression, position: int) -> ResolvedSpan | None:
+        if type(expression) is tuple:
+            return expression
+        is_future = self.tagged_text.is_future(position)
+        if isinstance(expression, AnnualPeriod):
+            if expression.year is not None:
+                days = expression.in_year(expression.year)
+            else:
+                days = expression.earliest_unfinished(self.today) if is_future else expression.latest_begun(self.today)
+            return to_span(days, expression.precision) if days else None
+        assert isinstance(expression, BareWeekday)
+        return span_in_day(self.resolve_weekday("N" if is_future else "l", expression.number), expression.part)
+
+    def resolve_weekday(self, which: str, number: int) -> int:
+        """The day of the last (`l`, `P`), next (`N`, `C`) or this week's (`t`) such weekday."""
+        today = weekday(self.today)
+        if which in "lP":
+            return self.today - ((today - number) % 7 or 7)
+        if which in "NC":
+            return self.today + ((number - today) % 7 or 7)
+        return self.today - today + number
+
+    def resolve_annual(self, which: str, annual: AnnualPeriod) -> DayRange | None:
+        """The last, next or this year's such month, season or holiday."""
+        if which in "lP":
+            return annual.latest_ended(self.today)
+        return annual.earliest_upcoming(self.today) if which in "NC" else annual.current(self.today)
+
+
+@dataclass(slots=True)
+class Words:
+    """The words that a rule matches, as tags and what stands behind each, and the moment from which they are read."""
+
+    reference: ReferenceTime
+    tags: str
+    items: Sequence[TaggedItem]
+
+    @property
+    def today(self) -> int:
+        return self.reference.today
+
+    @property
+    def first(self) -> Any:
+        return self.items[0][0]
+
+    def value(self, wanted_tags: str) -> Any:
+        """The value of the first word with one of some tags, or None."""
+        for tag, item in zip(self.tags, self.items, strict=True):
+            if tag in wanted_tags:
+                return item[0]
+        return None
+
+    def count(self) -> tuple[int, int]:
+        """At least and at most how many; "twenty-one" is two words."""
+        low = high = 0
+        for index, tag in enumerate(self.tags):
+            value = self.items[index][0]
+            if tag == "n" or (tag == "a" and self.tags[index + 1 : index + 2] != "n"):
+                low, high = low + value[0], high + value[1]
+            elif tag in "dcy":
+                low, high = low + value, high + value
+        return low, high
+
+    def year(self) -> int | None:
+        for tag, item in zip(self.tags, self.items, strict=True):
+            if tag in "yY":
+                return int(item[0]) + (civil_date(self.today)[0] if tag == "Y" else 0)
+        return None
+
+    def resolve(self, index: int = -1) -> ResolvedSpan | None:
+        expression, position, _ = self.items[index]
+        return self.reference.resolve(expression, position)
+
+
+Rule = tuple[str, Callable[[Words], TimeExpression | None]]
+"""A regular expression over tags, and what the words that match it mean, or None if that is nothing."""
+
+
 class RuleSet:
-    """One round: every match becomes one piece."""
+    """One round: every match becomes one item with the tag `J`, a bare weekday, or `A`, any other time."""
 
     __slots__ = ("_actions", "_pattern")
 
-    def __init__(self, first_tags: str, rules: Sequence[tuple[str, RuleAction]]) -> None:
+    def __init__(self, first_tags: str, rules: Sequence[Rule]) -> None:
         self._actions = [action for _, action in rules]
         # Most words start nothing: looking for those that can first is several times faster.
         self._pattern = re.compile(f"(?=[{first_tags}])(?:{'|'.join(f'({rule})' for rule, _ in rules)})")
@@ -92,13 +183,13 @@ class RuleSet:
         consumed = 0
         while match:
             start, end = match.span()
-            result = self._actions[(match.lastindex or 1) - 1](reference, tags[start:end], items[start:end])
+            result = self._actions[(match.lastindex or 1) - 1](Words(reference, tags[start:end], items[start:end]))
             if result is None:
                 match = search(tags, start + 1)
                 continue
-            pieces += (tags[consumed:start], result[0])
+            pieces += (tags[consumed:start], "J" if isinstance(result, BareWeekday) else "A")
             new_items += items[consumed:start]
-            new_items.append((result[1], items[start][1], items[end - 1][2]))
+            new_items.append((result, items[start][1], items[end - 1][2]))
             consumed = end
             match = search(tags, end)
         if not pieces:
@@ -108,276 +199,229 @@ class RuleSet:
         return True
 
 
-def find_value(tags: str, items: Sequence[TaggedItem], wanted_tags: str) -> Any:
-    """The value of the first word with one of some tags, or None."""
-    for index, tag in enumerate(tags):
-        if tag in wanted_tags:
-            return items[index][0]
-    return None
+def _resolve_days(words: Words) -> TimeExpression | None:
+    """8 May 2023, Friday, May 8th, from 3 to 9 May."""
+    days: list[int] = []
+    for index, tag in enumerate(words.tags):
+        if tag in "do":
+            tens = words.items[index - 2][0][0] if words.tags[:index].endswith("n-") else 0
+            days.append(words.items[index][0] + tens)
+    return annual_days("day" if len(days) == 1 else "range", words.value("Mm"), min(days), max(days), words.year())
 
 
-def find_tags(tags: str, wanted_tags: str) -> list[int]:
-    """Where tags are."""
-    return [index for index, tag in enumerate(tags) if tag in wanted_tags]
-
-
-def parse_count(tags: str, items: Sequence[TaggedItem]) -> tuple[int, int]:
-    """At least and at most how many; "twenty-one" is two words."""
-    low = high = 0
-    for index, tag in enumerate(tags):
-        value = items[index][0]
-        if tag == "n" or (tag == "a" and tags[index + 1 : index + 2] != "n"):
-            low, high = low + value[0], high + value[1]
-        elif tag in "dcy":
-            low, high = low + value, high + value
-    return low, high
-
-
-def _resolve_days(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """From 3 to 9 May."""
-    first, last = sorted(_parse_day(tags, items, place) for place in find_tags(tags, "do"))
-    return _if_possible(
-        AnnualPeriod("dates", find_value(tags, items, "Mm"), first, last, "", reference.find_year(tags, items))
-    )
-
-
-def _resolve_date(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """8 May 2023, Friday, May 8th."""
-    day = _parse_day(tags, items, find_tags(tags, "do")[0])
-    return _if_possible(
-        AnnualPeriod("date", find_value(tags, items, "Mm"), day, day, "", reference.find_year(tags, items))
-    )
-
-
-def _parse_day(tags: str, items: Sequence[TaggedItem], index: int) -> int:
-    tens = items[index - 2][0][0] if index >= 2 and tags[index - 2 : index] == "n-" else 0
-    return int(items[index][0]) + tens
-
-
-def _resolve_month(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    return "A", AnnualPeriod("month", find_value(tags, items, "Mm"), year=reference.find_year(tags, items))
-
-
-def _resolve_quarter(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Q3 2024, the first quarter of 2024."""
-    if tags[0] == "o" and (items[1][0][0] != "quarter" or items[0][0] > 4):
-        return None
-    return "A", AnnualPeriod("quarter", find_value(tags, items, "Qo"), year=reference.find_year(tags, items))
-
-
-def _resolve_annual(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Easter 2024, spring."""
-    return "A", _build_annual(tags[0], items[0][0], reference.find_year(tags, items))
-
-
-def _if_possible(annual: AnnualPeriod) -> RuleResult:
-    return ("A", annual) if annual.is_possible() else None
-
-
-def _resolve_year(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    return "A", to_span((day_number(items[0][0]), day_number(items[0][0] + 1)), "year")
-
-
-def _resolve_lone_year(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """2023 without a word that makes it a year: not one far ahead, which is rather a title or a count."""
-    return (
-        _resolve_year(reference, tags, items)
-        if items[0][0] <= civil_date(reference.today)[0] + _MAX_YEARS_AHEAD
-        else None
-    )
-
-
-def _resolve_decade(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """The 1990s; the 90s, which are the latest that have begun."""
-    first = items[0][0]
-    if first < 100:
-        current_year = civil_date(reference.today)[0]
-        first = current_year - (current_year - first) % 100
-    return "A", to_span((day_number(first), day_number(first + 10)), "range")
-
-
-def _resolve_weekday_of_week(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Friday last week."""
-    monday = period("week", reference.today, find_value(tags, items, "K"))[0]
-    return "A", span_in_day(monday + find_value(tags, items, "Ww"), find_value(tags, items, "p"))
-
-
-def _resolve_bare_weekday(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    return "J", BareWeekday(items[0][0], find_value(tags, items, "p"))
-
-
-def _resolve_weekend(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Over the weekend: the latest that has begun."""
-    if items[0][0][2]:
-        return None
-    is_current = weekday(reference.today) >= SATURDAY or reference.tagged_text.is_future(items[0][1])
-    return "A", to_span(period("weekend", reference.today, 0 if is_current else -1), "weekend")
-
-
-def _resolve_period(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Last week, this year."""
-    unit: Precision = "week" if tags == "K" else "year"
-    return "A", to_span(period(unit, reference.today, items[0][0]), unit)
-
-
-def _resolve_vague(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Recently."""
-    return "A", ((reference.today - items[0][0]) * DAY, reference.now + 1, "range")
-
-
-def _resolve_day_word(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Today, yesterday evening, this morning, last night."""
-    if tags[0] == "D":
-        offset, part = items[0][0]
-        return "A", span_in_day(reference.today + offset, find_value(tags, items, "p") or part)
-    return "A", span_in_day(reference.today - (tags[0] == "l"), items[1][0])
-
-
-def _resolve_ago(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Two days ago, in a week, a month from now, years ago."""
-    sign = 1 if tags[0] == "i" or tags[-1] == "f" else -1
-    unit = find_value(tags, items, "uk")
-    if tags[0] == "i" and reference.tagged_text.follows_past_verb(items[0][1]):
-        return None
-    if tags[0] == "u":
-        # "Years ago" and "a fortnight ago", but not "the day ago" or "two lines and years earlier".
-        if items[-1][0] or not (unit[2] or unit[1] > 1):
-            return None
-        low, high = _MANY_RANGE if unit[2] else (1, 1)
-    else:
-        low, high = parse_count(tags, items)
-        if "/" in tags and unit[0] == "year":
-            unit, low, high = ("month", 1, True), 12 * low + 6, 12 * high + 6
-    return "A", shift_by_units(unit, sign * low, sign * high, reference.now)
-
-
-def _resolve_weekdays_ago(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Two Fridays ago."""
-    low, high = parse_count(tags, items)
-    latest = reference.resolve_weekday("l", find_value(tags, items, "7"))
-    return "A", to_span((latest - 7 * (high - 1), latest - 7 * (low - 1) + 1), "day" if low == high else "range")
-
-
-def _resolve_rolling(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """The past three weeks, the next two days: up to today, or from tomorrow on."""
-    unit, factor, _ = items[-1][0]
-    count = parse_count(tags, items)[1] * factor
-    ahead = tags[0] in "NC"
-    if unit in ("hour", "minute"):
-        length = count * (HOUR if unit == "hour" else HOUR // 60)
-        begins, ends = (reference.now, reference.now + length) if ahead else (reference.now - length, reference.now)
-        return "A", (begins, ends + 1, "range")
-    if unit == "weekend":
-        has_begun = weekday(reference.today) >= SATURDAY
-        first = int(has_begun) if ahead else has_begun - count
-        days = period(unit, reference.today, first)[0], period(unit, reference.today, first + count - 1)[1]
-    elif ahead:
-        days = reference.today + 1, add_units(reference.today + 1, unit, count)
-    else:
-        days = add_units(reference.today, unit, -count), reference.today + 1
-    return "A", to_span(days, "range")
-
-
-def _resolve_relative(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
-    """Last Friday night, this summer, next month, next Christmas."""
-    part = find_value(tags, items, "p")
-    if tags[-1] == "r":
-        which, index = items[-1][0], 0
-    else:
-        index = len(tags) - 1 - (part is not None)
-        which = tags[index - 1]
-    tag, value = tags[index], items[index][0]
-    if tag in "Ww":
-        return "A", span_in_day(reference.resolve_weekday(which, value), part)
-    if part is not None:
-        return None
-    if tag in "uk":
-        return _resolve_relative_unit(reference, which, value)
-    annual = _build_annual(tag, value)
-    days = reference.resolve_annual(which, annual)
-    return ("A", to_span(days, annual.precision)) if days else None
+def _resolve_annual(words: Words) -> TimeExpression:
+    """Easter 2024, spring, May 2023, Q3 2024."""
+    index = next(index for index, tag in enumerate(words.tags) if tag in "MmSVHQ")
+    return _build_annual(words.tags[index], words.items[index][0], words.year())
 
 
 def _build_annual(tag: str, value: Any, year: int | None = None) -> AnnualPeriod:
-    return (
-        AnnualPeriod("holiday", name=value, year=year)
-        if tag == "H"
-        else AnnualPeriod(_KIND_BY_TAG[tag], value, year=year)
-    )
+    if tag == "H":
+        return annual_holiday(value, year)
+    if tag in "SV":
+        return annual_months("season", 3 + 3 * value, 3, year)
+    return annual_months("range", 3 * value - 2, 3, year) if tag == "Q" else annual_months("month", value, 1, year)
 
 
-def _resolve_relative_unit(reference: ReferenceTime, which: str, value: Any) -> RuleResult:
+def _resolve_quarter(words: Words) -> TimeExpression | None:
+    """The first quarter of 2024."""
+    is_quarter = words.items[1][0][0] == "quarter" and words.first <= 4
+    return _build_annual("Q", words.first, words.year()) if is_quarter else None
+
+
+def _resolve_year(words: Words) -> TimeExpression:
+    return unit_span("year", day_number(words.first))
+
+
+def _resolve_lone_year(words: Words) -> TimeExpression | None:
+    """2023 without a word that makes it a year: not one far ahead, which is rather a title or a count."""
+    return _resolve_year(words) if words.first <= civil_date(words.today)[0] + _MAX_YEARS_AHEAD else None
+
+
+def _resolve_decade(words: Words) -> TimeExpression:
+    """The 1990s; the 90s, which are the latest that have begun."""
+    first = words.first
+    if first < 100:
+        current_year = civil_date(words.today)[0]
+        first = current_year - (current_year - first) % 100
+    return to_span((day_number(first), day_number(first + 10)), "range")
+
+
+def _resolve_weekday_of_week(words: Words) -> TimeExpression:
+    """Friday last week."""
+    monday = period("week", words.today, words.value("K"))[0]
+    return span_in_day(monday + words.value("Ww"), words.value("p"))
+
+
+def _resolve_bare_weekday(words: Words) -> TimeExpression:
+    return BareWeekday(words.first, words.value("p"))
+
+
+def _resolve_weekend(words: Words) -> TimeExpression | None:
+    """Over the weekend: the latest that has begun."""
+    (_, _, plural), position, _ = words.items[0]
+    is_current = weekday(words.today) >= SATURDAY or words.reference.tagged_text.is_future(position)
+    return None if plural else unit_span("weekend", words.today, 0 if is_current else -1)
+
+
+def _resolve_period(words: Words) -> TimeExpression:
+    """Last week, this year."""
+    return unit_span("week" if words.tags == "K" else "year", words.today, words.first)
+
+
+def _resolve_vague(words: Words) -> TimeExpression:
+    """Recently."""
+    return (words.today - words.first) * DAY, words.reference.now + 1, "range"
+
+
+def _resolve_day_word(words: Words) -> TimeExpression:
+    """Today, yesterday evening, this morning, last night."""
+    if words.tags[0] == "D":
+        offset, part = words.first
+        return span_in_day(words.today + offset, words.value("p") or part)
+    return span_in_day(words.today - (words.tags[0] == "l"), words.items[1][0])
+
+
+def _resolve_ago(words: Words) -> TimeExpression | None:
+    """Two days ago, in a week, a month from now, years ago."""
+    tags, unit = words.tags, words.value("uk")
+    sign = 1 if tags[0] == "i" or tags[-1] == "f" else -1
+    if tags[0] == "i" and words.reference.tagged_text.follows_past_verb(words.items[0][1]):
+        return None
+    if tags[0] == "u":
+        # "Years ago" and "a fortnight ago", but not "the day ago" or "two lines and years earlier".
+        if words.items[-1][0] or not (unit[2] or unit[1] > 1):
+            return None
+        low, high = _MANY_RANGE if unit[2] else (1, 1)
+    else:
+        low, high = words.count()
+        if "/" in tags and unit[0] == "year":
+            unit, low, high = ("month", 1, True), 12 * low + 6, 12 * high + 6
+    return shift_by_units(unit, sign * low, sign * high, words.reference.now)
+
+
+def _resolve_weekdays_ago(words: Words) -> TimeExpression:
+    """Two Fridays ago."""
+    low, high = words.count()
+    latest = words.reference.resolve_weekday("l", words.value("7"))
+    return to_span((latest - 7 * (high - 1), latest - 7 * (low - 1) + 1), "day" if low == high else "range")
+
+
+def _resolve_rolling(words: Words) -> TimeExpression:
+    """The past three weeks, the next two days: up to today, or from tomorrow on."""
+    unit, factor, _ = words.items[-1][0]
+    now, today = words.reference.now, words.today
+    count = words.count()[1] * factor
+    ahead = words.tags[0] in "NC"
+    if unit in ("hour", "minute"):
+        length = count * (HOUR if unit == "hour" else HOUR // 60)
+        begins, ends = (now, now + length) if ahead else (now - length, now)
+        return begins, ends + 1, "range"
+    if unit == "weekend":
+        has_begun = weekday(today) >= SATURDAY
+        first = int(has_begun) if ahead else has_begun - count
+        days = period(unit, today, first)[0], period(unit, today, first + count - 1)[1]
+    elif ahead:
+        days = today + 1, add_units(today + 1, unit, count)
+    else:
+        days = add_units(today, unit, -count), today + 1
+    return to_span(days, "range")
+
+
+def _resolve_relative(words: Words) -> TimeExpression | None:
+    """Last Friday night, this summer, next month, next Christmas."""
+    tags, part = words.tags, words.value("p")
+    if tags[-1] == "r":
+        which, index = words.items[-1][0], 0
+    else:
+        index = len(tags) - 1 - (part is not None)
+        which = tags[index - 1]
+    tag, value = tags[index], words.items[index][0]
+    if tag in "Ww":
+        return span_in_day(words.reference.resolve_weekday(which, value), part)
+    if part is not None:
+        return None
+    if tag in "uk":
+        return _resolve_relative_unit(words, which, value)
+    annual = _build_annual(tag, value)
+    days = words.reference.resolve_annual(which, annual)
+    return to_span(days, annual.precision) if days else None
+
+
+def _resolve_relative_unit(words: Words, which: str, value: Any) -> TimeExpression | None:
     unit, factor, plural = value
+    now, today = words.reference.now, words.today
     # "The next day" and "the last minute" are told from within a story.
     if plural or unit == "minute" or (unit in ("day", "hour") and which != "P"):
         return None
     if which == "P" and unit != "weekend":
         if unit == "hour":
-            return "A", (reference.now - HOUR, reference.now + 1, "range")
-        return "A", to_span((add_units(reference.today, unit, -factor), reference.today + 1), "range")
+            return now - HOUR, now + 1, "range"
+        return to_span((add_units(today, unit, -factor), today + 1), "range")
     offset = _UNIT_OFFSETS[which] * factor
-    if unit == "weekend" and which == "C" and weekday(reference.today) < SATURDAY:
+    if unit == "weekend" and which == "C" and weekday(today) < SATURDAY:
         offset = 0
-    return "A", to_span(period(unit, reference.today, offset), unit_precision(unit))
+    return unit_span(unit, today, offset)
 
 
-def _resolve_before_last(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_before_last(words: Words) -> TimeExpression | None:
     """The week before last, the May after next."""
-    sign = -1 if tags[1] == "b" else 1
-    tag, value = tags[0], items[0][0]
+    sign = -1 if words.tags[1] == "b" else 1
+    tag, value = words.tags[0], words.first
     if tag == "p":
-        return "A", span_in_day(reference.today + 2 * sign, value)
+        return span_in_day(words.today + 2 * sign, value)
     if tag in "uk":
-        return "A", shift_by_units(value, 2 * sign, 2 * sign, reference.now)
+        return shift_by_units(value, 2 * sign, 2 * sign, words.reference.now)
     if tag in "Ww":
-        return "A", span_in_day(reference.resolve_weekday(tags[2], value) + 7 * sign, None)
-    days = reference.resolve_annual(tags[2], _build_annual(tag, value))
-    return ("A", _build_annual(tag, value, civil_date(days[0])[0] + sign)) if days else None
+        return span_in_day(words.reference.resolve_weekday(words.tags[2], value) + 7 * sign, None)
+    days = words.reference.resolve_annual(words.tags[2], _build_annual(tag, value))
+    return _build_annual(tag, value, civil_date(days[0])[0] + sign) if days else None
 
 
-def _resolve_part_of_current(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_part_of_current(words: Words) -> TimeExpression | None:
     """The end of the month."""
-    unit, _, plural = items[-1][0]
+    unit, _, plural = words.items[-1][0]
     if plural or unit in ("day", "hour", "minute"):
         return None
-    return "A", span_part(to_span(period(unit, reference.today, 0), unit_precision(unit)), *items[0][0])
+    return span_part(unit_span(unit, words.today), *words.first)
 
 
-def _resolve_day_of_month(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_day_of_month(words: Words) -> TimeExpression | None:
     """On the 15th: the latest that has begun, or the next in a sentence of the future."""
-    number, start, end = items[0]
+    number, start, end = words.items[0]
     if end - start > len("15th"):
         return None
-    year, month, today = civil_date(reference.today)
-    step = 1 if reference.tagged_text.is_future(start) else -1
+    year, month, today = civil_date(words.today)
+    step = 1 if words.reference.tagged_text.is_future(start) else -1
     if (number - today) * step < 0:
         month += step
     while number > month_length(year, month):
         month += step
-    return "A", span_in_day(day_number(year, month, number), None)
+    return span_in_day(day_number(year, month, number), None)
 
 
 STANDALONE_RULES = RuleSet(
     "FBdonWwMmyYKlPNCtukSVHpaviDQZLE",
     (
         (
-            rf"(?:F?{_D}[2T-]{_D}|B{_D}&{_D})O?h?[Mm]{YEAR}?"
-            rf"|(?:F?[Mm]h?{_D}[2T-]h?{_D}|B[Mm]h?{_D}&h?{_D})(?!O?[Mm]){YEAR}?",
+            rf"(?:F?{_DAY}[2T-]{_DAY}|B{_DAY}&{_DAY})O?h?[Mm]{_YEAR}?"
+            rf"|(?:F?[Mm]h?{_DAY}[2T-]h?{_DAY}|B[Mm]h?{_DAY}&h?{_DAY})(?!O?[Mm]){_YEAR}?",
             _resolve_days,
         ),
-        (rf"(?:[Ww],?h?)?(?:{_D}(?:O?M|Om|m(?=[,.yY]|$))|[Mm]h?{_D}(?!{_UNIT})){YEAR}?", _resolve_date),
-        (rf"M{YEAR}|m,?O?[yY]|m\([yY]\)|[yY],?i?h?M|Yim", _resolve_month),
+        (rf"(?:[Ww],?h?)?(?:{_DAY}(?:O?M|Om|m(?=[,.yY]|$))|[Mm]h?{_DAY}(?!{_UNIT})){_YEAR}?", _resolve_days),
+        (rf"M{_YEAR}|m,?O?[yY]|m\([yY]\)|[yY],?i?h?M|Yim", _resolve_annual),
         (r"[Ww]p?,?O?h?K|K,?q?[Ww]p?", _resolve_weekday_of_week),
         (rf"[lPNC](?:a?n(?:-?n)?|[dcy]){_UNIT}", _resolve_rolling),
         (rf"(?:t?[lPNC](?:[ukHQSVWw]|[Mm](?![do]))|t[ukHQSVWwM]){_WHOLE}p?|[ukWwMmSVH]r", _resolve_relative),
         (r"[ukWwMmSVHp](?:bl|eN)(?![uk])", _resolve_before_last),
-        (rf"{COUNT}{_UNIT}/?[Gf]|v{COUNT}{_UNIT}|(?<!z)i{COUNT}{_UNIT}(?![be])|(?<!#)uG", _resolve_ago),
-        (rf"{COUNT}7G", _resolve_weekdays_ago),
+        (rf"{_COUNT}{_UNIT}/?[Gf]|v{_COUNT}{_UNIT}|(?<!z)i{_COUNT}{_UNIT}(?![be])|(?<!#)uG", _resolve_ago),
+        (rf"{_COUNT}7G", _resolve_weekdays_ago),
         (r"Dp?|tp|lp", _resolve_day_word),
-        (rf"Q{YEAR}?|yQ|ou{YEAR}?", _resolve_quarter),
-        (rf"H{YEAR}|{_ONCE}H", _resolve_annual),
+        (rf"Q{_YEAR}?|yQ", _resolve_annual),
+        (rf"ou{_YEAR}?", _resolve_quarter),
+        (rf"H{_YEAR}|{_ONCE}H", _resolve_annual),
         (
-            rf"[SV]{YEAR}|(?<=[ij])[SV]|(?<=[ij]h)[SV]|(?<=qh)S|(?<=[sbeTE])S|(?<=[sbeT]h)S|(?<=E-)S|(?<=E)V",
+            rf"[SV]{_YEAR}|(?<=[ij])[SV]|(?<=[ij]h)[SV]|(?<=qh)S|(?<=[sbeTE])S|(?<=[sbeT]h)S|(?<=E-)S|(?<=E)V",
             _resolve_annual,
         ),
         (r"(?<=[jq]h)k|(?<=[jq])k", _resolve_weekend),
@@ -385,7 +429,7 @@ STANDALONE_RULES = RuleSet(
         (r"L", _resolve_vague),
         (r"K(?!O[^x])|Y", _resolve_period),
         (rf"E-?O?h{_UNIT}", _resolve_part_of_current),
-        (rf"{_ONCE}M|(?<=[isTFBEO])m|(?<=E-)m|(?<=[FB][Mm][2&T-])m", _resolve_month),
+        (rf"{_ONCE}M|(?<=[isTFBEO])m|(?<=E-)m|(?<=[FB][Mm][2&T-])m", _resolve_annual),
         (rf"{_ONCE}Wp?|(?<=q)wp?", _resolve_bare_weekday),
         (r"(?<=[iOsjTFBbehE])y|(?<=E-)y|(?<=[FB]y[2&T-])y|(?<=y-)y|y(?=-y)", _resolve_year),
         (r"(?<!#)y(?![xndcuko#zG]|-[dcno])", _resolve_lone_year),
@@ -394,116 +438,114 @@ STANDALONE_RULES = RuleSet(
 )
 
 
-def _resolve_nth(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_nth(words: Words) -> TimeExpression | None:
     """The first Monday of June, the last weekend of August, the second month of 2023."""
-    whole = reference.resolve(items[-1][0], items[-1][1])
+    whole = words.resolve()
     if whole is None or whole[1] - whole[0] < 7 * DAY:
         return None
     start, end = whole[0] // DAY, whole[1] // DAY
-    if tags[0] == "K":
-        nth, unit = items[0][0], "week"
+    second = words.items[1][0]
+    if words.tags[0] == "K":
+        nth, unit = words.first, "week"
     else:
-        nth = items[0][0] if tags[0] == "o" else -1
-        unit = "weekday" if tags[1] == "J" else items[1][0][0]
+        nth = words.first if words.tags[0] == "o" else -1
+        unit = "weekday" if words.tags[1] == "J" else second[0]
     if nth == 0:
         return None
     if unit == "month" and nth > 0:
-        year, month, _ = civil_date(start)
-        days = day_number(year, month + nth - 1), day_number(year, month + nth)
-        return ("A", to_span(days, "month")) if days[1] <= end else None
+        days = period("month", start, nth - 1)
+        return to_span(days, "month") if days[1] <= end else None
     if unit not in _UNIT_STEPS:
         return None
     step, length, precision = _UNIT_STEPS[unit]
     first = start
     if unit in ("weekday", "weekend"):
-        first += ((items[1][0].number if unit == "weekday" else SATURDAY) - weekday(start)) % 7
+        first += ((second.number if unit == "weekday" else SATURDAY) - weekday(start)) % 7
     if nth > 0:
         begins = first + (nth - 1) * step
     else:
         begins = end - length - (0 if unit == "week" else (end - length - first) % step)
-    return ("A", to_span((begins, begins + length), precision)) if start <= begins < end else None
+    return to_span((begins, begins + length), precision) if start <= begins < end else None
 
 
-def _resolve_part(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_part(words: Words) -> TimeExpression | None:
     """Early May, the end of last year."""
-    expression, position, _ = items[-1]
-    whole = reference.resolve(expression, position)
+    expression, position, _ = words.items[-1]
+    whole = words.resolve()
     if whole is None:
         return None
-    span = span_part(whole, *items[0][0])
+    span = span_part(whole, *words.first)
     if isinstance(expression, AnnualPeriod) and expression.year is None:
         # In early May, late May is still the one of last year.
-        is_future = reference.tagged_text.is_future(position)
-        year_offset = (span[1] <= reference.now) if is_future else -(span[0] > reference.now)
+        now = words.reference.now
+        year_offset = (span[1] <= now) if words.reference.tagged_text.is_future(position) else -(span[0] > now)
         if year_offset and (days := expression.in_year(civil_date(whole[0] // DAY)[0] + year_offset)):
-            span = span_part(to_span(days, expression.precision), *items[0][0])
-    return "A", span
+            span = span_part(to_span(days, expression.precision), *words.first)
+    return span
 
 
-def _resolve_offset(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_offset(words: Words) -> TimeExpression | None:
     """Two days before, the weekend after, the Friday before something."""
-    expression, position, _ = items[-1]
+    tags, expression = words.tags, words.items[-1][0]
     if "F" in tags and isinstance(expression, BareWeekday):
-        base: ResolvedSpan | None = span_in_day(reference.resolve_weekday("N", expression.number), None)
+        base: ResolvedSpan | None = span_in_day(words.reference.resolve_weekday("N", expression.number), None)
     else:
-        base = reference.resolve(expression, position)
+        base = words.resolve()
     if base is None:
         return None
     sign = -1 if "b" in tags or "v" in tags else 1
     edge = base[0] if sign < 0 else base[1] - 1
     day = edge // DAY
-    value = items[0][0]
     if tags[0] == "J":
-        distance = sign * (value.number - weekday(day)) % 7 or 7
-        return "A", span_in_day(day + sign * distance, value.part)
+        distance = sign * (words.first.number - weekday(day)) % 7 or 7
+        return span_in_day(day + sign * distance, words.first.part)
     if tags[0] == "p":
-        return "A", span_in_day(day + sign, value)
-    unit = find_value(tags, items, "uk")
+        return span_in_day(day + sign, words.first)
+    unit = words.value("uk")
     if tags[0] in "uk":
         # "The years before" is not one year.
         if unit[2]:
             return None
         low, high = 1, 1
     else:
-        low, high = parse_count(tags, items)
+        low, high = words.count()
     if unit[0] == "weekend":
         ends = nearby_weekend(day, sign * low) + nearby_weekend(day, sign * high)
-        return "A", to_span((min(ends), max(ends)), "weekend" if low == high else "range")
-    return "A", shift_by_units(unit, sign * low, sign * high, edge)
+        return to_span((min(ends), max(ends)), "weekend" if low == high else "range")
+    return shift_by_units(unit, sign * low, sign * high, edge)
 
 
-def _resolve_containing(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_containing(words: Words) -> TimeExpression | None:
     """The week of 8 May, the night of the 3rd of June, the month of May."""
-    base = reference.resolve(items[-1][0], items[-1][1])
+    base = words.resolve()
     if base is None:
         return None
     day = base[0] // DAY
-    if tags[0] == "p":
-        return ("A", span_in_day(day, items[0][0])) if base[2] == "day" else None
-    unit, _, plural = items[0][0]
+    if words.tags[0] == "p":
+        return span_in_day(day, words.first) if base[2] == "day" else None
+    unit, _, plural = words.first
     if plural or unit in ("hour", "minute"):
         return None
-    span = to_span(period(unit, day, 0), unit_precision(unit))
+    span = unit_span(unit, day)
     # "The day of last week's party" says no more than "last week".
-    return "A", span if unit == "weekend" or span[1] - span[0] >= base[1] - base[0] else base
+    return span if unit == "weekend" or span[1] - span[0] >= base[1] - base[0] else base
 
 
-def _resolve_clipped(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_clipped(words: Words) -> TimeExpression | None:
     """Earlier this week, later this year."""
-    whole = reference.resolve(items[1][0], items[1][1])
-    if whole is None or (tags[0] == "G" and not items[0][0]) or not whole[0] <= reference.now < whole[1]:
+    whole, now = words.resolve(1), words.reference.now
+    is_earlier = words.tags[0] == "G"
+    if whole is None or (is_earlier and not words.first) or not whole[0] <= now < whole[1]:
         return None
     if whole[2] == "day":
-        return "A", whole
-    begins, ends = (whole[0], reference.now + 1) if tags[0] == "G" else (reference.now, whole[1])
-    return "A", (begins, ends, "range")
+        return whole
+    return (whole[0], now + 1, "range") if is_earlier else (now, whole[1], "range")
 
 
-def _resolve_between(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_between(words: Words) -> TimeExpression | None:
     """Between May and July 2023, from Monday to Friday: an end without a year takes it from the other."""
-    places = find_tags(tags, "AJ")
-    (first, begins_at, _), (last, ends_at, _) = items[places[0]], items[places[1]]
-    until = _resolve_range_end(reference, first, begins_at, last, ends_at)
+    (first, begins_at, _), last_item = [item for tag, item in zip(words.tags, words.items, strict=True) if tag in "AJ"]
+    until = _resolve_range_end(words.reference, first, begins_at, *last_item[:2])
     if until is None:
         return None
     day = until[0] // DAY
@@ -514,10 +556,8 @@ def _resolve_between(reference: ReferenceTime, tags: str, items: Sequence[Tagged
     elif isinstance(first, BareWeekday):
         since = span_in_day(day - (weekday(day) - first.number) % 7, first.part)
     else:
-        since = reference.resolve(first, begins_at)
-    if since is None or since[0] >= until[1] or since == until:
-        return None
-    return "A", (since[0], until[1], "range")
+        since = words.reference.resolve(first, begins_at)
+    return None if since is None or since[0] >= until[1] or since == until else (since[0], until[1], "range")
 
 
 def _resolve_range_end(
@@ -534,25 +574,27 @@ def _resolve_range_end(
     return reference.resolve(last, ends_at)
 
 
-def _resolve_open_range(reference: ReferenceTime, tags: str, items: Sequence[TaggedItem]) -> RuleResult:
+def _resolve_open_range(words: Words) -> TimeExpression | None:
     """Since and after run to now, or on for long where that is past; before and until come from long ago, or now."""
-    expression, position, _ = items[-1]
-    if tags[0] == "T" and isinstance(expression, BareWeekday):
-        limit: ResolvedSpan | None = span_in_day(reference.resolve_weekday("N", expression.number), expression.part)
+    expression, position, _ = words.items[-1]
+    tag, now = words.tags[0], words.reference.now
+    if tag == "T" and isinstance(expression, BareWeekday):
+        limit: ResolvedSpan | None = span_in_day(
+            words.reference.resolve_weekday("N", expression.number), expression.part
+        )
     else:
-        limit = reference.resolve(expression, position)
+        limit = words.resolve()
     if limit is None:
         return None
     begins, ends, _ = limit
-    now = reference.now
-    if tags[0] == "s":
-        return ("A", (begins, now + 1, "range")) if begins <= now else None
-    if tags[0] == "e":
-        open_ended = ends > now or reference.tagged_text.is_future(position)
-        return "A", (ends, max(ends, now) + _FAR_AWAY if open_ended else now + 1, "range")
-    if tags[0] == "T":
-        return "A", (now if begins > now else begins - _FAR_AWAY, ends, "range")
-    return "A", (min(begins, now) - _FAR_AWAY, begins, "range")
+    if tag == "s":
+        return (begins, now + 1, "range") if begins <= now else None
+    if tag == "e":
+        open_ended = ends > now or words.reference.tagged_text.is_future(position)
+        return ends, max(ends, now) + _FAR_AWAY if open_ended else now + 1, "range"
+    if tag == "T":
+        return now if begins > now else begins - _FAR_AWAY, ends, "range"
+    return min(begins, now) - _FAR_AWAY, begins, "range"
 
 
 DEPENDENT_RULES = RuleSet(
@@ -561,7 +603,7 @@ DEPENDENT_RULES = RuleSet(
         (r"[ol][ukJ][Oi]h?A|KOh?A", _resolve_nth),
         (r"E-?[Oi]?h?A", _resolve_part),
         # "Two days before the Friday before …" starts with the Friday.
-        (rf"(?:(?:{COUNT}[uk]|[ukpJ])[bev]|{COUNT}[uk]F)h?(?:A|J(?![bev]h?[AJ]))", _resolve_offset),
+        (rf"(?:(?:{_COUNT}[uk]|[ukpJ])[bev]|{_COUNT}[uk]F)h?(?:A|J(?![bev]h?[AJ]))", _resolve_offset),
         (r"[ukp]Oh?[AJ]", _resolve_containing),
         (r"[Gg]A", _resolve_clipped),
     ),
@@ -574,3 +616,26 @@ RANGE_RULES = RuleSet(
         (r"[sbevT]h?[AJ]", _resolve_open_range),
     ),
 )
+
+
+def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSpan, ...]:
+    """What the time expressions of a text mean, in the order they stand in it."""
+    tagged_text = TaggedText(text, language)
+    reference = ReferenceTime(tagged_text, reference_us)
+    STANDALONE_RULES.apply(reference)
+    if "A" not in tagged_text.tags and "J" not in tagged_text.tags:
+        return ()
+    if len(tagged_text.tags) > 1:
+        for _ in range(_MAX_DEPENDENT_ROUNDS):
+            if not DEPENDENT_RULES.apply(reference):
+                break
+        RANGE_RULES.apply(reference)
+    spans = []
+    for match in _RESOLVED_TAG.finditer(tagged_text.tags):
+        value, start, end = tagged_text.items[match.start()]
+        resolved = reference.resolve(value, start)
+        if resolved is not None:
+            begins, ends = max(resolved[0], _EARLIEST), min(resolved[1], _LATEST)
+            if begins < ends:
+                spans.append(TimeSpan(begins, ends, resolved[2], text[start:end]))
+    return tuple(spans)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tellback.memory.recall.dates.calendar import DAY, day_number, month_length
+from tellback.memory.recall.dates.calendar import ResolvedSpan, day_number, month_length, unit_span
 from tellback.memory.recall.dates.vocabulary import Language, Phrase
 
 TaggedItem = tuple[Any, int, int]
@@ -33,47 +32,19 @@ _EMPTY_ITEM: TaggedItem = (None, 0, 0)
 _PAST_VERB_DISTANCE = 40
 
 
-@dataclass(slots=True)
 class TaggedText:
     """A text as tags, with what stands behind each, where its sentences end and which of them speak of the future."""
 
-    text: str
-    language: Language
-    tags: str
-    items: list[TaggedItem]
-    sentence_ends: list[int]
-    future_sentences: set[int]
-
-    def is_future(self, position: int) -> bool:
-        """Whether the sentence around a position does."""
-        return bool(self.future_sentences) and bisect_left(self.sentence_ends, position) in self.future_sentences
-
-    def follows_past_verb(self, position: int) -> bool:
-        """Whether a verb in the past stands shortly before a position, in the same sentence."""
-        sentence = bisect_left(self.sentence_ends, position)
-        begins = max(self.sentence_ends[sentence - 1] if sentence else 0, position - _PAST_VERB_DISTANCE)
-        return self.language.past_verbs.search(self.text, begins, position) is not None
-
-
-def tag_text(text: str, language: Language) -> TaggedText:
-    """Reads a text word by word."""
-    return _Lexer(text, language).read()
-
-
-class _Lexer:
-    __slots__ = ("future_sentences", "items", "language", "sentence_ends", "tags", "text")
+    __slots__ = ("_future_sentences", "_sentence_ends", "_tags", "items", "language", "tags", "text")
 
     def __init__(self, text: str, language: Language) -> None:
         self.text, self.language = text, language
-        self.tags: list[str] = []
+        self._tags: list[str] = []
         self.items: list[TaggedItem] = []
-        self.sentence_ends: list[int] = []
-        self.future_sentences: set[int] = set()
-
-    def read(self) -> TaggedText:
-        tags, items = self.tags, self.items
-        lookup = self.language.words.get
-        tokens = list(_TOKEN.finditer(self.text))
+        self._sentence_ends: list[int] = []
+        self._future_sentences: set[int] = set()
+        tags, items, lookup = self._tags, self.items, language.words.get
+        tokens = list(_TOKEN.finditer(text))
         skip = 0
         for index, match in enumerate(tokens):
             if skip:
@@ -97,7 +68,17 @@ class _Lexer:
                 items.append(_EMPTY_ITEM)
             else:
                 self._read_other(token, *match.span())
-        return TaggedText(self.text, self.language, "".join(tags), items, self.sentence_ends, self.future_sentences)
+        self.tags = "".join(tags)
+
+    def is_future(self, position: int) -> bool:
+        """Whether the sentence around a position speaks of the future."""
+        return bool(self._future_sentences) and bisect_left(self._sentence_ends, position) in self._future_sentences
+
+    def follows_past_verb(self, position: int) -> bool:
+        """Whether a verb in the past stands shortly before a position, in the same sentence."""
+        sentence = bisect_left(self._sentence_ends, position)
+        begins = max(self._sentence_ends[sentence - 1] if sentence else 0, position - _PAST_VERB_DISTANCE)
+        return self.language.past_verbs.search(self.text, begins, position) is not None
 
     def _read_special(self, word: str, tag: str, value: Any, tokens: Sequence[re.Match[str]], index: int) -> int:
         """A word that may start a phrase or depends on its neighbours; how many of the next words it takes."""
@@ -111,24 +92,24 @@ class _Lexer:
             tag = self._disambiguate(word, tokens[index][0], tag)
         elif tag == "c":
             tag = "x"
-            if self.tags and self.tags[-1] in "dyo":
-                self.tags[-1] = "c"
+            if self._tags and self._tags[-1] in "dyo":
+                self._tags[-1] = "c"
         if tag in "UNC" or (tag == "D" and value[0] > 0) or (tag in "KY" and value > 0):
-            self.future_sentences.add(len(self.sentence_ends))
+            self._future_sentences.add(len(self._sentence_ends))
         self._add(tag, value, start, end)
         return skip
 
     def _add(self, tag: str, value: Any, start: int, end: int) -> None:
-        self.tags.append(tag)
+        self._tags.append(tag)
         self.items.append((value, start, end))
 
     def _disambiguate(self, word: str, token: str, tag: str) -> str:
         """Whether May is a month, Sun a day and Will no name, as far as capitals and the place in the sentence say."""
         is_capitalized = token[0].isupper() and not (len(token) > 1 and token.isupper())
-        starts_sentence = not self.tags or self.tags[-1] in '."'
+        starts_sentence = not self._tags or self._tags[-1] in '."'
         if tag == "U":
             is_name = is_capitalized and not starts_sentence and word == "will"
-            return "x" if is_name or "<" in self.tags[-2:] else tag
+            return "x" if is_name or "<" in self._tags[-2:] else tag
         if tag == "w":
             return "x" if word in self.language.ambiguous_lowercase and not is_capitalized else tag
         if word in self.language.abbreviations or (word in self.language.ambiguous_lowercase and not is_capitalized):
@@ -138,8 +119,13 @@ class _Lexer:
     def _read_other(self, token: str, start: int, end: int) -> None:
         if token[0] in "0123456789":
             self._read_number(token, start, end)
-        elif len(token) > 1:
-            self._read_apostrophe(token, start, end)
+        elif len(token) > 1:  # '22 after a month, a season or "of"; the '90s
+            if token[-1] == "s":
+                self._add("Z" if token[-2] == "0" else "x", int(token[1:3]), start, end)
+            elif self._tags and self._tags[-1] in "MmSVHOido":
+                self._add("y", _expand_year(int(token[1:])), start, end)
+            else:
+                self._add("x", None, start, end)
         else:
             self._read_punctuation(token, start, end)
 
@@ -150,10 +136,10 @@ class _Lexer:
             return
         first, separator, second, third, suffix = match.groups()
         suffix = suffix.lower()
-        if (self.tags and self.tags[-1] == "#") or self.text[end : end + 1] in ("%", "°"):
+        if (self._tags and self._tags[-1] == "#") or self.text[end : end + 1] in ("%", "°"):
             self._add("x" if separator or suffix else "c", int(first), start, end)
         elif not separator:
-            self._add(*_tag_number(first, suffix, self.tags), start, end)
+            self._add(*_tag_number(first, suffix, self._tags), start, end)
         elif third is not None:
             date = (
                 _parse_numeric_date(first, separator, second, third, self.language) if suffix[:1] in ("", "t") else None
@@ -163,32 +149,23 @@ class _Lexer:
             self._add("A", month, start, end)
         elif separator in "-\u2013" and (not suffix or suffix in _ORDINAL):
             middle = start + len(first)
-            self._add(*_tag_number(first, "", self.tags), start, middle)
+            self._add(*_tag_number(first, "", self._tags), start, middle)
             self._add("-", None, middle, middle + 1)
-            self._add(*_tag_number(second, suffix, self.tags), middle + 1, end)
-        else:
-            self._add("x", None, start, end)
-
-    def _read_apostrophe(self, token: str, start: int, end: int) -> None:
-        """'22 after a month, a season or "of"; the '90s."""
-        if token[-1] == "s":
-            self._add("Z" if token[-2] == "0" else "x", int(token[1:3]), start, end)
-        elif self.tags and self.tags[-1] in "MmSVHOido":
-            self._add("y", _expand_year(int(token[1:])), start, end)
+            self._add(*_tag_number(second, suffix, self._tags), middle + 1, end)
         else:
             self._add("x", None, start, end)
 
     def _read_punctuation(self, token: str, start: int, end: int) -> None:
         tag = _PUNCTUATION.get(token, '"')
-        if token == "." and self.tags:
+        if token == "." and self._tags:
             _, item_start, item_end = self.items[-1]
             if item_end == start and self.text[item_start:item_end].lower() in self.language.abbreviations:
                 return
-            if item_end == start and self.tags[-1] == "d" and self.language.dot_is_ordinal:
-                self.tags[-1] = "o"
+            if item_end == start and self._tags[-1] == "d" and self.language.dot_is_ordinal:
+                self._tags[-1] = "o"
                 return
         if tag == ".":
-            self.sentence_ends.append(start)
+            self._sentence_ends.append(start)
         self._add(tag, None, start, end)
 
 
@@ -204,14 +181,10 @@ def _match_phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], in
     second = _normalize_word(tokens[index + 1][0])
     for phrase in phrases:
         following = phrase[0]
-        if following[0] == second and (
-            len(following) == 1
-            or (
-                index + len(following) < len(tokens)
-                and all(_normalize_word(tokens[index + 1 + offset][0]) == word for offset, word in enumerate(following))
-            )
-        ):
-            return phrase
+        if following[0] == second:
+            candidate = tokens[index + 2 : index + 1 + len(following)]
+            if len(following) == 1 or following[1:] == tuple(_normalize_word(token[0]) for token in candidate):
+                return phrase
     return None
 
 
@@ -237,16 +210,13 @@ def _expand_year(year: int) -> int:
     return year + (2000 if year < 50 else 1900)
 
 
-def _parse_year_month(first: str, second: str) -> tuple[int, int, str] | None:
+def _parse_year_month(first: str, second: str) -> ResolvedSpan | None:
     if len(first) != 4 or len(second) != 2 or not (1900 <= int(first) <= 2099 and 1 <= int(second) <= 12):
         return None
-    year, month = int(first), int(second)
-    return day_number(year, month) * DAY, day_number(year, month + 1) * DAY, "month"
+    return unit_span("month", day_number(int(first), int(second)))
 
 
-def _parse_numeric_date(
-    first: str, separator: str, second: str, third: str, language: Language
-) -> tuple[int, int, str] | None:
+def _parse_numeric_date(first: str, separator: str, second: str, third: str, language: Language) -> ResolvedSpan | None:
     """A date in digits: 2023-05-08, 8.5.2023, and 05/08/2023 as the language reads it where both readings are dates."""
     if len(first) == 4:
         year, month, day = int(first), int(second), int(third)
@@ -260,5 +230,4 @@ def _parse_numeric_date(
         return None
     if not (1 <= year <= 9999 and 1 <= month <= 12 and 1 <= day <= month_length(year, month)):
         return None
-    start = day_number(year, month, day)
-    return start * DAY, (start + 1) * DAY, "day"
+    return unit_span("day", day_number(year, month, day))

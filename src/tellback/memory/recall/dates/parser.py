@@ -24,9 +24,7 @@ from __future__ import annotations
 import re
 
 from tellback.memory.recall.dates.calendar import TimeSpan
-from tellback.memory.recall.dates.grammar import DEPENDENT_RULES, RANGE_RULES, STANDALONE_RULES
-from tellback.memory.recall.dates.lexer import tag_text
-from tellback.memory.recall.dates.resolver import EARLIEST, LATEST, ReferenceTime
+from tellback.memory.recall.dates.grammar import find_spans
 from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language
 
 # Faster than `\w`, and wide enough for the letters of the tables.
@@ -34,10 +32,6 @@ _WORD = re.compile(r"[a-z0-9\u00df-\u024f]+")
 _TRIGGERS = frozenset[str]().union(*(one.triggers for one in LANGUAGES.values()))
 _DIGIT = re.compile(r"[0-9]")
 _DATE_DIGITS = re.compile(r"(?:19|20)[0-9][0-9]|[0-9](?:0s|st|nd|rd|th)\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
-
-# "The day after the Friday before the end of May" leans three times.
-_MAX_DEPENDENT_ROUNDS = 4
-_RESOLVED_TAG = re.compile("[AJ]")
 
 
 def detect_language(lowered: str) -> Language | None:
@@ -50,29 +44,6 @@ def detect_language(lowered: str) -> Language | None:
         return known[0]
     distinct = set(words)
     return max(known, key=lambda one: len(distinct & one.words.keys()))
-
-
-def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSpan, ...]:
-    """What the time expressions of a text mean, in the order they stand in it."""
-    tagged_text = tag_text(text, language)
-    reference = ReferenceTime(tagged_text, reference_us)
-    STANDALONE_RULES.apply(reference)
-    if "A" not in tagged_text.tags and "J" not in tagged_text.tags:
-        return ()
-    if len(tagged_text.tags) > 1:
-        for _ in range(_MAX_DEPENDENT_ROUNDS):
-            if not DEPENDENT_RULES.apply(reference):
-                break
-        RANGE_RULES.apply(reference)
-    spans = []
-    for match in _RESOLVED_TAG.finditer(tagged_text.tags):
-        value, start, end = tagged_text.items[match.start()]
-        resolved = reference.resolve(value, start)
-        if resolved is not None:
-            begins, ends = max(resolved[0], EARLIEST), min(resolved[1], LATEST)
-            if begins < ends:
-                spans.append(TimeSpan(begins, ends, resolved[2], text[start:end]))
-    return tuple(spans)
 
 
 def parse_time_spans(text: str, reference_us: int) -> tuple[TimeSpan, ...]:

@@ -154,6 +154,19 @@ def unit_names(singular: str, plural: str) -> dict[str, tuple[str, int, bool]]:
     }
 
 
+def holiday_names(names: str) -> dict[str, str]:
+    """Spellings of holidays to their names in `calendar.HOLIDAYS`; without a `=`, the first spelling is the name.
+
+    >>> holiday_names("boxing_day christmas=navidad easter/easter_sunday")
+    {'boxing_day': 'boxing_day', 'navidad': 'christmas', 'easter': 'easter', 'easter_sunday': 'easter'}
+    """
+    found: dict[str, str] = {}
+    for entry in names.split():
+        name, _, spellings = entry.rpartition("=")
+        found |= dict.fromkeys(spellings.split("/"), name or spellings.partition("/")[0])
+    return found
+
+
 _ENGLISH_MONTHS = number_names(
     "january/jan february/feb march/mar april/apr may june/jun july/jul august/aug september/sept/sep october/oct "
     "november/nov december/dec"
@@ -205,26 +218,13 @@ ENGLISH = build_language(
         "w": _ENGLISH_SHORT_WEEKDAYS,
         "S": {"summer": 1, "autumn": 2, "winter": 3},
         "V": {"spring": 0, "fall": 2},
-        "H": {
-            "christmas christmas_day xmas xmas_day": "christmas",
-            "christmas_eve xmas_eve": "christmas eve",
-            "boxing_day": "boxing day",
-            "new_year_eve new_years_eve": "new year's eve",
-            "new_year_day new_years_day new_years new_year": "new year",
-            "halloween": "halloween",
-            "valentine_day valentines_day valentines": "valentine's day",
-            "thanksgiving thanksgiving_day": "thanksgiving",
-            "black_friday": "black friday",
-            "easter easter_sunday": "easter",
-            "easter_monday": "easter monday",
-            "good_friday": "good friday",
-            "independence_day": "independence day",
-            "mother_day mothers_day": "mother's day",
-            "father_day fathers_day": "father's day",
-            "labor_day labour_day": "labor day",
-            "memorial_day": "memorial day",
-            "st_patrick_day saint_patrick_day st_patricks_day": "st patrick's day",
-        },
+        "H": holiday_names(
+            "christmas/christmas_day/xmas/xmas_day christmas_eve/xmas_eve boxing_day new_year_eve/new_years_eve "
+            "new_year/new_year_day/new_years_day/new_years halloween valentine_day/valentines_day/valentines "
+            "thanksgiving/thanksgiving_day black_friday easter/easter_sunday easter_monday good_friday "
+            "independence_day mother_day/mothers_day father_day/fathers_day labor_day/labour_day memorial_day "
+            "st_patrick_day/saint_patrick_day/st_patricks_day"
+        ),
         "K": {"last_week": -1, "this_week": 0, "next_week": 1},
         "Y": {"last_year": -1, "this_year": 0, "next_year": 1},
         "l": "last",
@@ -324,17 +324,10 @@ GERMAN = build_language(
         "M": number_names("januar/jänner februar märz april mai juni juli august september oktober november dezember"),
         "W": number_names("montag dienstag mittwoch donnerstag freitag samstag/sonnabend sonntag", 0),
         "S": {"frühling": 0, "frühjahr": 0, "sommer": 1, "herbst": 2, "winter": 3},
-        "H": {
-            "weihnachten": "christmas",
-            "heiligabend": "christmas eve",
-            "silvester": "new year's eve",
-            "neujahr": "new year",
-            "halloween": "halloween",
-            "valentinstag": "valentine's day",
-            "ostern ostersonntag": "easter",
-            "ostermontag": "easter monday",
-            "karfreitag": "good friday",
-        },
+        "H": holiday_names(
+            "christmas=weihnachten christmas_eve=heiligabend new_year_eve=silvester new_year=neujahr halloween "
+            "valentine_day=valentinstag easter=ostern/ostersonntag easter_monday=ostermontag good_friday=karfreitag"
+        ),
         "K": {"letzte_woche vergangene_woche vorige_woche": -1, "diese_woche": 0, "nächste_woche kommende_woche": 1},
         "Y": {"letztes_jahr letzten_jahres vergangenes_jahr": -1, "dieses_jahr": 0, "nächstes_jahr": 1},
         "l": "letzte letzten letzter letztes letztem vorige vorigen voriges vergangene vergangenen vergangenes",
@@ -398,14 +391,10 @@ SPANISH = build_language(
         ),
         "W": number_names("lunes martes miércoles jueves viernes sábado domingo", 0),
         "S": {"primavera": 0, "verano": 1, "otoño": 2, "invierno": 3},
-        "H": {
-            "navidad": "christmas",
-            "nochebuena": "christmas eve",
-            "nochevieja": "new year's eve",
-            "año_nuevo": "new year",
-            "halloween": "halloween",
-            "san_valentín": "valentine's day",
-        },
+        "H": holiday_names(
+            "christmas=navidad christmas_eve=nochebuena new_year_eve=nochevieja new_year=año_nuevo halloween "
+            "valentine_day=san_valentín"
+        ),
         "K": {"semana_pasada": -1, "esta_semana": 0, "próxima_semana semana_que_viene": 1},
         "Y": {"año_pasado": -1, "este_año": 0, "próximo_año año_que_viene": 1},
         "l": "último última",
