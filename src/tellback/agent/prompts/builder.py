@@ -149,6 +149,9 @@ class PromptBuilder:
         text = "\n".join(line for route in routes for line in _render_route(route))
         return self.add_section(BuiltInSection.ACTIVE_ROUTES, text)
 
+    add_guidelines_for_message_generation = add_guidelines
+    add_capabilities_for_message_generation = add_capabilities
+
     def _add_lines(self, section: BuiltInSection, lines: Sequence[str], lead: str = "") -> PromptBuilder:
         return self.add_section(section, "\n".join(filter(None, [lead, *lines])) if lines else "")
 

@@ -107,6 +107,13 @@ def test_sections_given_out_are_a_copy() -> None:
     assert prompt.sections == {"tone": "Calm."}
 
 
+def test_the_longer_names_do_the_same() -> None:
+    guideline, capability = Guideline("Be brief."), Capability("Refunds", "Soon.")
+    long = PromptBuilder().add_guidelines_for_message_generation([guideline])
+    long.add_capabilities_for_message_generation([capability])
+    assert long.build() == PromptBuilder().add_guidelines([guideline]).add_capabilities([capability]).build()
+
+
 def test_a_guideline_that_is_off_is_left_out() -> None:
     assert PromptBuilder().add_guidelines([Guideline("Be brief.", enabled=False)]).build() == ""
 
