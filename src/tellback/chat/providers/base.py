@@ -269,6 +269,13 @@ class ProviderModel(ModelBase):
 
     async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
         """The whole reply; read from a stream, unless an adapter has a plain request."""
+        reply = await self._collect_stream(model, request, idle_timeout)
+        if reply is None:
+            raise self._broken_stream_error(model)
+        return reply
+
+    async def _collect_stream(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply | None:
+        """The whole reply of a stream, or None if that broke off."""
         deltas = self._stream_once(model, request, idle_timeout)
         try:
             async for delta in deltas:
@@ -276,7 +283,7 @@ class ProviderModel(ModelBase):
                     return delta.reply
         finally:
             await close_stream(deltas)
-        raise self._broken_stream_error(model)
+        return None
 
     def _stream_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> AsyncIterator[ReplyDelta]:
         """Deltas up to the `StreamStop`; to end without one says that the stream broke off."""

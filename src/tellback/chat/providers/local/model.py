@@ -27,10 +27,11 @@ from tellback.chat.providers.local.codec import (
 from tellback.errors import (
     ConfigurationError,
     MissingExtraError,
+    ProviderConnectionError,
     ProviderError,
     ProviderRequestError,
 )
-from tellback.types import ReplyDelta
+from tellback.types import ChatReply, ReplyDelta
 
 PROMPT_BATCH_TOKENS: Final = 128
 """How many tokens of a prompt are read in one go: giving up has to wait for the end of one."""
@@ -304,6 +305,14 @@ class LocalModel(ProviderModel):
             generation.close()
         if all(loop.is_closed() for loop in self._clients):
             self._engines.clear()
+
+    async def _complete_once(self, model: str, request: ChatRequest, idle_timeout: IdleTimeout) -> ChatReply:
+        reply = await self._collect_stream(model, request, idle_timeout)
+        if reply is None:
+            raise ProviderConnectionError(
+                f"{model} was closed before its answer was complete.", provider=self.provider, model=model
+            )
+        return reply
 
     async def _stream_once(
         self, model: str, request: ChatRequest, idle_timeout: IdleTimeout
