@@ -21,7 +21,7 @@ from tellback.agent import (
 )
 from tellback.agent.events import history_to_messages
 from tellback.chat.model import ChatRequest
-from tellback.errors import InvalidArgumentError, SessionConflictError
+from tellback.errors import InvalidArgumentError, SessionConflictError, TurnConflictError
 from tellback.testing import FunctionModel, ScriptedModel, says, understands
 from tellback.tools import tool
 from tellback.types import message_text
@@ -132,6 +132,22 @@ async def test_no_lines_are_kept_for_sessions_that_nobody_waits_for() -> None:
     await asyncio.gather(*(agent.respond("Hi", f"web-{number % 5}") for number in range(20)))
     assert not agent._responder._locks
     assert not agent._responder._running_keys
+
+
+def test_turns_by_id_wait_for_each_other_in_the_next_event_loop_too() -> None:
+    async def answer(_: Any) -> str:
+        await asyncio.sleep(0.05)
+        return "Hello!"
+
+    agent = Agent("Wanda", model=FunctionModel(answer), persistence=InMemorySessions())
+
+    async def respond_twice(wait: float) -> list[Any]:
+        turns = agent.respond("one", "web-42"), agent.respond("two", "web-42", wait=wait)
+        return await asyncio.gather(*turns, return_exceptions=True)
+
+    _, conflict = asyncio.run(respond_twice(0))  # its traceback is kept
+    assert isinstance(conflict, TurnConflictError)
+    assert [getattr(each, "message", each) for each in asyncio.run(respond_twice(5))] == ["Hello!"] * 2
 
 
 async def test_a_session_that_was_left_behind_is_refused_before_anything_is_asked() -> None:

@@ -29,11 +29,11 @@ class CannedResponse:
     condition: str | None = None
 
 
-def parse_canned_responses(responses: Iterable[Any], place: str) -> tuple[CannedResponse, ...]:
+def parse_canned_responses(responses: Iterable[Any] | None, place: str) -> tuple[CannedResponse, ...]:
     """Canned responses from texts, mappings or such responses; `place` is named when one is wrong."""
+    listed = () if responses is None else validate_list("canned_responses", responses)
     return tuple(
-        _parse_canned_response(each, f"{place}, canned response {number}")
-        for number, each in enumerate(validate_list("canned_responses", responses), 1)
+        _parse_canned_response(each, f"{place}, canned response {number}") for number, each in enumerate(listed, 1)
     )
 
 

@@ -8,7 +8,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
 from typing import Any
@@ -321,8 +320,6 @@ def to_plain_value(value: Any, fallback: Callable[[Any], Any] | None = None) -> 
         return {str(to_plain_value(key, fallback)): to_plain_value(each, fallback) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [to_plain_value(each, fallback) for each in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: to_plain_value(getattr(value, each.name), fallback) for each in fields(value)}
     if hasattr(type(value), "model_fields"):
         # By field, not by model_dump: a serializer may write what its model cannot read.
         names = type(value).model_fields

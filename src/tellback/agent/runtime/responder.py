@@ -124,7 +124,7 @@ class Responder:
         self._agent = agent
         self._turns = TurnEngine()  # for turns without a user: nothing of them is stored
         self._running_keys: set[SessionKey] = set()
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
         self._attempts = TurnAttempts()
 
     async def respond(
@@ -302,7 +302,8 @@ class Responder:
         turn = current_tool_host()
         if isinstance(turn, AgentTurn) and turn.session_id == id:  # it would wait for itself
             raise SessionConflictError(id, turn.version)
-        lock = self._locks.setdefault(id, asyncio.Lock())  # kept for as long as someone has it or waits for it
+        # Kept for as long as someone has it or waits for it; the traceback of an error may keep it into another loop.
+        lock = self._locks.setdefault((asyncio.get_running_loop(), id), asyncio.Lock())
         try:
             async with asyncio.timeout(validation.validate_seconds("wait", wait)):
                 await lock.acquire()

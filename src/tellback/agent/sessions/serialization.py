@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -83,18 +83,18 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
         "current_state": None if state is None else state.id,
         "collected_data": {
             "extracted": plain_data(session.extracted),
-            "route_history": plain_data(session.route_history),
+            "route_history": _to_plain_fields(session.route_history),
             "current_route_title": None if route is None else route.title,
             "current_route_entered_at": None if route is None else route.entered_at.isoformat(),
             **_state_to_dict("current_state", state),
             "metadata": plain_data(session.metadata),
-            "progress": plain_data(session.progress),
+            "progress": _to_plain_fields(session.progress),
             "paused_routes": {
                 id: {
                     "extracted": plain_data(paused.extracted),
                     "state": None if paused.state is None else paused.state.id,
                     **_state_to_dict("state", paused.state),
-                    "progress": plain_data(paused.progress),
+                    "progress": _to_plain_fields(paused.progress),
                     "pending_calls": _pending_calls_to_dicts(paused.pending_calls),
                     "changed": list(paused.changed),
                     "dropped": paused.dropped,
@@ -102,7 +102,7 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
                 for id, paused in session.paused_routes.items()
             },
             "context": plain_data(session.context),
-            "idempotent_reply": plain_data(session.idempotent_reply),
+            "idempotent_reply": _to_plain_fields(session.idempotent_reply),
             "pending_calls": _pending_calls_to_dicts(session.pending_calls),
             "owner": session.owner,
         },
@@ -236,6 +236,15 @@ def _parse_stored_datetime(value: Any, now: datetime) -> datetime:
     if value is None:
         return now
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+def _to_plain_fields(value: Any) -> Any:
+    """A part of a session by the names of its fields, and what is in it as JSON has it."""
+    if is_dataclass(value):
+        return {each.name: _to_plain_fields(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _to_plain_fields(each) for name, each in value.items()}
+    return [_to_plain_fields(each) for each in value] if isinstance(value, tuple) else plain_data(value)
 
 
 def _state_to_dict(prefix: str, state: CurrentState | None) -> dict[str, Any]:

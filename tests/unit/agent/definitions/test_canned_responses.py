@@ -35,7 +35,7 @@ def test_texts_mappings_and_responses_are_taken() -> None:
         CannedResponse("Yes", "yes"),
         bye_response,
     )
-    assert parse_canned_responses([], "agent") == ()
+    assert parse_canned_responses(None, "agent") == parse_canned_responses([], "agent") == ()
 
 
 @pytest.mark.parametrize("value", ["Hi", {"text": "Hi"}, 5])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from tellback.agent.sessions.serialization import session_data_to_state, session_state_to_data
 from tellback.agent.sessions.session import (
@@ -150,6 +150,19 @@ def test_what_json_does_not_know_is_stored_as_text() -> None:
         "address": {"city": "Rome"},
         "pair": [1, 2],
     }
+
+
+def test_a_secret_in_a_dataclass_of_the_application_is_not_stored() -> None:
+    @dataclass
+    class Account:
+        name: str
+        key: SecretStr
+
+    account = Account("Maya", SecretStr("s3cret"))
+    session = replace(create_session("web-42"), extracted={"account": account}, context={"accounts": [account]})
+    stored = session_state_to_data(session)
+    assert "s3cret" not in json.dumps(stored)
+    assert stored["collected_data"]["extracted"]["account"]["name"] == "Maya"
 
 
 def test_a_time_of_another_zone_is_the_same_moment() -> None:
