@@ -74,9 +74,9 @@ def import_command(
     """
     with report_errors():
         options = _store_options(model, needs_model=not (no_extract or dry_run))
-    url = target.url
-    if dry_run and "://" not in url and not Path(url).exists():
-        url = ":memory:"  # nothing may be changed: what is not there yet is as good as an empty store
+        url = target.url
+        if dry_run and "://" not in url and not Path(url).exists():
+            url = ":memory:"  # nothing may be changed: what is not there yet is as good as an empty store
 
     async def run_import() -> ImportReport:
         from tellback.importers import import_chats

@@ -45,6 +45,12 @@ def test_a_dry_run_makes_no_file(export: Path) -> None:
     assert not Path("tellback.db").exists()
 
 
+def test_a_dry_run_tells_in_a_sentence_that_a_store_cannot_be_looked_for(export: Path) -> None:
+    result = run("export.zip", "--dry-run", "--url", "t" * 300)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "cannot be used: File name too long." in result.stderr
+
+
 def test_without_memories_no_model_is_looked_for(export: Path) -> None:
     result = run("export.zip", "--no-extract", "--model", "no-such-model", "--json")
     assert result.exit_code == 0, result.output
