@@ -27,6 +27,7 @@ from tellback.chat.providers.local.codec import (
 from tellback.errors import (
     ConfigurationError,
     MissingExtraError,
+    ProviderConnectionError,
     ProviderError,
     ProviderRequestError,
 )
@@ -328,6 +329,11 @@ class LocalModel(ProviderModel):
             settings = EngineSettings(_resolve_path(path), self.context, self.threads, self.chat_template)
             engine = self._engines[path] = get_engine(settings)
         return engine
+
+    def _broken_stream_error(self, model: str) -> ProviderConnectionError:
+        return ProviderConnectionError(
+            f"{model} was closed before its answer was complete.", provider=self.provider, model=model
+        )
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         if isinstance(error, LlamaError):
