@@ -81,14 +81,17 @@ class _ThreadCall:
         else:
             self._future.set_exception(self.error)
 
-    def run(self) -> None:
-        try:
-            self.value = self.work()
-        except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
-            self.error = RuntimeError(f"StopIteration: {error.value}")
-            self.error.__cause__ = error
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for whoever waits
-            self.error = error
+
+def _run_and_capture(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    # No method of the call: a failure's traceback would hold the call that holds the failure.
+    try:
+        return work(), None
+    except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
+        failure = RuntimeError(f"StopIteration: {error.value}")
+        failure.__cause__ = error
+        return None, failure
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is for whoever waits
+        return None, error
 
 
 class ThreadPool:
@@ -192,7 +195,7 @@ class ThreadPool:
                     return False
             call = inbox.get()  # somebody has just chosen this thread
         while call is not None:
-            call.run()
+            call.value, call.error = _run_and_capture(call.work)
             next_call = self._finish_call(call, inbox)
             if call.state is _CallState.DONE:
                 call.deliver()
