@@ -30,8 +30,7 @@ class RunEvent:
 
 Listener = Callable[[RunEvent], None]
 
-listeners: ContextVar[tuple[Listener, ...]] = ContextVar("tellback_listeners", default=())
-"""Who listens in this context. What nobody hears need not be put together."""
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("tellback_listeners", default=())
 
 
 @contextmanager
@@ -44,11 +43,20 @@ def listen(listener: Listener) -> Iterator[None]:
     >>> seen
     [RunEvent(type='my:progress', data=0.5)]
     """
-    token = listeners.set((*listeners.get(), listener))
+    token = _listeners.set((*_listeners.get(), listener))
     try:
         yield
     finally:
-        listeners.reset(token)
+        _listeners.reset(token)
+
+
+def has_listeners() -> bool:
+    """Whether anyone listens in this context: what nobody hears need not be put together.
+
+    >>> has_listeners()
+    False
+    """
+    return bool(_listeners.get())
 
 
 def emit(type: str, data: Any) -> None:
@@ -56,11 +64,11 @@ def emit(type: str, data: Any) -> None:
 
     >>> emit("my:progress", 1.0)
     """
-    current = listeners.get()
-    if not current:
+    listeners = _listeners.get()
+    if not listeners:
         return
     event = RunEvent(type, data)
-    for listener in current:
+    for listener in listeners:
         try:
             listener(event)
         except Exception:

@@ -203,10 +203,10 @@ async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
         session=input.session,
         sender=input.sender,
         extras=dict(input.ctx_extras or {}),
-        bind_tools=input.bind_tool_ctx is not False,
+        bind_tools=_is_on(input.bind_tool_ctx),
         event_payload={"stream": cfg.stream_label, **payload},
-        store_user_message=input.persist_user is not False,
-        store_reply=input.persist_assistant is not False,
+        store_user_message=_is_on(input.persist_user),
+        store_reply=_is_on(input.persist_assistant),
         agent=cfg.agent_name,
         reply_metadata=_reply_metadata(cfg, input),
         tolerate_store_errors=True,
@@ -377,4 +377,8 @@ def _shared(cfg: TurnConfig) -> Runtime:
 
 
 def _stores_anything(input: TurnInput) -> bool:
-    return input.persist_user is not False or input.persist_assistant is not False
+    return _is_on(input.persist_user) or _is_on(input.persist_assistant)
+
+
+def _is_on(value: bool | None) -> bool:
+    return value is None or bool(value)

@@ -209,6 +209,12 @@ async def test_what_is_kept_can_be_chosen(maya: User, keeps_user: bool, keeps_re
     assert [(m.role, message_text(m)) for m in model_of(cfg).requests[1].messages] == [*stored, ("user", "And?")]
 
 
+async def test_whatever_is_false_keeps_nothing(maya: User) -> None:
+    zero: Any = 0
+    await run_chat_turn(config(maya, says("Hello!")), turn_input("Hi", persist_user=zero, persist_assistant=zero))
+    assert await maya.conversations.list() == []
+
+
 async def test_a_dry_run_reads_the_log_and_leaves_it(maya: User) -> None:
     cfg = config(maya, says("Hello!"), says("Dry."))
     first = await run_chat_turn(cfg, turn_input("Hi"))

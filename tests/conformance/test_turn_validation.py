@@ -48,6 +48,12 @@ async def test_a_chats_mistakes_open_no_conversation(rc: Tellback, wrong: dict[s
     assert model.requests == []
 
 
+@pytest.mark.parametrize(("options", "named"), [({"zeta": 1, "alpha": 2}, "'zeta'"), ({1: 2, "x": 3}, "1")], ids=str)
+async def test_the_first_option_that_is_unknown_is_named(rc: Tellback, options: Any, named: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"options has no {named}"):
+        await rc.user("maya").chat("Hi!", model=ScriptedModel([]), options=options)
+
+
 async def test_the_sender_on_record_is_the_applications(rc: Tellback) -> None:
     maya = rc.user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ScriptedModel(["Hello!"])))

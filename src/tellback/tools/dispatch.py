@@ -83,7 +83,7 @@ class _ThreadCall:
 
 
 def _run_and_capture(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What the work gave, or its error. No method: the error's traceback would hold the call that holds the error."""
+    # No method of the call: a failure's traceback would hold the call that holds the failure.
     try:
         return work(), None
     except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever

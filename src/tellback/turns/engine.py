@@ -42,7 +42,7 @@ class ReplyEvents:
     __slots__ = ("_payload", "text")
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
-        self._payload = payload if events.listeners.get() else None
+        self._payload = payload if events.has_listeners() else None
         self.text = ""
 
     def __enter__(self) -> ReplyEvents:

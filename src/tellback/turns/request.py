@@ -185,11 +185,12 @@ def _has_function(options: ChatOptions) -> bool:
 
 def _option_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     found = {"system" if name in ("system_prompt", "systemPrompt") else name: value for name, value in values.items()}
-    if unknown := found.keys() - _OPTIONS:
-        raise InvalidArgumentError(
-            f"options has no {min(unknown)!r}: it takes system_prompt and the fields of ChatOptions;"
-            " settings for the provider go into config={...}."
-        )
+    for name in found:
+        if name not in _OPTIONS:
+            raise InvalidArgumentError(
+                f"options has no {name!r}: it takes system_prompt and the fields of ChatOptions;"
+                " settings for the provider go into config={...}."
+            )
     return found
 
 

@@ -146,10 +146,12 @@ def file_part(**media: Unpack[MediaFields]) -> MessagePart:
 
 def _media_part(
     kind: str,
+    *,
     url: str | None = None,
     data: bytes | str | None = None,
     mime: str | None = None,
-    **more: Any,
+    name: str | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> MessagePart:
     if (url is None) == (data is None):
         raise ValueError(f"{kind}_part takes either url= or data=, and exactly one of them.")
@@ -159,7 +161,7 @@ def _media_part(
     if data is not None and not mime:
         raise ValueError(f"{kind}_part(data=...) needs mime=, such as 'image/png'.")
     encoded = base64.b64encode(data).decode("ascii") if isinstance(data, bytes) else data
-    return MessagePart(kind=kind, url=url, data=encoded, mime=mime, **more)
+    return MessagePart(kind=kind, url=url, data=encoded, mime=mime, name=name, meta=meta)
 
 
 def split_data_url(url: str) -> tuple[str | None, str]:

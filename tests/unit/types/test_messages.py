@@ -91,6 +91,12 @@ def test_an_image_needs_one_source_and_data_its_type(arguments: Any) -> None:
         image_part(**arguments)
 
 
+def test_a_media_part_takes_no_fields_but_those_of_media() -> None:
+    fields: Any = {"url": "https://example.com/a.png", "text": "a cat"}
+    with pytest.raises(TypeError, match="text"):
+        image_part(**fields)
+
+
 def test_a_data_url_is_data_and_never_text() -> None:
     part = image_part(url="data:image/gif;base64,R0lG")
     assert (part.mime, part.data, part.url) == ("image/gif", "R0lG", None)

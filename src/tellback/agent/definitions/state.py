@@ -65,7 +65,11 @@ DataPredicate = Callable[[Data], Any]
 
 
 class _EndRoute:
-    """Where a route ends."""
+    """Where a route ends.
+
+    >>> END_ROUTE
+    END_ROUTE
+    """
 
     __slots__ = ()
     id: Final = "END_ROUTE"

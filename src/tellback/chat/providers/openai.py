@@ -251,11 +251,11 @@ def to_strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def decode(completion: Any, provider: str, model: str, dialect: OpenAIDialect) -> ChatReply:
-    """A whole completion: read as a stream of one chunk."""
+    """A whole completion: read as a stream of one chunk, with a message in the place of a delta."""
     body = as_dict(completion)
     if body.get("error"):
         raise error_from_body(body, provider, model)
-    return replace(OpenAIStreamReader(provider, model, dialect).read(completion), raw=completion)
+    return replace(OpenAIStreamReader(provider, model, dialect, is_whole=True).read(completion), raw=completion)
 
 
 def arguments_text(arguments: Any) -> str:
@@ -306,22 +306,29 @@ def reasoning_to_meta(details: Any, dialect: OpenAIDialect) -> Mapping[str, Any]
 
 
 class OpenAIStreamReader(StreamReader):
-    """The state of one streamed call so far.
+    """The state of one streamed call so far, or with `is_whole` a completion that comes in one piece.
 
     Some hosts never say why they stop, so a reply counts as complete when a reason came, a last chunk of usage and
     nothing else, or the closing mark, which only `saw_end` knows of.
     """
 
     def __init__(
-        self, provider: str, model: str, dialect: OpenAIDialect, saw_end: Callable[[], bool] = lambda: True
+        self,
+        provider: str,
+        model: str,
+        dialect: OpenAIDialect,
+        saw_end: Callable[[], bool] = lambda: True,
+        *,
+        is_whole: bool = False,
     ) -> None:
         super().__init__(provider, model)
+        self._is_whole = is_whole
         self._finish_reason: str | None = None
         self._has_closing_usage = False
         self._saw_end = saw_end
         self._dialect = dialect
         self._splitter = ThinkTagSplitter(dialect.think_tags)
-        self._calls = ToolCallAssembler()
+        self._calls = ToolCallAssembler(is_whole)
         self._reasoning_details: list[Any] = []
         self._is_refusal = False
 
@@ -338,13 +345,14 @@ class OpenAIStreamReader(StreamReader):
         if usage is not None:
             self._usage = usage
             self._has_closing_usage = not choices
-        choice = next(iter(choices), None)
-        self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
-        if self._finish_reason == "error" or getattr(choice, "error", None):
-            raise error_from_body(as_dict(choice), self._provider, self._model)
-        delta = getattr(choice, "delta", None) or getattr(choice, "message", None)
-        if delta is not None:
-            yield from self._add_delta(delta)
+        for choice in choices[:1] if self._is_whole else choices:
+            self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
+            if self._finish_reason == "error" or getattr(choice, "error", None):
+                raise error_from_body(as_dict(choice), self._provider, self._model)
+            # Some hosts end a stream with the whole message, which has come in deltas by then.
+            delta = getattr(choice, "message" if self._is_whole else "delta", None)
+            if delta is not None:
+                yield from self._add_delta(delta)
 
     def _add_delta(self, delta: Any) -> Iterator[ReplyDelta]:
         self._reasoning_details.extend(getattr(delta, "reasoning_details", None) or ())
@@ -395,16 +403,20 @@ class _PartialCall:
 
 
 class ToolCallAssembler:
-    """Tool calls put together from pieces that hosts number and name as they like."""
+    """Tool calls put together from pieces that hosts number and name as they like.
 
-    def __init__(self) -> None:
+    With `is_whole`, each piece is a call, whatever its index; one without a name too, so that the model is told.
+    """
+
+    def __init__(self, is_whole: bool) -> None:
+        self._is_whole = is_whole
         self._open_calls: dict[Any, _PartialCall] = {}
         self._calls: list[_PartialCall] = []
 
     def add(self, piece: Any, position: int) -> Iterator[ReplyDelta]:
         """A piece, and where it stands in its chunk, for hosts that give it no index."""
         index = getattr(piece, "index", None)
-        key = ("position", position) if index is None else index
+        key = ("position", position) if index is None or self._is_whole else index
         yield from self._add(
             key, getattr(piece, "function", None), getattr(piece, "id", None) or "", _call_extras(piece)
         )
@@ -441,7 +453,7 @@ class ToolCallAssembler:
     def build_calls(self) -> tuple[ToolCall, ...]:
         calls = []
         for call in self._calls:
-            if call.name:
+            if call.name or self._is_whole:
                 value, invalid = parse_arguments(call.arguments)
                 calls.append(ToolCall(call.id, call.name, value, invalid, call.extras))
         return tuple(calls)
@@ -457,8 +469,8 @@ def _starts_new_call(call: _PartialCall, host_id: str, arguments: str) -> bool:
 
 
 def _call_extras(piece: Any) -> Mapping[str, Any] | None:
-    extra = getattr(piece, "model_extra", None)
-    return {META_KEY: dict(extra)} if extra else None
+    extras = {name: value for name, value in (getattr(piece, "model_extra", None) or {}).items() if name != "index"}
+    return {META_KEY: extras} if extras else None
 
 
 def _chunk_usage(chunk: Any) -> Mapping[str, Any] | None:

@@ -331,6 +331,29 @@ async def test_two_whole_calls_of_one_id_are_two(wire: FakeHttpServer) -> None:
     assert len({call.id for call in reply.tool_calls}) == 2
 
 
+async def test_whole_calls_are_apart_whatever_their_index_and_go_back_without_it(wire: FakeHttpServer) -> None:
+    calls = [{"index": 0, **openai_call("", name, {})} for name in ("now", "add")]
+    reply = await complete_reply(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
+    assert [(call.name, call.input) for call in reply.tool_calls] == [("now", {}), ("add", {})]
+    wire.reply_with(vendor.response("ok"))
+    results = [tool_result_message(ToolResult(call.id, "1")) for call in reply.tool_calls]
+    async with host(wire) as model:
+        await model.complete([user_message("Hi"), reply.message, *results])
+    assert all("index" not in call for call in wire.last.body["messages"][1]["tool_calls"])
+
+
+async def test_a_whole_call_without_a_name_is_kept_so_that_the_model_is_told(wire: FakeHttpServer) -> None:
+    calls = [openai_call("c1", "", {})]
+    reply = await complete_reply(wire, completion({"content": None, "tool_calls": calls}, "tool_calls"))
+    assert [(call.id, call.name) for call in reply.tool_calls] == [("c1", "")]
+
+
+async def test_a_stream_that_ends_with_the_whole_message_gives_it_once(wire: FakeHttpServer) -> None:
+    whole = completion({"role": "assistant", "content": "Hello!"}, "stop")
+    _, reply = await streamed_reply(wire, chunk({"content": "Hello!"}), data_event(whole), DONE)
+    assert reply.text == "Hello!"
+
+
 async def test_the_call_of_old_is_read_whole_and_streamed(wire: FakeHttpServer) -> None:
     call = {"name": "add", "arguments": '{"x":1}'}
     reply = await complete_reply(wire, completion({"content": None, "function_call": call}, "function_call"))

@@ -338,6 +338,11 @@ class LocalModel(ProviderModel):
             engine = self._engines[path] = get_engine(settings)
         return engine
 
+    def _broken_stream_error(self, model: str) -> ProviderConnectionError:
+        return ProviderConnectionError(
+            f"{model} was closed before its answer was complete.", provider=self.provider, model=model
+        )
+
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         if isinstance(error, LlamaError):
             return error_from_status(self.provider, model, 400 if error.is_refusal else 500, str(error))
