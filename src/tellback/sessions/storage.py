@@ -15,7 +15,6 @@ from tellback.errors import ConfigurationError, StoreClosedError
 from tellback.sessions import validation
 from tellback.sessions.adapter import MessageRepository, SessionRepository
 from tellback.types.conversations import MessageData, SessionData, SessionStatus
-from tellback.validation import validate_name
 
 C = TypeVar("C")
 Ttl = timedelta | float | None
@@ -96,16 +95,16 @@ class _StorageRepository:
         return await self._storage.create(validation.validate_session(session))
 
     async def get(self, session_id: str) -> SessionData | None:
-        return await self._storage.get(validate_name("session_id", session_id))
+        return await self._storage.get(validation.validate_id("session_id", session_id))
 
     async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
-        validate_name("user_id", user_id)
-        return await self._storage.find_active(user_id, validation.validate_optional_name("agent_name", agent_name))
+        validation.validate_id("user_id", user_id)
+        return await self._storage.find_active(user_id, validation.validate_optional_id("agent_name", agent_name))
 
     async def list_by_user(
         self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
     ) -> list[SessionData]:
-        validate_name("user_id", user_id)
+        validation.validate_id("user_id", user_id)
         if before is not None:
             validation.validate_session(before)
         return await self._storage.list_by_user(user_id, validation.validate_limit(limit), before)
@@ -113,13 +112,13 @@ class _StorageRepository:
     async def update_status(
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
-        validate_name("session_id", session_id)
+        validation.validate_id("session_id", session_id)
         validation.validate_status(status)
         validation.validate_times(at=at, completed_at=completed_at)
         return await self._storage.update_status(session_id, status, at, completed_at)
 
     async def delete(self, session_id: str) -> bool:
-        return await self._storage.delete(validate_name("session_id", session_id))
+        return await self._storage.delete(validation.validate_id("session_id", session_id))
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         validated = validation.validate_messages(messages)
@@ -129,7 +128,7 @@ class _StorageRepository:
     async def list_by_session(
         self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
     ) -> list[MessageData]:
-        validate_name("session_id", session_id)
+        validation.validate_id("session_id", session_id)
         return await self._storage.list_by_session(
             session_id,
             validation.validate_limit(limit),

@@ -1,4 +1,4 @@
-"""Validation of what is passed to a session adapter: sessions, messages, and an adapter's options."""
+"""Validation of what is passed to a session adapter: ids, sessions, messages, and an adapter's options."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ MAX_COUNT = 2**53
 _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
-def validate_optional_name(label: str, value: Any) -> str | None:
-    """A name, or None."""
-    return None if value is None else validate_name(label, value)
+def validate_id(label: str, value: Any) -> str:
+    """An id or a name: a `str` itself. Keys and queries are made of it, and a subclass may format as another text."""
+    if type(value) is not str and isinstance(value, str):
+        raise InvalidArgumentError(f"{label} must be a str itself, got {value!r:.80} of {type(value).__name__}.")
+    return validate_name(label, value)
+
+
+def validate_optional_id(label: str, value: Any) -> str | None:
+    """The same, or None."""
+    return None if value is None else validate_id(label, value)
 
 
 def validate_limit(value: Any) -> int:
@@ -46,9 +53,9 @@ def validate_session(session: Any) -> SessionData:
     """A session to store."""
     if not isinstance(session, SessionData):
         raise InvalidArgumentError(f"a session is a SessionData, not {session!r:.80}.")
-    validate_name("a session's id", session.id)
+    validate_id("a session's id", session.id)
     for name in ("user_id", "agent_name", "current_route", "current_state"):
-        validate_optional_name(f"a session's {name}", getattr(session, name))
+        validate_optional_id(f"a session's {name}", getattr(session, name))
     validate_status(session.status)
     for name in ("version", "message_count"):
         count = getattr(session, name)
@@ -84,10 +91,10 @@ def validate_messages(messages: Sequence[MessageData], session_id: str | None = 
     for message in validated:
         if not isinstance(message, MessageData):
             raise InvalidArgumentError(f"a message is a MessageData, not {message!r:.80}.")
-        validate_name("a message's id", message.id)
-        validate_name("a message's session_id", message.session_id)
+        validate_id("a message's id", message.id)
+        validate_id("a message's session_id", message.session_id)
         for name in ("user_id", "route", "state"):
-            validate_optional_name(f"a message's {name}", getattr(message, name))
+            validate_optional_id(f"a message's {name}", getattr(message, name))
         validate_choice("a message's role", message.role, MESSAGE_ROLES)
         if not isinstance(message.content, str) or not is_storable(message.content):
             raise InvalidArgumentError(f"a message's content is a text without NUL, not {message.content!r:.80}.")

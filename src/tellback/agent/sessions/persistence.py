@@ -179,7 +179,7 @@ class Persistence:
             raise ConfigurationError(f"auto_save is True or False, not {auto_save!r:.80}; write user_id=... by name.")
         self.adapter = adapter
         self.auto_save = auto_save
-        self.user_id = validation.validate_optional_name("user_id", user_id)
+        self.user_id = validation.validate_optional_id("user_id", user_id)
         self.clock = clock
         self._init_lock = asyncio.Lock()
         self._is_ready = False

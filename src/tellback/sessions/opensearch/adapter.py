@@ -429,7 +429,7 @@ class OpenSearchAdapter(StorageAdapter):
             raise InvalidArgumentError(
                 f"text is words to search for, at most {_MAX_QUERY_LENGTH} characters: {text!r:.80}"
             )
-        owner = validation.validate_optional_name("user_id", user_id)
+        owner = validation.validate_optional_id("user_id", user_id)
         return await self._search.searcher.find_messages(text, owner, validation.validate_limit(limit))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -124,18 +125,20 @@ class _RedisStorage:
         return _decode_session(session_id, row)
 
     async def find_active(self, user_id: str, agent_name: str | None) -> SessionData | None:
-        async for each in self._listed_sessions(user_id, self.keys.active(user_id), "+", 10):
-            if each.status == "active" and agent_name in (None, each.agent_name):
-                return each
+        async with aclosing(self._listed_sessions(user_id, self.keys.active(user_id), "+", 10)) as listed:
+            async for each in listed:
+                if each.status == "active" and agent_name in (None, each.agent_name):
+                    return each
         return None
 
     async def list_by_user(self, user_id: str, limit: int, before: SessionData | None) -> list[SessionData]:
         key, end = self.keys.user(user_id), "+" if before is None else f"({_list_member(before)}"
         found: list[SessionData] = []
-        async for each in self._listed_sessions(user_id, key, end, min(PAGE_SIZE, limit)):
-            found.append(each)
-            if len(found) == limit:
-                break
+        async with aclosing(self._listed_sessions(user_id, key, end, min(PAGE_SIZE, limit))) as listed:
+            async for each in listed:
+                found.append(each)
+                if len(found) == limit:
+                    break
         return found
 
     async def update_status(
@@ -231,7 +234,7 @@ class _RedisStorage:
 
     async def _listed_sessions(
         self, user_id: str, key: bytes, before: str, page_size: int
-    ) -> AsyncIterator[SessionData]:
+    ) -> AsyncGenerator[SessionData, None]:
         """The sessions of a user's list that are there, the newest first."""
         while found := await self.connection.read("ZREVRANGEBYLEX", key, before, "-", "LIMIT", 0, page_size):
             members = [member.decode() for member in found]

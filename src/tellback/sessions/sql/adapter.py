@@ -13,7 +13,6 @@ from tellback.stores import Store
 from tellback.types.access import Scope
 from tellback.types.conversations import Conversation, MessageData, SessionData, SessionStatus
 from tellback.types.ids import new_id, slug, utc_now
-from tellback.validation import validate_name
 
 CLOSE_AFTER = timedelta(hours=1)
 
@@ -77,9 +76,9 @@ class StoreBackend:
         close_after: Ttl = CLOSE_AFTER,
     ) -> None:
         self.store = store
-        self.tenant_id = validate_name("tenant_id", tenant_id)
-        self.app_id = validate_name("app_id", app_id)
-        self._namespace = validation.validate_optional_name("namespace", namespace)
+        self.tenant_id = validation.validate_id("tenant_id", tenant_id)
+        self.app_id = validation.validate_id("app_id", app_id)
+        self._namespace = validation.validate_optional_id("namespace", namespace)
         seconds = validation.to_ttl_seconds("close_after", close_after)
         self._close_after = None if seconds is None else timedelta(seconds=seconds)
         self._is_ready = False
