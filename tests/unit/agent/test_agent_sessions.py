@@ -143,7 +143,7 @@ def test_turns_by_id_wait_for_each_other_in_the_next_event_loop_too() -> None:
 
     async def respond_twice(wait: float) -> list[Any]:
         turns = agent.respond("one", "web-42"), agent.respond("two", "web-42", wait=wait)
-        return await asyncio.gather(*turns, return_exceptions=True)
+        return list(await asyncio.gather(*turns, return_exceptions=True))
 
     _, conflict = asyncio.run(respond_twice(0))  # its traceback is kept
     assert isinstance(conflict, TurnConflictError)
