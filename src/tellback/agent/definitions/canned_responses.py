@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellback.agent.context import context_values
-from tellback.errors import FlowError
+from tellback.errors import FlowError, InvalidArgumentError
 from tellback.types.jsontext import dump_json
 from tellback.validation import validate_list
 
@@ -31,7 +31,10 @@ class CannedResponse:
 
 def parse_canned_responses(responses: Iterable[Any] | None, place: str) -> tuple[CannedResponse, ...]:
     """Canned responses from texts, mappings or such responses; `place` is named when one is wrong."""
-    listed = () if responses is None else validate_list("canned_responses", responses)
+    try:
+        listed = () if responses is None else validate_list("canned_responses", responses)
+    except InvalidArgumentError as error:
+        raise FlowError(place, str(error)) from None
     return tuple(
         _parse_canned_response(each, f"{place}, canned response {number}") for number, each in enumerate(listed, 1)
     )

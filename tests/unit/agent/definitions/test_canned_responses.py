@@ -19,7 +19,7 @@ from tellback.agent.definitions.canned_responses import (
     fill_canned_responses,
     parse_canned_responses,
 )
-from tellback.errors import FlowError, InvalidArgumentError
+from tellback.errors import FlowError
 
 
 def fill_template(text: str, data: dict[str, Any] | None = None, context: Any = None) -> str | tuple[str, ...]:
@@ -40,7 +40,7 @@ def test_texts_mappings_and_responses_are_taken() -> None:
 
 @pytest.mark.parametrize("value", ["Hi", {"text": "Hi"}, 5])
 def test_responses_are_a_list(value: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="canned_responses must be a list"):
+    with pytest.raises(FlowError, match="State 'Ask': canned_responses must be a list"):
         parse_canned_responses(value, "state 'Ask'")
 
 
