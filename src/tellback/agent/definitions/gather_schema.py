@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,7 @@ class GatherField:
         object.__setattr__(self, "schema_json", dump_json(self.schema))
 
 
-class GatherSchema:
+class GatherSchema(ABC):
     """The fields of a route, from a JSON schema or a pydantic model.
 
     >>> definition = {"type": "object", "properties": {"passengers": {"type": "integer"}}}
@@ -94,8 +95,8 @@ class GatherSchema:
             return dict(data)
         return self._build_whole(data)
 
-    def _check(self, name: str, value: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _check(self, name: str, value: Any) -> Any: ...
 
     def _restore(self, name: str, value: Any) -> Any:
         return value

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +30,7 @@ PURGE_BATCH = 500
 """How many rows are deleted at once."""
 
 
-class TableStatements:
+class TableStatements(ABC):
     """The form that values and rows of the statements have, which operations name.
 
     `times_as_text` is for databases without a type for moments. `insert_messages` is a part of operations, with as many
@@ -47,14 +48,14 @@ class TableStatements:
     def time_value(self, time: datetime) -> Any:
         return format_time(time) if self.times_as_text else time
 
-    def session_from_row(self, row: Any) -> SessionData:
-        raise NotImplementedError
+    @abstractmethod
+    def session_from_row(self, row: Any) -> SessionData: ...
 
-    def message_from_row(self, row: Any) -> MessageData:
-        raise NotImplementedError
+    @abstractmethod
+    def message_from_row(self, row: Any) -> MessageData: ...
 
-    def insert_messages(self, rows: Sequence[Values]) -> Operation[None]:
-        raise NotImplementedError
+    @abstractmethod
+    def insert_messages(self, rows: Sequence[Values]) -> Operation[None]: ...
 
 
 class TableRunner(Protocol):
