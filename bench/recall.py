@@ -57,12 +57,12 @@ class Results:
 async def measure(dialogues: Sequence[Dialogue], embedder: str | None, folder: Path, progress: ProgressBar) -> Results:
     """All dialogues through one file, one after the other."""
     results = Results()
-    async with Tellback(folder / "recall.db", embedder=embedder) as rc:
+    async with Tellback(folder / "recall.db", embedder=embedder) as tb:
         for dialogue in dialogues:
-            user = rc.user(dialogue.name)
+            user = tb.user(dialogue.name)
             start = time.perf_counter()
             space_id, turn_by_message = await _ingest(user, dialogue, progress)
-            await rc.jobs.drain()
+            await tb.jobs.drain()
             results.ingest_s += time.perf_counter() - start
             await _run_queries(user, space_id, turn_by_message, dialogue, results, progress)
             await _run_baselines(dialogue, embedder, results)

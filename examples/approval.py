@@ -35,8 +35,8 @@ def fallback_reply(request: ChatRequest) -> Step:
 
 async def ask(path: str) -> None:
     """The assistant's process: it ends while the call waits."""
-    async with Tellback(path, model=choose_model(fallback_reply)) as rc:
-        reply = await rc.user("maya").chat(PROMPT, tools=[pay])
+    async with Tellback(path, model=choose_model(fallback_reply)) as tb:
+        reply = await tb.user("maya").chat(PROMPT, tools=[pay])
         print(f"> {PROMPT}")
         for call in reply.pending:
             print(f"[{call.name}{dict(call.input)} waits for a person; the turn is over: {reply.status}]")
@@ -44,8 +44,8 @@ async def ask(path: str) -> None:
 
 async def decide(path: str) -> None:
     """The process of the one who decides. It needs the same tools: what is approved is run here."""
-    async with Tellback(path, model=choose_model(fallback_reply)) as rc:
-        maya = rc.user("maya")
+    async with Tellback(path, model=choose_model(fallback_reply)) as tb:
+        maya = tb.user("maya")
         for conversation in await maya.conversations.list(status="open"):
             for call in await maya.conversations.pending(conversation.id):
                 print(f"[found: {call.name}{dict(call.input)}; approved, but for 450]")

@@ -62,12 +62,12 @@ async def main(path: str) -> None:
     if isinstance(model, FunctionModel):
         model = FunctionModel(fallback_reply, model="stand-in")
 
-    async with Tellback(path, model=model, extractor=extractor, clock=lambda: MARCH) as rc:
+    async with Tellback(path, model=model, extractor=extractor, clock=lambda: MARCH) as tb:
         text = "I'm Maya. I moved to Lisbon, and I'm vegetarian now."
-        print(f"[March] > {text}\n{await rc.user('maya').chat(text)}")
+        print(f"[March] > {text}\n{await tb.user('maya').chat(text)}")
 
-    async with Tellback(path, model=model, extractor=extractor, clock=lambda: APRIL) as rc:
-        maya = rc.user("maya")
+    async with Tellback(path, model=model, extractor=extractor, clock=lambda: APRIL) as tb:
+        maya = tb.user("maya")
         ask = partial(maya.chat, namespace="dinner", tools=[my_bookings, book_table], skills=[recommending])
         reply = await ask("Where should I eat tonight?")
         print(f"[April] > Where should I eat tonight?\n{reply}")

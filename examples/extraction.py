@@ -45,8 +45,8 @@ def show(title: str, atoms: list[Atom]) -> None:
 async def main(path: str) -> None:
     """Talk three times, and look at what is remembered."""
     model = choose_model()
-    async with Tellback(path, model=model if isinstance(model, str) else ScriptedModel(SCRIPT)) as rc:
-        maya = rc.user("maya")
+    async with Tellback(path, model=model if isinstance(model, str) else ScriptedModel(SCRIPT)) as tb:
+        maya = tb.user("maya")
         space = await maya.memory.create_space("diary", once=True)
         if not any(binding.matches("diary", "maya") for binding in await maya.memory.list_bindings()):
             await maya.memory.create_binding({"namespace": "diary", "user_id": "*"}, [space.id])
@@ -54,7 +54,7 @@ async def main(path: str) -> None:
             conversation = await maya.conversations.create("diary")
             await maya.conversations.append_turn(conversation.id, text, {"content": "I see."}, created_at=when)
             await maya.conversations.close(conversation.id)
-            await rc.jobs.drain(timeout=120)
+            await tb.jobs.drain(timeout=120)
             for job in await maya.memory.list_jobs(conversation_id=conversation.id):
                 counts = ", ".join(f"{count} {name}" for name, count in job.result.items() if count)
                 print(f"> {text}\n[{job.status.value}: {job.error or counts}]")

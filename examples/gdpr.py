@@ -37,8 +37,8 @@ def count_occurrences(path: str, text: str) -> int:
 
 async def main(path: str) -> None:
     """Article 15, and Article 17."""
-    async with Tellback(path) as rc:
-        maya, omar = rc.user("maya"), rc.user("omar")
+    async with Tellback(path) as tb:
+        maya, omar = tb.user("maya"), tb.user("omar")
         await store_conversation(maya, SECRET)
         await store_conversation(omar, "I live in Oslo.")
         print(f"[in the file's bytes, {SECRET!r} is found: {count_occurrences(path, SECRET) > 0}]")
@@ -58,7 +58,7 @@ async def main(path: str) -> None:
         print(f"[in the file's bytes, {SECRET!r} is found: {count_occurrences(path, SECRET) > 0}]")
         # What is kept is that somebody was erased, by a hash that only those can check who know the id.
         subject = hashlib.sha256(json.dumps(["default", "default", "maya"], separators=(",", ":")).encode()).hexdigest()
-        [event, *_] = reversed(await rc.events.read(types=["user.erased"]))
+        [event, *_] = reversed(await tb.events.read(types=["user.erased"]))
         print(f"[the log says that she was erased: {event.subject_id == subject}, by the hash {subject[:8]}…]")
         print(f"[Omar's conversations: {len(await omar.conversations.list())}]")
 

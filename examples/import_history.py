@@ -25,8 +25,8 @@ def show(progress: ImportProgress) -> None:
 
 async def main(export: str, path: str) -> None:
     """Import, and ask."""
-    async with Tellback(path, model="auto") as rc:
-        maya = rc.user("maya")
+    async with Tellback(path, model="auto") as tb:
+        maya = tb.user("maya")
         print(await import_chats(maya, export, on_progress=show))
         space = await maya.memory.create_space("default", once=True)
         for question in QUESTIONS:

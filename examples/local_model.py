@@ -49,8 +49,8 @@ async def main(path: str | None, threads: int | None = None) -> None:
         return
     async with LocalModel(path, context=2_048, threads=threads, config={"temperature": 0, "max_tokens": 24}) as model:
         # What was said is kept word for word: to find facts in it takes a larger model.
-        async with Tellback(":memory:", model=model, extractor="verbatim") as rc:
-            maya = rc.user("maya")
+        async with Tellback(":memory:", model=model, extractor="verbatim") as tb:
+            maya = tb.user("maya")
             for text in (STATEMENT, QUESTION):
                 print(f"> {text}")
                 async for item in maya.chat_stream(text):

@@ -18,9 +18,9 @@ from tellback import Tellback, chat
 USERS = ("maya", "omar", "ana", "li", "zoe", "tom")
 
 
-async def store_conversation(rc: Tellback, name: str) -> None:
+async def store_conversation(tb: Tellback, name: str) -> None:
     """One user's conversation, closed: that is when a job is made of it."""
-    user = rc.user(name)
+    user = tb.user(name)
     conversation = await user.conversations.create("chat")
     await user.conversations.append_turn(conversation.id, f"I'm {name}, and I live in Lisbon.", {"content": "Noted."})
     await user.conversations.close(conversation.id)
@@ -39,11 +39,11 @@ async def start_worker(path: str) -> asyncio.subprocess.Process:
 
 async def main(path: str) -> None:
     """Store, and let others do the rest."""
-    async with Tellback(path, worker=False) as rc:
-        memory = rc.user("admin").memory
+    async with Tellback(path, worker=False) as tb:
+        memory = tb.user("admin").memory
         space = await memory.create_space("default", once=True)
         await memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], once=True)  # for every user
-        await asyncio.gather(*(store_conversation(rc, name) for name in USERS))
+        await asyncio.gather(*(store_conversation(tb, name) for name in USERS))
         print(f"[stored: {len(USERS)} conversations; none is a memory yet, as nobody works]")
 
         killed, survivor = await asyncio.gather(start_worker(path), start_worker(path))
@@ -51,10 +51,10 @@ async def main(path: str) -> None:
         await asyncio.gather(killed.wait(), survivor.wait())
         print(f"[one worker was killed, the other ended with exit code {survivor.returncode}]")
 
-        counts = Counter(job.status.value for job in await rc.jobs.list())
+        counts = Counter(job.status.value for job in await tb.jobs.list())
         print(f"[jobs: {dict(counts)}]")
         for name in USERS[:2]:
-            memory = rc.user(name).memory
+            memory = tb.user(name).memory
             [space] = await memory.list_spaces()
             print(f"{name}: {[atom.text for atom in await memory.list_atoms(space.id)]}")
 

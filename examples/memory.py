@@ -19,8 +19,8 @@ QUESTIONS = ("Where does Maya live?", "What must Ana not eat?", "Who is coming t
 
 async def main(path: str) -> None:
     """Talk, remember, and ask in another conversation."""
-    async with Tellback(path) as rc:
-        maya = rc.user("maya")
+    async with Tellback(path) as tb:
+        maya = tb.user("maya")
         space = await maya.memory.create_space("talks", once=True)
         conversation = await maya.conversations.create(
             "chat", metadata={"speakers": {"user": "Maya", "assistant": "Wanda"}}

@@ -19,8 +19,8 @@ STATEMENT, QUESTION = "I moved to Lisbon in March, and I am vegetarian now.", "A
 
 async def main() -> None:
     """A server here; a program that knows nothing of Tellback."""
-    async with Tellback(":memory:", model="auto") as rc, run_server(rc) as url:
-        key = await rc.keys.create("app", tenant_id="acme")
+    async with Tellback(":memory:", model="auto") as tb, run_server(tb) as url:
+        key = await tb.keys.create("app", tenant_id="acme")
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key.secret) as client:
             response = await client.chat.completions.with_raw_response.create(
                 model="tellback", messages=[{"role": "user", "content": STATEMENT}], user="maya"
@@ -29,9 +29,9 @@ async def main() -> None:
             print(f"> {STATEMENT}\n{reply.choices[0].message.content}")
 
             # Conversations close by themselves when nothing is said for an hour. Here, an hour has passed.
-            maya = rc.user("maya", tenant_id="acme")
+            maya = tb.user("maya", tenant_id="acme")
             await maya.conversations.close(response.headers["X-Tellback-Conversation"])
-            await rc.jobs.drain(timeout=120)
+            await tb.jobs.drain(timeout=120)
 
             print(f"\n> {QUESTION}")
             async with client.chat.completions.stream(

@@ -18,17 +18,17 @@ THURSDAY = ("When does my flight to Porto leave?", "What is Ana allergic to?")
 
 async def main(path: str) -> None:
     """Two days, two conversations, two processes for all it knows."""
-    async with Tellback(path, model="auto", clock=lambda: datetime(2026, 5, 4, 20, tzinfo=UTC)) as rc:
-        maya = rc.user("maya")
+    async with Tellback(path, model="auto", clock=lambda: datetime(2026, 5, 4, 20, tzinfo=UTC)) as tb:
+        maya = tb.user("maya")
         for text in MONDAY:
             reply = await maya.chat(text)
             print(f"[Monday] > {text}\n{reply}")
         # A conversation becomes memories when it is closed: by you, or when nothing is said in it for an hour.
         await maya.conversations.close(str(reply.conversation_id))
-        await rc.jobs.drain(timeout=120)
+        await tb.jobs.drain(timeout=120)
 
-    async with Tellback(path, model="auto", clock=lambda: datetime(2026, 5, 7, 8, tzinfo=UTC)) as rc:
-        maya = rc.user("maya")
+    async with Tellback(path, model="auto", clock=lambda: datetime(2026, 5, 7, 8, tzinfo=UTC)) as tb:
+        maya = tb.user("maya")
         for text in THURSDAY:
             reply = await maya.chat(text)
             print(f"\n[Thursday] > {text}\n{reply}")

@@ -34,10 +34,10 @@ def fallback_reply(request: ChatRequest) -> Step:
 
 
 @asynccontextmanager
-async def run_server(rc: Tellback) -> AsyncIterator[str]:
+async def run_server(tb: Tellback) -> AsyncIterator[str]:
     """The URL of a server, for as long as it is needed. `tellback serve` does this, and more."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(rc, opens=False), log_level="warning", ws="none"))
+    server = uvicorn.Server(uvicorn.Config(create_app(tb, opens=False), log_level="warning", ws="none"))
     server_task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -70,9 +70,9 @@ async def main() -> None:
     if isinstance(model, FunctionModel):
         model = FunctionModel(fallback_reply, model="stand-in")
 
-    async with Tellback(":memory:", model=model, extractor=extractor) as rc, run_server(rc) as url:
-        acme = await rc.keys.create("app", name="acme's web site", tenant_id="acme")
-        other = await rc.keys.create("app", name="another company's", tenant_id="globex")
+    async with Tellback(":memory:", model=model, extractor=extractor) as tb, run_server(tb) as url:
+        acme = await tb.keys.create("app", name="acme's web site", tenant_id="acme")
+        other = await tb.keys.create("app", name="another company's", tenant_id="globex")
 
         async with TellbackClient(url, acme.secret) as client:
             maya = client.user("maya")

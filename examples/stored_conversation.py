@@ -40,8 +40,8 @@ async def main(path: str) -> None:
     if isinstance(model, FunctionModel):
         model = FunctionModel(fallback_reply, model="stand-in")
     # The stand-in cannot summarise; without a model, Tellback picks the sentences that say most.
-    async with Tellback(path, model=model if isinstance(model, str) else None) as rc:
-        maya = rc.user("maya")
+    async with Tellback(path, model=model if isinstance(model, str) else None) as tb:
+        maya = tb.user("maya")
         conversation = await open_conversation(maya)
         print(f"[{conversation.id} in {path}: {conversation.last_seq} messages so far]")
         for question in QUESTIONS:

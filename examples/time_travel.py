@@ -19,8 +19,8 @@ QUESTION = "Where does Maya live?"
 async def main() -> None:
     """Live through half a year, and look back."""
     now = JANUARY
-    async with Tellback(":memory:", clock=lambda: now) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(":memory:", clock=lambda: now) as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space("default")
         porto = await memory.add_atom(space.id, "Maya lives in Porto.", valid_from=datetime(2024, 1, 1, tzinfo=UTC))
         now = APRIL

@@ -92,17 +92,17 @@ async def serve_tellback(port: int, file: str, events: int) -> None:
             yield StreamStop("end_turn", reply=ChatReply(text="word " * count))
 
     options = ServeOptions(url=file, port=port, rate_limit=10**9, concurrency=10**6)
-    async with Tellback(file, model=CountingModel()) as rc:
-        await rc.warm_up()
-        key = await rc.keys.create("app", tenant_id=TENANT)
-        conversations = rc.user("maya", TENANT).conversations
+    async with Tellback(file, model=CountingModel()) as tb:
+        await tb.warm_up()
+        key = await tb.keys.create("app", tenant_id=TENANT)
+        conversations = tb.user("maya", TENANT).conversations
         conversation, message = await conversations.create("bench"), {"role": "user", "content": "Where is my refund?"}
         for start in range(0, events, 500):
             await conversations.append_messages(conversation.id, [message] * min(500, events - start))
         print(key.secret, conversation.id, flush=True)
         with bind_socket(options.host, port) as listener, open(os.devnull, "w") as devnull:  # noqa: ASYNC230
             log_to_stderr("json").setStream(devnull)
-            await Server(create_app(rc, options, opens=False), options).serve([listener])
+            await Server(create_app(tb, options, opens=False), options).serve([listener])
 
 
 async def serve_app(app: Any, port: int) -> None:

@@ -109,8 +109,8 @@ class MemoryExtractor:
 async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:
     """Turns of one conversation while a binding, or none, is there. What it makes the background do counts, too."""
     folder = _folder(request)
-    async with Tellback(folder / FILE, extractor="verbatim", summary_every=None, patterns=None) as rc:
-        user = rc.user(USER)
+    async with Tellback(folder / FILE, extractor="verbatim", summary_every=None, patterns=None) as tb:
+        user = tb.user(USER)
         binding = BINDINGS[request["binding"]]
         space = await user.memory.create_space(SPACE)
         if binding is not None:
@@ -129,7 +129,7 @@ async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:
         wall = time.perf_counter() - wall
         await wait_for_background(BACKGROUND_SECONDS)
         cpu = time.process_time() - cpu
-        expect("jobs", await rc.jobs.list(), [])
+        expect("jobs", await tb.jobs.list(), [])
     shutil.rmtree(folder)
     return {"cpu_ms": 1000 * cpu / count, "wall_ms": 1000 * wall / count}
 
@@ -137,22 +137,22 @@ async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:
 async def queue(request: dict[str, Any], count: int) -> dict[str, Any]:
     """Jobs that were queued by a process without a worker, and are all run by this one."""
     folder, users = _folder(request), request["users"]
-    async with Tellback(folder / FILE, extractor="verbatim", worker=False, patterns=None) as rc:
+    async with Tellback(folder / FILE, extractor="verbatim", worker=False, patterns=None) as tb:
         for number in range(count):
-            user = rc.user(f"{USER}{number % users}")
+            user = tb.user(f"{USER}{number % users}")
             space = await user.memory.create_space(SPACE, once=True)
             conversation = await user.conversations.create(NAMESPACE)
             await user.conversations.append_turn(conversation.id, f"This is number {number}.", {"content": ASSISTANT})
             await user.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
-    rc = Tellback(folder / FILE, extractor="verbatim", patterns=None)
-    await rc.warm_up()
+    tb = Tellback(folder / FILE, extractor="verbatim", patterns=None)
+    await tb.warm_up()
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
-    await rc.open()
-    await rc.jobs.drain()
+    await tb.open()
+    await tb.jobs.drain()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    expect("jobs done", len(await rc.jobs.list("done", limit=None)), count)
-    await rc.close()
+    expect("jobs done", len(await tb.jobs.list("done", limit=None)), count)
+    await tb.close()
     shutil.rmtree(folder)
     return {"cpu_ms": 1000 * cpu / count, "wall_ms": 1000 * wall / count}
 

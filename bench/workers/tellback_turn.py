@@ -91,8 +91,8 @@ class TurnRunner:
     async def fill(self, folder: Path, data: MemoryData, size: int) -> None:
         """Conversations that are closed and remembered word for word; then the namespace is bound to the space."""
         self._prepared_file = folder / FILE
-        async with Tellback(self._prepared_file) as rc:
-            user = rc.user(USER)
+        async with Tellback(self._prepared_file) as tb:
+            user = tb.user(USER)
             space = await user.memory.create_space("default")
             for start in range(0, size, CONVERSATION):
                 conversation = await user.conversations.create("past", metadata={"speakers": SPEAKERS})
@@ -101,7 +101,7 @@ class TurnRunner:
                 await user.conversations.close(conversation.id)
                 await user.memory.remember_conversation(space.id, conversation.id)
             await user.memory.create_binding({"namespace": NAMESPACE, "user_id": USER}, [space.id])
-            await rc.jobs.drain()
+            await tb.jobs.drain()
 
     async def open(self, kind: str, folder: Path) -> None:
         shutil.copy(self._prepared_file, folder / FILE)

@@ -36,27 +36,27 @@ class AgentCandidate:
         return "" if found is None else found.name
 
 
-def load_agents(rc: Tellback, sources: Iterable[str]) -> list[Agent]:
+def load_agents(tb: Tellback, sources: Iterable[str]) -> list[Agent]:
     """Register the descriptions that sources hold, and give the agents with routes.
 
     Raises `ConfigurationError` that names the source of what cannot be used.
     """
     agents: list[Agent] = []
     for source in sources:
-        for candidate in find_agents(source, rc):
+        for candidate in find_agents(source, tb):
             if candidate.problem is not None:
                 raise ConfigurationError(f"The agent in {candidate.source} cannot be used: {candidate.problem}")
             if candidate.agent is not None:
                 agents.append(candidate.agent)
             elif Path(candidate.source).is_file():  # what a function registered is there already
                 try:
-                    rc.register_agent(Path(candidate.source))
+                    tb.register_agent(Path(candidate.source))
                 except TellbackError as error:
                     raise ConfigurationError(f"The agent in {candidate.source} cannot be used: {error}") from error
     return agents
 
 
-def find_agents(source: str, rc: Tellback) -> list[AgentCandidate]:
+def find_agents(source: str, tb: Tellback) -> list[AgentCandidate]:
     """What a source holds: a file, a folder of files, or `module:attribute`.
 
     An attribute is an agent, a list of agents, or a function that gives either: it may take the Tellback, and give
@@ -67,7 +67,7 @@ def find_agents(source: str, rc: Tellback) -> list[AgentCandidate]:
         return [_load_spec_file(file) for file in _spec_files(path)]
     if ":" not in source:
         raise ConfigurationError(f"There are no agents at {source}: name a file, a folder, or module:attribute.")
-    return _load_from_module(source, rc)
+    return _load_from_module(source, tb)
 
 
 def _spec_files(path: Path) -> list[Path]:
@@ -92,7 +92,7 @@ def _load_spec_file(file: Path) -> AgentCandidate:
         return AgentCandidate(str(file), problem=f"It cannot be read: {error.strerror}.")
 
 
-def _load_from_module(source: str, rc: Tellback) -> list[AgentCandidate]:
+def _load_from_module(source: str, tb: Tellback) -> list[AgentCandidate]:
     from tellback.agent import Agent
 
     name, _, attribute = source.partition(":")
@@ -101,26 +101,26 @@ def _load_from_module(source: str, rc: Tellback) -> list[AgentCandidate]:
     try:
         value = getattr(importlib.import_module(name), attribute)
         if callable(value) and not isinstance(value, Agent):
-            value = _call_factory(value, rc)
+            value = _call_factory(value, tb)
     except TellbackError as error:
         return [AgentCandidate(source, problem=str(error))]
     except Exception as error:  # noqa: BLE001 - a program of the user's: whatever it raises is told
         return [AgentCandidate(source, problem=f"It cannot be loaded: {type(error).__name__}: {error}")]
     if value is None:
-        return [AgentCandidate(source, spec=spec) for spec in rc.user("-").agents.list()]
+        return [AgentCandidate(source, spec=spec) for spec in tb.user("-").agents.list()]
     agents: Any = [value] if isinstance(value, Agent) else value
     if not isinstance(agents, list | tuple) or not all(isinstance(each, Agent) for each in agents):
         return [AgentCandidate(source, problem=f"It is no agent, and no list of agents, but {type(value).__name__}.")]
     return [_validate_agent(source, agent) for agent in agents]
 
 
-def _call_factory(factory: Callable[..., Any], rc: Tellback) -> Any:
+def _call_factory(factory: Callable[..., Any], tb: Tellback) -> Any:
     """What a function makes, whether or not it takes the Tellback."""
     try:
-        inspect.signature(factory).bind(rc)
+        inspect.signature(factory).bind(tb)
     except TypeError:
         return factory()
-    return factory(rc)
+    return factory(tb)
 
 
 def _validate_agent(source: str, agent: Agent) -> AgentCandidate:

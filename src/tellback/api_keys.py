@@ -1,4 +1,4 @@
-"""`rc.keys`: create, list, verify and revoke the API keys of a server, with a cache for busy servers."""
+"""`tb.keys`: create, list, verify and revoke the API keys of a server, with a cache for busy servers."""
 
 from __future__ import annotations
 
@@ -165,9 +165,9 @@ class Keys(Handle):
     >>> import asyncio
     >>> from tellback import Tellback
     >>> async def main():
-    ...     async with Tellback(":memory:", worker=False) as rc:
-    ...         new = await rc.keys.create("user", name="Maya's phone", user_id="maya")
-    ...         key = await rc.keys.check(new.secret)
+    ...     async with Tellback(":memory:", worker=False) as tb:
+    ...         new = await tb.keys.create("user", name="Maya's phone", user_id="maya")
+    ...         key = await tb.keys.check(new.secret)
     ...         return key.name, key.user_id
     >>> asyncio.run(main())
     ("Maya's phone", 'maya')

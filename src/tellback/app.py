@@ -71,8 +71,8 @@ class Tellback(Handle):
 
     >>> import asyncio
     >>> async def main():
-    ...     async with Tellback(":memory:") as rc:
-    ...         maya = rc.user("maya")
+    ...     async with Tellback(":memory:") as tb:
+    ...         maya = tb.user("maya")
     ...         talk = await maya.conversations.create("chat")
     ...         await maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
     ...         return [message.text for message in await maya.conversations.messages(talk.id)]
@@ -357,7 +357,7 @@ class Tellback(Handle):
 
     @property
     def jobs(self) -> Jobs:
-        """What runs in the background; `await rc.jobs.drain()` waits for it."""
+        """What runs in the background; `await tb.jobs.drain()` waits for it."""
         return self._runtime.jobs
 
     @property

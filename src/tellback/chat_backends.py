@@ -349,27 +349,27 @@ class RouteBackend(ChatBackend):
                     yield TextDelta(chunk.delta)
 
 
-def bind_agent(source: Agent, rc: Tellback, sessions: SessionStore) -> Agent:
+def bind_agent(source: Agent, tb: Tellback, sessions: SessionStore) -> Agent:
     """Return the agent with these sessions, and memory if it has none. Its routes are the same ones."""
     agent = copy.copy(source)
     agent.persistence = sessions
     if agent.memory is None:
-        agent.memory = rc
+        agent.memory = tb
     agent._responder = Responder(agent)
     return agent
 
 
-def store_sessions(source: Agent, rc: Tellback, scope: Scope) -> Persistence:
+def store_sessions(source: Agent, tb: Tellback, scope: Scope) -> Persistence:
     """Return an agent's sessions in the store of a Tellback, for one tenant and app."""
     options = source.memory_options
     backend = StoreBackend(
-        rc.store,
+        tb.store,
         tenant_id=scope.tenant_id,
         app_id=scope.app_id,
         namespace=options.namespace,
         close_after=options.close_after,
     )
-    return Persistence(SqlAdapter(backend), clock=lambda: rc.clock())
+    return Persistence(SqlAdapter(backend), clock=lambda: tb.clock())
 
 
 def _cited_ids(stop: StreamStop) -> tuple[str, ...]:

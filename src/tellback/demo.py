@@ -51,12 +51,12 @@ _SAMPLE_CONVERSATIONS = (
 )
 
 
-async def load_sample(rc: Tellback) -> bool:
+async def load_sample(tb: Tellback) -> bool:
     """Put Maya into a store that is empty; gives whether she is there, now or since before. No model is asked."""
-    maya = rc.user(SAMPLE_USER)
+    maya = tb.user(SAMPLE_USER)
     if await maya.conversations.list(SAMPLE_NAMESPACE, limit=1):
         return True
-    if await rc.store.conversations.list_across_users(
+    if await tb.store.conversations.list_across_users(
         tenant_id=None, app_id=None, user_id=None, namespace=None, after="", limit=1
     ):
         return False  # real people are in it: nobody made up belongs among them
@@ -135,13 +135,13 @@ def book_table(kitchen: str, guests: int) -> str:
     return f"{guests} at the {kitchen} place, under the name Tellback"
 
 
-def build_tables_agent(rc: Tellback) -> Agent:
+def build_tables_agent(tb: Tellback) -> Agent:
     """The agent, with the model of the Tellback that serves it."""
     agent = Agent(
         name="Tables",
         description="Books a table for dinner, and knows when the kitchens are open.",
         goal="Book a table",
-        model=rc.model or _rule_based_model(),
+        model=tb.model or _rule_based_model(),
         composition_mode=CompositionMode.CANNED_FLUID,
         canned_responses=["I book tables: italian, indian or portuguese. What would you like?"],
     )

@@ -1,11 +1,11 @@
-"""The synchronous API: what `with Tellback(...) as rc:` gives, and every handle that is reached from it.
+"""The synchronous API: what `with Tellback(...) as tb:` gives, and every handle that is reached from it.
 
 Each has the methods of the asynchronous handle it wraps, and they block until they have their result. The classes are
 made when they are used; their types are in `sync.pyi`, which `python tools/sync_stubs.py` writes from those handles.
 
 >>> from tellback import Tellback
->>> with Tellback(":memory:") as rc:
-...     talk = rc.user("maya").conversations.create("chat", title="Hello")
+>>> with Tellback(":memory:") as tb:
+...     talk = tb.user("maya").conversations.create("chat", title="Hello")
 >>> talk.title
 'Hello'
 """
@@ -25,7 +25,7 @@ __all__ = ["SyncTellback", "SyncTellbackClient", *(f"Sync{name}" for name in _HA
 
 
 class SyncTellback(SyncRoot):
-    """What `with Tellback(...) as rc:` gives."""
+    """What `with Tellback(...) as tb:` gives."""
 
 
 class SyncTellbackClient(SyncRoot):

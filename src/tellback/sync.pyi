@@ -496,7 +496,7 @@ class SyncTellback:
         """The store it was opened on."""
     @property
     def jobs(self) -> SyncJobs:
-        """What runs in the background; `rc.jobs.drain()` waits for it."""
+        """What runs in the background; `tb.jobs.drain()` waits for it."""
     @property
     def bindings(self) -> SyncAllBindings:
         """The bindings of all users."""
@@ -588,7 +588,7 @@ class SyncUser(_User):
         """What a model should know before it answers."""
     @property
     def agents(self) -> SyncAgents:
-        """The agents that `rc.register_agent` knows, for this user."""
+        """The agents that `tb.register_agent` knows, for this user."""
     @property
     def admin(self) -> SyncAdmin:
         """All that is kept of the user: to be exported, erased, or counted."""
@@ -645,7 +645,7 @@ class SyncKeys(_Keys):
         """The key whose secret this is; raises `NotAuthenticatedError` if it is unknown, expired or revoked."""
 
 class SyncRemoteUser(_User):
-    """One user's handle, as `rc.user(...)` gives it, of what a server keeps."""
+    """One user's handle, as `tb.user(...)` gives it, of what a server keeps."""
     @property
     def user_id(self) -> str | None:
         """The user's id, if the client was told."""

@@ -80,7 +80,7 @@ SESSION_CLOSE_AFTER = timedelta(days=1)
 class TurnConfig:
     """The configuration of all turns of an agent: whose memory, its name, the model, and the base of the system prompt.
 
-    `runtime` is a user's handle, `rc.user(...)`. `agent_name` is the namespace of the conversations, and
+    `runtime` is a user's handle, `tb.user(...)`. `agent_name` is the namespace of the conversations, and
     `stream_label` goes with every event of a reply.
 
     >>> from tellback import Tellback
@@ -96,7 +96,7 @@ class TurnConfig:
 
     def __post_init__(self) -> None:
         if not hasattr(self.runtime, "conversations"):
-            raise InvalidArgumentError(f"runtime is a user's handle, rc.user(...), not {self.runtime!r:.80}.")
+            raise InvalidArgumentError(f"runtime is a user's handle, tb.user(...), not {self.runtime!r:.80}.")
         validation.validate_name("agent_name", self.agent_name)
         if not isinstance(self.chat_opts, ChatOptions):
             raise InvalidArgumentError(f"chat_opts is a ChatOptions, not {self.chat_opts!r:.80}.")
@@ -170,8 +170,8 @@ async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
     >>> from tellback import Tellback
     >>> from tellback.testing import ScriptedModel, says
     >>> async def main():
-    ...     async with Tellback(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as rc:
-    ...         cfg = TurnConfig(rc.user("maya"), agent_name="greeter", system_base="Be kind.")
+    ...     async with Tellback(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as tb:
+    ...         cfg = TurnConfig(tb.user("maya"), agent_name="greeter", system_base="Be kind.")
     ...         return await run_chat_turn(cfg, TurnInput(Session("web-1"), Identity("maya", "Maya"), "Hi!"))
     >>> from tellback.types.conversations import Identity, Session
     >>> asyncio.run(main()).text

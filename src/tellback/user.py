@@ -48,8 +48,8 @@ class User(Handle):
     >>> from tellback import Tellback
     >>> from tellback.testing import ScriptedModel, says
     >>> async def main():
-    ...     async with Tellback(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as rc:
-    ...         return await rc.user("maya").chat("Hi, I'm Maya.")
+    ...     async with Tellback(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as tb:
+    ...         return await tb.user("maya").chat("Hi, I'm Maya.")
     >>> asyncio.run(main()).text
     'Hello, Maya!'
     """
@@ -121,7 +121,7 @@ class User(Handle):
 
     @property
     def agents(self) -> Agents:
-        """The agents that `rc.register_agent` knows, for this user."""
+        """The agents that `tb.register_agent` knows, for this user."""
         return Agents(self._host._specs, self)
 
     @property

@@ -97,9 +97,9 @@ def hostile_agent() -> Agent:
     return agent
 
 
-def install(rc: Tellback) -> list[Agent]:
+def install(tb: Tellback) -> list[Agent]:
     """Let the model answer, and serve the agents."""
-    rc._runtime.model = FunctionModel(lambda request: _next_step(request), stream_fn=_stream_reply, model="scripted")
+    tb._runtime.model = FunctionModel(lambda request: _next_step(request), stream_fn=_stream_reply, model="scripted")
     tool_definitions = [{"type": "FUNCTION", "name": each, "description": f"Use {each}."} for each in ("lookup", "pay")]
-    rc.register_agent({"name": "clerk", "systemPrompt": "Help.", "tools": tool_definitions}, [lookup, pay])
+    tb.register_agent({"name": "clerk", "systemPrompt": "Help.", "tools": tool_definitions}, [lookup, pay])
     return [make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0], hostile_agent()]

@@ -29,8 +29,8 @@ class SeededIds:
 @asynccontextmanager
 async def open_user(store: Path, user: str) -> AsyncIterator[User]:
     """The user's handle in this process, on the store of a server that may run."""
-    async with Tellback(store, worker=False, embedder=None) as rc:
-        yield rc.user(user)
+    async with Tellback(store, worker=False, embedder=None) as tb:
+        yield tb.user(user)
 
 
 async def seed_user(store: Path, user: str) -> SeededIds:

@@ -32,15 +32,15 @@ async def log_in(page: Page, site: Site, key: str, path: str, **query: str) -> N
 async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page, tmp_path: Path) -> None:
     store, failing = tmp_path / "tellback.db", Failing()
     extractor: Any = failing
-    async with Tellback(store, extractor=extractor, embedder=None, worker=WorkerOptions(attempts=1)) as rc:
-        maya = rc.user("maya")
+    async with Tellback(store, extractor=extractor, embedder=None, worker=WorkerOptions(attempts=1)) as tb:
+        maya = tb.user("maya")
         space = await maya.memory.create_space("default")
         conversation = await maya.conversations.create("chat")
         await maya.conversations.append_user_message(conversation.id, "I like figs.")
         await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
-        await rc.jobs.drain(10)
-        mayas = (await rc.keys.create("user", user_id="maya")).secret
-        admins = (await rc.keys.create("admin")).secret
+        await tb.jobs.drain(10)
+        mayas = (await tb.keys.create("user", user_id="maya")).secret
+        admins = (await tb.keys.create("admin")).secret
     async with serve_site(store, "--extractor", "verbatim") as site:
         job = page.get_by_role("article")
         everyone_checkbox = page.get_by_text("Of all users of this app")

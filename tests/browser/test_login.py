@@ -19,10 +19,10 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
     browser_log.ignore("401")
     browser_log.ignore("WebSocket")
     store = tmp_path / "tellback.db"
-    async with Tellback(store, worker=False) as rc:
-        maya = await rc.keys.create("user", user_id="maya")
-        app = await rc.keys.create("app")
-        admin = await rc.keys.create("admin")
+    async with Tellback(store, worker=False) as tb:
+        maya = await tb.keys.create("user", user_id="maya")
+        app = await tb.keys.create("app")
+        admin = await tb.keys.create("admin")
     async with serve_site(store) as site:
         await page.goto(site.at("/memory"))
         await expect(page).to_have_url(re.compile("/console/login"))

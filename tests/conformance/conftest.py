@@ -1,4 +1,4 @@
-"""`rc`: a Tellback on each kind of store."""
+"""`tb`: a Tellback on each kind of store."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def rc(url: str) -> AsyncIterator[Tellback]:
+async def tb(url: str) -> AsyncIterator[Tellback]:
     async with Tellback(url) as opened:
         yield opened

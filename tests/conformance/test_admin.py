@@ -27,16 +27,16 @@ WORD = "Zanzibar"
 
 
 @pytest.fixture
-async def maya(rc: Tellback) -> User:
-    user = rc.user("maya", tenant_id="acme")
-    await create_user_data(rc, user, WORD)
-    await create_user_data(rc, rc.user("omar", tenant_id="acme"), "Oslo")
-    await create_user_data(rc, rc.user("maya"), "Madrid")
+async def maya(tb: Tellback) -> User:
+    user = tb.user("maya", tenant_id="acme")
+    await create_user_data(tb, user, WORD)
+    await create_user_data(tb, tb.user("omar", tenant_id="acme"), "Oslo")
+    await create_user_data(tb, tb.user("maya"), "Madrid")
     return user
 
 
 @pytest.fixture
-def admin(rc: Tellback, maya: User) -> Admin:
+def admin(tb: Tellback, maya: User) -> Admin:
     return maya.admin
 
 
@@ -60,8 +60,8 @@ async def test_an_export_holds_all_of_the_user_and_nothing_of_others(admin: Admi
     assert all(export[name] for name in ("entities", "bindings", "jobs", "usage", "events"))
 
 
-async def test_the_export_of_nobody_is_empty(rc: Tellback) -> None:
-    export = await rc.user("nobody").admin.export_user_data()
+async def test_the_export_of_nobody_is_empty(tb: Tellback) -> None:
+    export = await tb.user("nobody").admin.export_user_data()
     collections = {name: value for name, value in export.items() if isinstance(value, list)}
     assert set(collections) == {
         "conversations",
@@ -91,8 +91,8 @@ async def test_a_json_file_holds_the_same_as_the_dict(admin: Admin, tmp_path: Pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_a_conversation_that_closes_by_itself_is_exported(rc: Tellback, tmp_path: Path) -> None:
-    nadia = rc.user("nadia")
+async def test_a_conversation_that_closes_by_itself_is_exported(tb: Tellback, tmp_path: Path) -> None:
+    nadia = tb.user("nadia")
     await nadia.conversations.create("chat", close_after=3_600)
     export = await nadia.admin.export_user_data()
     assert json.loads(json.dumps(export))["conversations"][0]["close_after"] == 3_600.0
@@ -196,7 +196,7 @@ async def test_nothing_is_deleted_without_confirmation(admin: Admin) -> None:
     assert without_export_time(await admin.export_user_data()) == without_export_time(before)
 
 
-async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Tellback, admin: Admin, maya: User) -> None:
+async def test_an_erased_user_is_unknown_and_may_begin_anew(tb: Tellback, admin: Admin, maya: User) -> None:
     export = await admin.export_user_data()
     erased = await admin.delete_user_data(confirm=True)
     assert isinstance(erased, ErasureReport)
@@ -210,17 +210,17 @@ async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Tellback, admin:
     second_counts = await admin.delete_user_data(confirm=True)
     assert set(second_counts.values()) == {0}
     assert second_counts.keys() == erased.keys()
-    [event] = await rc.events.read(types=["user.erased"])
+    [event] = await tb.events.read(types=["user.erased"])
     assert (event.subject_id, dict(event.data)) == (
         erasure_subject(maya.scope),
         {table: count for table, count in erased.items() if table != "events"},
     )
-    await create_user_data(rc, maya, "Lisbon")
+    await create_user_data(tb, maya, "Lisbon")
     assert WORD not in json.dumps(await admin.export_user_data())
 
 
-async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Tellback, admin: Admin, maya: User) -> None:
-    omar = rc.user("omar", tenant_id="acme")
+async def test_another_user_of_the_app_can_be_exported_and_erased(tb: Tellback, admin: Admin, maya: User) -> None:
+    omar = tb.user("omar", tenant_id="acme")
     assert "Oslo" in json.dumps(await admin.export_user_data("omar"))
     before = await admin.export_user_data()
     assert (await admin.delete_user_data("omar", confirm=True))["messages"] == 3
@@ -229,9 +229,9 @@ async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Tellback, 
     assert set((await admin.delete_user_data("omar of another tenant", confirm=True)).values()) == {0}
 
 
-async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Tellback, admin: Admin, maya: User) -> None:
-    assert rc._opened_memory is not None
-    views = rc._opened_memory.space_cache
+async def test_what_the_process_holds_of_an_erased_user_is_dropped(tb: Tellback, admin: Admin, maya: User) -> None:
+    assert tb._opened_memory is not None
+    views = tb._opened_memory.space_cache
     assert len(views) == 3
     tokenizer.extract_words(f"{WORD.lower()}esque")
     ids.fold_name(f"{WORD} the Great")
@@ -242,8 +242,8 @@ async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Tellback,
 
 
 def test_all_of_it_works_without_async(tmp_path: Path) -> None:
-    with Tellback(tmp_path / "tellback.db", worker=False) as rc:
-        maya = rc.user("maya")
+    with Tellback(tmp_path / "tellback.db", worker=False) as tb:
+        maya = tb.user("maya")
         conversation = maya.conversations.create("chat")
         maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
         assert maya.admin.export_user_data()["conversations"][0]["id"] == conversation.id
@@ -267,8 +267,8 @@ class BlockingExtractor:
 
 async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str) -> None:
     extractor = BlockingExtractor()
-    async with Tellback(url, extractor=extractor) as rc:
-        maya, omar = rc.user("maya"), rc.user("omar")
+    async with Tellback(url, extractor=extractor) as tb:
+        maya, omar = tb.user("maya"), tb.user("omar")
         space = await maya.memory.create_space("daily")
         await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
         for user in (maya, omar):
@@ -277,12 +277,12 @@ async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str)
             await user.conversations.close(conversation.id)
         async with asyncio.timeout(30):
             while extractor.started_users != {"maya", "omar"}:
-                rc.jobs.wake()
+                tb.jobs.wake()
                 await asyncio.sleep(0.05)
         assert (await maya.admin.delete_user_data(confirm=True))["jobs"] == 1
         extractor.release.set()
-        await rc.jobs.drain(timeout=30)
-        [job] = await rc.jobs.list()
+        await tb.jobs.drain(timeout=30)
+        [job] = await tb.jobs.list()
         assert (job.user_id, job.status.value, job.runs) == ("omar", "done", 1)
 
 
@@ -297,18 +297,18 @@ class TestAcrossProcesses:
         return found
 
     @pytest.fixture
-    async def other(self, rc: Tellback, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tellback]:
+    async def other(self, tb: Tellback, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tellback]:
         monkeypatch.setattr("tellback.admin.ERASURE_POLL_SECONDS", 0.1)
         async with Tellback(url) as other_rc:
             yield other_rc
 
-    async def test_another_process_drops_what_it_holds(self, rc: Tellback, other: Tellback) -> None:
-        maya = rc.user("maya")
-        await create_user_data(rc, maya, WORD)
-        await create_user_data(rc, rc.user("omar"), "Oslo")
+    async def test_another_process_drops_what_it_holds(self, tb: Tellback, other: Tellback) -> None:
+        maya = tb.user("maya")
+        await create_user_data(tb, maya, WORD)
+        await create_user_data(tb, tb.user("omar"), "Oslo")
         [space] = await maya.memory.list_spaces()
         await other.user("maya").memory.recall_by_topic(space.id, "Rome")
-        [omars_space] = await rc.user("omar").memory.list_spaces()
+        [omars_space] = await tb.user("omar").memory.list_spaces()
         await other.user("omar").memory.recall_by_topic(omars_space.id, "Rome")
         assert other._opened_memory is not None
         views = other._opened_memory.space_cache

@@ -34,8 +34,8 @@ from tests.support.travel_agents import (
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 async def waiting(setup: TripSetup) -> tuple[Response, str]:
@@ -48,9 +48,9 @@ async def waiting(setup: TripSetup) -> tuple[Response, str]:
 
 
 @respond_variants
-async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask: Respond) -> None:
+async def test_a_states_call_is_approved_elsewhere(tb: Tellback, maya: User, ask: Respond) -> None:
     paused, id = await waiting(TripSetup(maya, approval=True))
-    there = TripSetup(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
+    there = TripSetup(Tellback(tb.store).user("maya"), ["The night train?"], approval=True)
     done = await ask(there.agent, session=round_trip(paused.session), approvals={id: True})
     assert (done.message, done.pending, there.searched) == ("The night train?", (), [("Rome", 2)])
     assert done.conversation_id == paused.conversation_id
@@ -61,8 +61,8 @@ async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask
 
 
 async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
-    async with Tellback(url, extractor="verbatim") as rc:
-        maya = rc.user("maya")
+    async with Tellback(url, extractor="verbatim") as tb:
+        maya = tb.user("maya")
         setup = TripSetup(maya, approval=True)
         paused, id = await waiting(setup)
         setup.script("It cannot be.")
@@ -79,7 +79,7 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
         assert note.text in sent_texts(setup.model)[-1]
         assert "too dear for us" in setup.system_prompts[-1]
         await maya.conversations.close(str(response.conversation_id))
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         [space] = await maya.memory.list_spaces()
         atoms = [atom.text for atom in await maya.memory.list_atoms(space.id)]
     assert len(atoms) == 3
@@ -87,13 +87,13 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
 
 
 @respond_variants
-async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc: Tellback, ask: Respond) -> None:
+async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, tb: Tellback, ask: Respond) -> None:
     paid: list[int] = []
-    here = TripSetup(rc.user("maya"), tools=[make_pay_tool(paid)])
+    here = TripSetup(tb.user("maya"), tools=[make_pay_tool(paid)])
     script_full_trip(here, calls(ToolCall("c1", "pay", {"amount": 5})))
     paused = await ask(here.agent, FULL_REQUEST)
     assert ([call.id for call in paused.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
-    store: Any = rc.store if url == ":memory:" else url
+    store: Any = tb.store if url == ":memory:" else url
     there_rc = Tellback(store)
     if url != ":memory:":
         await there_rc.open()
@@ -150,15 +150,15 @@ def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
 
 @respond_variants
 async def test_a_store_that_fails_leaves_the_answer(
-    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Respond
+    tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Respond
 ) -> None:
     setup = TripSetup(maya)
     setup.script(setup.understands_trip(destination="Rome"), "How many?")
     first = await ask(setup.agent, "To Rome")
     setup.script(setup.understands_trip(passengers=2), "The night train?", setup.understands_trip(), "Goodbye.")
     with monkeypatch.context() as patch:
-        failing(patch, rc.store.conversations, "begin_turn", "append", "find_or_create")
-        failing(patch, rc.store.memories, "spaces", "space")
+        failing(patch, tb.store.conversations, "begin_turn", "append", "find_or_create")
+        failing(patch, tb.store.memories, "spaces", "space")
         second = await ask(setup.agent, "Two", first.session)
     assert (second.message, setup.searched) == ("The night train?", [("Rome", 2)])
     assert "store_user" in {problem.step for problem in second.problems}
@@ -169,11 +169,11 @@ async def test_a_store_that_fails_leaves_the_answer(
 
 
 async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
-    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = TripSetup(maya)
     script_full_trip(setup)
-    failing(monkeypatch, rc.store.memories, "spaces")
+    failing(monkeypatch, tb.store.memories, "spaces")
     response = await setup.agent.respond(FULL_REQUEST)
     assert (response.message, {problem.step for problem in response.problems}) == ("The night train?", {"recall"})
     assert setup.model.requests[-1].tools == ()
@@ -272,9 +272,9 @@ async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(may
     assert is_valid_history(setup.model.requests[-1].messages)
 
 
-async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellback, maya: User) -> None:
+async def test_turns_of_one_session_by_two_processes_follow_each_other(tb: Tellback, maya: User) -> None:
     echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
-    agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(rc.store).user("maya"))]
+    agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(tb.store).user("maya"))]
     session = create_session("web")
     responses = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
     assert len({response.conversation_id for response in responses}) == 1
@@ -283,12 +283,12 @@ async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellb
 
 
 @respond_variants
-async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Tellback, ask: Respond) -> None:
-    first, second = (rc.user("maya", tenant_id=name) for name in ("acme", "globex"))
+async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(tb: Tellback, ask: Respond) -> None:
+    first, second = (tb.user("maya", tenant_id=name) for name in ("acme", "globex"))
     space = await first.memory.create_space("default")
     await first.memory.add_atom(space.id, "The code is Zanzibar.")
     model = ScriptedModel(["Zanzibar.", calls("recall_by_topic", query="code"), "No idea."])
-    agent = Agent("Wanda", model=model, memory=rc)
+    agent = Agent("Wanda", model=model, memory=tb)
     session = create_session("web")
     first_response = await ask(agent, "What is the code?", session, user=first)
     second_response = await ask(agent, "What is the code?", session, user=second)
@@ -300,10 +300,10 @@ async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Te
     assert len(await second.conversations.list()) == 1
 
 
-async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: Tellback) -> None:
+async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(tb: Tellback) -> None:
     echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
-    agent = Agent("Wanda", model=echo, memory=rc)
-    users = [rc.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
+    agent = Agent("Wanda", model=echo, memory=tb)
+    users = [tb.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
     responses = await asyncio.gather(
         *(agent.respond(user.scope.tenant_id, create_session("web"), user=user) for user in users)
     )
@@ -311,16 +311,16 @@ async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: 
 
 
 @pytest.mark.parametrize("tenants", [("acme", "globex"), ("acme", "acme")])
-async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, tenants: tuple[str, str]) -> None:
+async def test_a_turn_that_failed_leaves_nothing_to_another_user(tb: Tellback, tenants: tuple[str, str]) -> None:
     def orders() -> str:
         """What was ordered."""
         return f"ordered by {request.extras()['who']}"
 
     model = ScriptedModel([raises(ProviderOverloadedError("too busy")), "There you are."])
-    agent = Agent("Wanda", model=model, memory=rc)
+    agent = Agent("Wanda", model=model, memory=tb)
     route = agent.create_route("Tell what was ordered")
     route.initial_state.transition_to(tool_state=orders).transition_to(chat_state="Tell it")
-    first_user, second_user = rc.user("maya", tenant_id=tenants[0]), rc.user("omar", tenant_id=tenants[1])
+    first_user, second_user = tb.user("maya", tenant_id=tenants[0]), tb.user("omar", tenant_id=tenants[1])
     with pytest.raises(ProviderOverloadedError):
         await agent.respond("What did I order?", create_session("web"), user=first_user, extras={"who": "maya"})
     response = await agent.respond("What did I order?", create_session("web"), user=second_user, extras={"who": "omar"})
@@ -329,14 +329,14 @@ async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, t
 
 
 async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
-    async with Tellback(url, extractor="verbatim") as rc:
-        maya = rc.user("maya")
+    async with Tellback(url, extractor="verbatim") as tb:
+        maya = tb.user("maya")
         setup = TripSetup(maya, approval=True)
         paused, id = await waiting(setup)
         setup.script("The night train?")
         response = await setup.agent.respond(session=paused.session, approvals={id: True})
         await maya.conversations.close(str(response.conversation_id))
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         export = await maya.admin.export_user_data()
         [conversation] = export["conversations"]
         assert [each["visibility"] for each in conversation["messages"]] == [
@@ -372,8 +372,8 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
     url: str, exporter: InMemorySpanExporter, ask: Respond
 ) -> None:
-    async with Tellback(url, worker=False) as rc:
-        setup = TripSetup(rc.user("maya"))
+    async with Tellback(url, worker=False) as tb:
+        setup = TripSetup(tb.user("maya"))
         setup.script(
             setup.understands_trip(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?"
         )
@@ -400,8 +400,8 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
 
 @respond_variants
 async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Respond) -> None:
-    async with Tellback(url, worker=False) as rc:
-        setup = TripSetup(rc.user("maya"))
+    async with Tellback(url, worker=False) as tb:
+        setup = TripSetup(tb.user("maya"))
         usage = ChatUsage(input_tokens=10, output_tokens=1)
         setup.script(setup.understands_trip(destination="Rome", usage=usage), says("How many?", usage=usage))
         response = await ask(setup.agent, "To Rome")

@@ -26,20 +26,20 @@ from tests.support.travel_agents import (
 )
 
 
-def build_persistence(rc: Tellback, **kwargs: Any) -> Persistence:
-    adapter = PostgresAdapter if rc.store.url.startswith("postgresql") else SqliteAdapter
-    return Persistence(adapter(rc, **kwargs))
+def build_persistence(tb: Tellback, **kwargs: Any) -> Persistence:
+    adapter = PostgresAdapter if tb.store.url.startswith("postgresql") else SqliteAdapter
+    return Persistence(adapter(tb, **kwargs))
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 @respond_variants
-async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Respond) -> None:
-    persistence = build_persistence(rc)
-    setup = TripSetup(rc, persistence=persistence)
+async def test_a_session_is_a_conversation_with_memory(tb: Tellback, maya: User, ask: Respond) -> None:
+    persistence = build_persistence(tb)
+    setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?", chunks=2))
     first = await ask(setup.agent, "To Rome", "web-42", user="maya")
     setup.script(setup.understands_trip(passengers=2), says("The night train?"))
@@ -69,18 +69,18 @@ async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User,
 
 @respond_variants
 async def test_the_reply_and_the_session_are_one_step(
-    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
-    persistence = build_persistence(rc)
-    setup = TripSetup(rc, persistence=persistence)
+    persistence = build_persistence(tb)
+    setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     first = await ask(setup.agent, "To Rome", "web-42", user="maya")
 
     async def separate_save(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("the session is to be saved with the reply")
 
-    monkeypatch.setattr(type(rc.store.sessions), "save", separate_save)
+    monkeypatch.setattr(type(tb.store.sessions), "save", separate_save)
     setup.script(setup.understands_trip(passengers=2), says("The night train?"))
     second = await ask(setup.agent, "Two", "web-42", user="maya")
     monkeypatch.undo()
@@ -104,12 +104,12 @@ async def test_the_reply_and_the_session_are_one_step(
 
 @respond_variants
 async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
-    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    persistence = build_persistence(rc)
-    setup = TripSetup(rc, persistence=persistence)
+    persistence = build_persistence(tb)
+    setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
-    conversations = type(rc.store.conversations)
+    conversations = type(tb.store.conversations)
     append = conversations.append
 
     async def failing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -131,12 +131,12 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
 
 @respond_variants
 async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_saved_once(
-    rc: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    persistence = build_persistence(rc)
-    setup = TripSetup(rc, persistence=persistence)
+    persistence = build_persistence(tb)
+    setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
-    conversations = type(rc.store.conversations)
+    conversations = type(tb.store.conversations)
     append = conversations.append
 
     async def append_in_doubt(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,27 +156,27 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
 
 
 @respond_variants
-async def test_a_user_erased_during_the_turn_stays_erased(rc: Tellback, maya: User, ask: Respond) -> None:
-    persistence = build_persistence(rc)
+async def test_a_user_erased_during_the_turn_stays_erased(tb: Tellback, maya: User, ask: Respond) -> None:
+    persistence = build_persistence(tb)
 
     async def erase(request: Any) -> str:
         await maya.admin.delete_user_data(confirm=True)
         return "Hello!"
 
-    agent = Agent("Wanda", model=FunctionModel(erase), memory=rc, persistence=persistence)
+    agent = Agent("Wanda", model=FunctionModel(erase), memory=tb, persistence=persistence)
     with pytest.raises(NotFoundError):
         await ask(agent, "Hi", "web-42", user="maya")
     assert await persistence.get_session("web-42") is None
     assert (await maya.admin.export_user_data())["sessions"] == []
 
 
-async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Tellback, maya: User) -> None:
+async def test_tools_that_the_model_called_are_in_the_sessions_history(tb: Tellback, maya: User) -> None:
     def weather(city: str) -> str:
         """The weather."""
         return f"rain in {city}"
 
     model = ScriptedModel([calls("weather", city="Rome"), says("It rains.")])
-    persistence = build_persistence(rc)
+    persistence = build_persistence(tb)
     agent = Agent("Wanda", model=model, memory=maya, persistence=persistence, tools=[weather])
     await agent.respond("And the weather in Rome?", "web-42")
     messages = await persistence.get_session_messages("web-42")
@@ -186,21 +186,21 @@ async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Tellb
     )
 
 
-async def test_a_users_own_metadata_harms_no_session(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_a_users_own_metadata_harms_no_session(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=maya, persistence=persistence)
     await agent.respond("Hello", "web-42", metadata={"session": "tab-7", "tellback.session": "x"})
     assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello", "Hi"]
 
 
-async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_what_is_said_later_comes_later_whatever_a_clock_says(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
     future_id = f"conv_{2**111:028x}"
     [scope] = {maya.scope}
     now = datetime.now(UTC)
     conversation = Conversation(future_id, scope, "wanda", "open", now, now, session_id="web-42")
-    await rc.store.conversations.create(scope, conversation)
+    await tb.store.conversations.create(scope, conversation)
     await persistence.save_message(session_id="web-42", role="user", content="one")
     await persistence.complete_session("web-42")
     await persistence.save_message(session_id="web-42", role="user", content="two")
@@ -213,17 +213,17 @@ async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Tellback
     assert [each.content for each in await persistence.get_session_messages("web-42")] == ["anew"]
 
 
-async def test_one_store_is_one_tellback(rc: Tellback, url: str) -> None:
+async def test_one_store_is_one_tellback(tb: Tellback, url: str) -> None:
     if url == ":memory:":
         pytest.skip("another one in memory is another one")
     async with Tellback(url, worker=False) as other:
-        agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=build_persistence(rc))
+        agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=build_persistence(tb))
         with pytest.raises(ConfigurationError, match="pass the same one"):
             await agent.respond("Hi", "web-42", user="maya")
 
 
-async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     await persistence.create_session(id="hers", user_id="maya")
     await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
     model = ScriptedModel([says("Hm")])
@@ -234,8 +234,8 @@ async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Te
     assert [each.content for each in await persistence.get_session_messages("hers")] == ["My PIN is 1234"]
 
 
-async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_without_a_memory_the_session_is_in_the_log_all_the_same(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     setup = TripSetup(None, persistence=persistence)
     script_full_trip(setup, says("The night train?"))
     await setup.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
@@ -255,15 +255,15 @@ async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellb
         await Agent("Wanda", model=ScriptedModel([says("Hi")]), persistence=persistence).respond("Hi", "web-43")
 
 
-async def test_a_completed_session_is_remembered(rc: Tellback, maya: User) -> None:
+async def test_a_completed_session_is_remembered(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("trips")
     await maya.memory.create_binding({"namespace": "wanda", "user_id": "maya"}, [space.id])
-    persistence = build_persistence(rc)
+    persistence = build_persistence(tb)
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
     await persistence.save_message(session_id="web-42", role="user", content="I moved to Lisbon in March.")
     await persistence.save_message(session_id="web-42", role="agent", content="Noted.")
     await persistence.complete_session("web-42")
-    await rc.jobs.drain()
+    await tb.jobs.drain()
     found = await maya.memory.recall_by_topic(space.id, "Where do I live, Lisbon?")
     assert any("Lisbon" in hit.atom.text for hit in found.hits)
     [conversation] = await maya.conversations.list()
@@ -276,8 +276,8 @@ async def test_a_completed_session_is_remembered(rc: Tellback, maya: User) -> No
     ]
 
 
-async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_export_has_sessions_and_erasure_leaves_none(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     await persistence.create_session(id="hers", user_id="maya", initial_data={"channel": "web"})
     await persistence.create_session(id="his", user_id="ben")
     await persistence.save_message(session_id="hers", role="user", content="Hi")
@@ -289,9 +289,9 @@ async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: U
     assert await persistence.get_session("his") is not None
 
 
-async def test_anothers_session_is_not_there(rc: Tellback) -> None:
-    persistence = build_persistence(rc)
-    setup = TripSetup(rc, persistence=persistence)
+async def test_anothers_session_is_not_there(tb: Tellback) -> None:
+    persistence = build_persistence(tb)
+    setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     await setup.agent.respond("To Rome", "web-42", user="maya")
     with pytest.raises(NotFoundError):
@@ -299,11 +299,11 @@ async def test_anothers_session_is_not_there(rc: Tellback) -> None:
     await persistence.create_session(id="made", user_id="maya")
     with pytest.raises(NotFoundError):
         await setup.agent.respond("And this?", "made", user="ben")
-    assert await rc.user("ben").conversations.list() == []
+    assert await tb.user("ben").conversations.list() == []
 
 
-async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_a_message_that_comes_again_is_answered_once(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     setup = TripSetup(maya, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     first = await setup.agent.respond("To Rome", "web-42", idempotency_key="k1")
@@ -312,8 +312,8 @@ async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: U
     assert len(await persistence.get_session_messages("web-42")) == 2
 
 
-async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_a_call_that_waits_is_saved_with_the_session(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     setup = TripSetup(maya, approval=True, persistence=persistence)
     script_full_trip(setup, says("May I?"))
     paused = await setup.agent.respond("Two of us to Rome, please.", "web-42")
@@ -327,8 +327,8 @@ async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: U
     assert (await persistence.load("web-42") or paused.session).version == 2
 
 
-async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Tellback, maya: User) -> None:
-    persistence = build_persistence(rc)
+async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(tb: Tellback, maya: User) -> None:
+    persistence = build_persistence(tb)
     model = ScriptedModel([says("Hello!") for _ in range(8)])
     agents = [Agent("Wanda", model=model, memory=maya, persistence=persistence) for _ in range(2)]
 
@@ -346,23 +346,23 @@ async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Tellba
     assert stored.version == 4
 
 
-async def test_the_adapter_and_the_memory_are_of_one_app(rc: Tellback) -> None:
+async def test_the_adapter_and_the_memory_are_of_one_app(tb: Tellback) -> None:
     agent = Agent(
-        "Wanda", model=ScriptedModel([says("Hi")]), memory=rc, persistence=build_persistence(rc, app_id="other")
+        "Wanda", model=ScriptedModel([says("Hi")]), memory=tb, persistence=build_persistence(tb, app_id="other")
     )
     with pytest.raises(ConfigurationError, match="'other'"):
         await agent.respond("Hi", "web-42", user="maya")
 
 
-async def test_what_does_not_belong_to_a_tellback_is_refused(rc: Tellback) -> None:
+async def test_what_does_not_belong_to_a_tellback_is_refused(tb: Tellback) -> None:
     for options in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
-            build_persistence(rc, **options)
-    wrong: Any = SqliteAdapter if rc.store.url.startswith("postgresql") else PostgresAdapter
+            build_persistence(tb, **options)
+    wrong: Any = SqliteAdapter if tb.store.url.startswith("postgresql") else PostgresAdapter
     with pytest.raises(ConfigurationError, match="Adapter"):
-        wrong(rc)
+        wrong(tb)
     with pytest.raises(ConfigurationError, match="Tellback"):
         SqliteAdapter("agent.db", app_id="other")
-    persistence = build_persistence(rc)
+    persistence = build_persistence(tb)
     with pytest.raises(InvalidArgumentError, match="'\\*'"):
         await persistence.create_session(SessionData("web-42", user_id="*"))

@@ -38,8 +38,8 @@ from tests.support.travel_agents import (
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 @respond_variants
@@ -67,14 +67,14 @@ async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -
 
 
 @pytest.mark.parametrize("named", ["handle", "user id", "user handle", "metadata", "function", "async function"])
-async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Tellback, maya: User, named: str) -> None:
+async def test_whose_memory_it_is_can_be_said_in_many_ways(tb: Tellback, maya: User, named: str) -> None:
     async def later(session: SessionState) -> User:
-        return rc.user(str(session.metadata["who"]))
+        return tb.user(str(session.metadata["who"]))
 
-    memory: Any = {"handle": maya, "async function": later, "function": lambda s: rc.user(s.metadata["who"])}
+    memory: Any = {"handle": maya, "async function": later, "function": lambda s: tb.user(s.metadata["who"])}
     more: dict[str, Any] = {"user id": {"user": "maya"}, "user handle": {"user": maya}}
     session = create_session(metadata={"who": "maya", **({"user_id": "maya"} if named == "metadata" else {})})
-    setup = TripSetup(memory.get(named, rc))
+    setup = TripSetup(memory.get(named, tb))
     script_full_trip(setup)
     response = await setup.agent.respond(FULL_REQUEST, session, **more.get(named, {}))
     assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
@@ -82,15 +82,15 @@ async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Tellback, maya: U
 
 
 @respond_variants
-async def test_nothing_is_kept_for_a_mistake(rc: Tellback, maya: User, ask: Respond) -> None:
+async def test_nothing_is_kept_for_a_mistake(tb: Tellback, maya: User, ask: Respond) -> None:
     user_id = {"user_id": "maya"}
     wrong: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
-        (rc, ("Hi",), {}, InvalidArgumentError, "whose memory"),
-        (rc, ("Hi", create_session(metadata={"user_id": 7})), {}, InvalidArgumentError, "whose memory"),
+        (tb, ("Hi",), {}, InvalidArgumentError, "whose memory"),
+        (tb, ("Hi", create_session(metadata={"user_id": 7})), {}, InvalidArgumentError, "whose memory"),
         (maya, ("Hi",), {"user": "omar"}, InvalidArgumentError, "one user's"),
-        (rc, ("Hi",), {"user": 7}, ConfigurationError, "handle"),
+        (tb, ("Hi",), {"user": 7}, ConfigurationError, "handle"),
         (lambda _: None, ("Hi",), {}, ConfigurationError, "handle"),
-        (rc, (None, create_session(metadata=user_id)), {}, InvalidArgumentError, "speaks first"),
+        (tb, (None, create_session(metadata=user_id)), {}, InvalidArgumentError, "speaks first"),
         (maya, ("Hi",), {"namespace": "x"}, InvalidArgumentError, "namespace"),
         (maya, ("Hi",), {"extras": 7}, InvalidArgumentError, "extras"),
         (maya, ("Hi",), {"sender": "maya"}, InvalidArgumentError, "sender"),
@@ -105,19 +105,19 @@ async def test_nothing_is_kept_for_a_mistake(rc: Tellback, maya: User, ask: Resp
 
 
 def test_a_synchronous_handle_is_refused(url: str) -> None:
-    with Tellback(url) as rc:
-        agent = Agent("Wanda", model=ScriptedModel([]), memory=rc.user("maya"))
+    with Tellback(url) as tb:
+        agent = Agent("Wanda", model=ScriptedModel([]), memory=tb.user("maya"))
         with pytest.raises(ConfigurationError, match="async with"):
             asyncio.run(agent.respond("Hi"))
 
 
 async def test_the_model_of_the_memory_answers_unless_the_agent_has_its_own(url: str) -> None:
-    async with Tellback(url, model=ScriptedModel(["Hello!"])) as rc:
-        assert (await Agent("Wanda", memory=rc.user("maya")).respond("Hi")).message == "Hello!"
-    async with Tellback(rc.store if url == ":memory:" else url) as rc:
+    async with Tellback(url, model=ScriptedModel(["Hello!"])) as tb:
+        assert (await Agent("Wanda", memory=tb.user("maya")).respond("Hi")).message == "Hello!"
+    async with Tellback(tb.store if url == ":memory:" else url) as tb:
         with pytest.raises(ConfigurationError, match="model"):
-            await Agent("Vera", memory=rc.user("maya")).respond("Hi")
-        assert await rc.user("maya").conversations.list("vera") == []
+            await Agent("Vera", memory=tb.user("maya")).respond("Hi")
+        assert await tb.user("maya").conversations.list("vera") == []
 
 
 async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
@@ -210,11 +210,11 @@ async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User
 
 @respond_variants
 async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: str, ask: Respond) -> None:
-    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
-        setup = TripSetup(rc.user("maya"))
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as tb:
+        setup = TripSetup(tb.user("maya"))
         setup.script(setup.understands_trip(destination="Rome"), "How many?")
         first = await ask(setup.agent, "To Rome, but I am afraid of flying.")
-        rc.clock = lambda: NOON + timedelta(days=20)
+        tb.clock = lambda: NOON + timedelta(days=20)
         setup.script(setup.understands_trip(), "By train, then.")
         later = await ask(setup.agent, "Am I afraid of flying?")
     assert any("afraid of flying" in atom.text for atom in later.atoms_used)
@@ -231,25 +231,25 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
     }
     fact |= {"importance": 4, "confidence": 0.9, "change": "none", "single": False, "entities": []}
     reader = ScriptedModel([answers({"facts": [fact], "entities": []})])
-    async with Tellback(url, model=reader, extractor="llm") as rc:
-        maya = rc.user("maya")
+    async with Tellback(url, model=reader, extractor="llm") as tb:
+        maya = tb.user("maya")
         setup = TripSetup(maya)
         script_full_trip(setup)
         first = await setup.agent.respond("Two of us to Rome. I am afraid of flying.")
         await maya.conversations.close(str(first.conversation_id))
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         setup.script(setup.understands_trip(), "By train, then.")
         later = await setup.agent.respond("Is Maya afraid of flying?")
     assert [atom.text for atom in later.atoms_used] == ["Maya is afraid of flying."]
     reader.assert_done()
 
 
-async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Tellback, maya: User) -> None:
-    rc.clock = lambda: NOON
+async def test_a_session_outlives_the_conversation_that_closed_under_it(tb: Tellback, maya: User) -> None:
+    tb.clock = lambda: NOON
     setup = TripSetup(maya, memory_options={"close_after": 60})
     setup.script(setup.understands_trip(destination="Rome"), "How many?")
     first = await setup.agent.respond("To Rome")
-    rc.clock = lambda: NOON + timedelta(hours=1)
+    tb.clock = lambda: NOON + timedelta(hours=1)
     setup.script(setup.understands_trip(passengers=2), "The night train?")
     later = await setup.agent.respond("Two", first.session)
     assert first.conversation_id != later.conversation_id
@@ -257,8 +257,8 @@ async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Tell
 
 
 async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_known(url: str) -> None:
-    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
-        maya = rc.user("maya")
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as tb:
+        maya = tb.user("maya")
         first = Agent("Wanda", model=ScriptedModel(["Noted."]), memory=maya)
         response = await first.respond("My code is Zanzibar.", create_session("web"))
         model = ScriptedModel(["Hm.", "Zanzibar."])
@@ -267,7 +267,7 @@ async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_know
         assert sent_texts(model) == ["What is my code?"]
         assert "Zanzibar" not in str(model.requests[0].system)
         await maya.conversations.close(str(response.conversation_id))
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         await second.respond("What is my code now?", create_session("web"))
         assert "My code is Zanzibar." in str(model.requests[1].system)
 

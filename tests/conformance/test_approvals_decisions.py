@@ -32,8 +32,8 @@ from tests.conformance.test_approvals_restart import PAY_FIVE, PaymentTools, dec
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(
     assert notes[-1]["inputs"] == {"c1": {"amount": 3}}
 
 
-async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Tellback, maya: User) -> None:
+async def test_what_is_remembered_by_an_approved_call_cites_the_message(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("home")
     conversation = await maya.conversations.create("chat")
     tools = [Remember(maya, space.id, requires_approval=True)]
@@ -125,17 +125,17 @@ async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Tell
 
 
 async def test_a_process_that_lost_its_turn_does_not_run_the_call(
-    rc: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still for so long that another took the turn over, between its claim and the call."""
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
-    log, append = rc.store.conversations, rc.store.conversations.append
+    log, append = tb.store.conversations, tb.store.conversations.append
 
     async def append_after_takeover(scope: Any, conversation_id: str, turns: Any, **kwargs: Any) -> Any:
         if kwargs.get("required_claim_id") is not None:
             monkeypatch.setattr(log, "append", append)
             await log.end_turn(scope, conversation_id, kwargs["required_claim_id"])
-            await log.begin_turn(scope, conversation_id, make_claim("other"), None, tail_limit=9, now=rc.clock())
+            await log.begin_turn(scope, conversation_id, make_claim("other"), None, tail_limit=9, now=tb.clock())
         return await append(scope, conversation_id, turns, **kwargs)
 
     monkeypatch.setattr(log, "append", append_after_takeover)

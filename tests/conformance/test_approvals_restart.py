@@ -22,14 +22,14 @@ LOOK_CALL = ToolCall("c3", "look")
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 @pytest.fixture
-def other(rc: Tellback) -> User:
+def other(tb: Tellback) -> User:
     """The same user by another Tellback on the store, which knows nothing but what that holds."""
-    return Tellback(rc.store).user("maya")
+    return Tellback(tb.store).user("maya")
 
 
 class PaymentTools:
@@ -94,7 +94,7 @@ async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: Use
 
 
 async def test_another_opening_of_the_store_finds_it_too(
-    url: str, rc: Tellback, maya: User, payment_tools: PaymentTools
+    url: str, tb: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
@@ -176,13 +176,13 @@ async def test_calls_are_decided_one_by_one(maya: User, other: User, payment_too
 
 @pytest.mark.parametrize("decision", [True, False])
 async def test_a_call_that_was_begun_is_not_run_again(
-    rc: Tellback, maya: User, other: User, payment_tools: PaymentTools, decision: bool
+    tb: Tellback, maya: User, other: User, payment_tools: PaymentTools, decision: bool
 ) -> None:
     """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
     id = await leave_pending(maya, payment_tools, PAY_FIVE, PAY_NINE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
-    note = approval_note(APPROVED, [PAY_FIVE], rc.clock())
-    await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
+    note = approval_note(APPROVED, [PAY_FIVE], tb.clock())
+    await tb.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=tb.clock())
     assert await other.conversations.pending(id) == (PAY_NINE,)
     outcome, model = await decide(other, id, payment_tools, c1=decision, c2=False)
     assert (outcome.text, payment_tools.paid) == ("Done.", [])
@@ -196,12 +196,12 @@ async def test_a_call_that_was_begun_is_not_run_again(
 
 
 async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(
-    rc: Tellback, maya: User, payment_tools: PaymentTools
+    tb: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
-    note = approval_note(APPROVED, [PAY_FIVE], rc.clock())
-    await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
+    note = approval_note(APPROVED, [PAY_FIVE], tb.clock())
+    await tb.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=tb.clock())
     with ScriptedModel([says("I will check.")]) as model:
         await maya.conversations.run_turn(id, model, "Did you pay?", tools=payment_tools.tools)
     sent = model.requests[0].messages
@@ -253,7 +253,7 @@ async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(
 
 
 async def test_a_call_whose_note_cannot_be_stored_does_not_run(
-    rc: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
 
@@ -261,7 +261,7 @@ async def test_a_call_whose_note_cannot_be_stored_does_not_run(
         raise StoreUnavailableError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rc.store.conversations, "append", fails)
+        patch.setattr(tb.store.conversations, "append", fails)
         with pytest.raises(StoreUnavailableError):
             await decide(maya, id, payment_tools, None, c1=True)
     assert payment_tools.paid == []
@@ -290,12 +290,12 @@ async def test_the_stream_takes_decisions_too(maya: User, other: User, payment_t
 
 
 async def test_unknown_calls_and_others_conversations_are_refused(
-    rc: Tellback, maya: User, payment_tools: PaymentTools
+    tb: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with pytest.raises(ConfigurationError, match="c99"):
         await decide(maya, id, payment_tools, None, c99=True)
-    omar = rc.user("omar")
+    omar = tb.user("omar")
     with pytest.raises(NotFoundError):
         await omar.conversations.pending(id)
     with pytest.raises(NotFoundError):

@@ -14,8 +14,8 @@ from tellback.user import User
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 async def create_conversation(user: User, namespace: str, *texts: str, close: bool = True) -> str:
@@ -33,17 +33,17 @@ async def atom_texts(user: User, name: str = "daily") -> list[str]:
     return [atom.text.removeprefix("User: ") for atom in reversed(atoms) if atom.text.startswith("User: ")]
 
 
-async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(rc: Tellback, maya: User) -> None:
+async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "check-in", "user_id": "*"}, [space.id])
     assert binding.id.startswith("bind_")
     assert (binding.memory_space_ids, binding.memory_space_names) == ((space.id,), ("daily",))
     assert binding.extraction_policy == ExtractionPolicy("v1", True, False, 0)
-    omar, other_tenant_user = rc.user("omar"), rc.user("omar", tenant_id="globex")
+    omar, other_tenant_user = tb.user("omar"), tb.user("omar", tenant_id="globex")
     for user in (maya, omar, other_tenant_user):
         await create_conversation(user, "check-in", f"I am {user.scope.tenant_id}'s {user.scope.user_id}")
         await create_conversation(user, "other", "Not for you.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["I am default's maya"]
     assert await atom_texts(omar) == ["I am default's omar"]
     assert await other_tenant_user.memory.list_spaces() == []
@@ -51,17 +51,17 @@ async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(rc: T
     assert (new_space.name, new_space.id != space.id) == ("daily", True)
 
 
-async def test_what_was_closed_before_is_not_extracted(rc: Tellback, maya: User) -> None:
+async def test_what_was_closed_before_is_not_extracted(tb: Tellback, maya: User) -> None:
     await create_conversation(maya, "chat", "Before.")
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(ConversationScope("chat"), [space.id])
     await create_conversation(maya, "chat", "After.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["After."]
 
 
-async def test_scopes_name_namespaces_and_users_one_by_one_or_all(rc: Tellback, maya: User) -> None:
-    omar = rc.user("omar")
+async def test_scopes_name_namespaces_and_users_one_by_one_or_all(tb: Tellback, maya: User) -> None:
+    omar = tb.user("omar")
     shared_space = await maya.memory.create_space("both")
     own_space = await maya.memory.create_space("mine")
     await maya.memory.create_binding(
@@ -71,43 +71,43 @@ async def test_scopes_name_namespaces_and_users_one_by_one_or_all(rc: Tellback, 
     for user in (maya, omar):
         for namespace in ("morning", "noon", "evening"):
             await create_conversation(user, namespace, namespace)
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert sorted(await atom_texts(maya, "both")) == ["evening", "morning"]
     assert sorted(await atom_texts(maya, "mine")) == ["evening", "morning", "noon"]
     assert sorted(await atom_texts(omar, "both")) == ["evening", "morning"]
     assert await omar.memory.list_spaces("mine") == []
 
 
-async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_binding(rc: Tellback, maya: User) -> None:
+async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_binding(tb: Tellback, maya: User) -> None:
     spaces = [await maya.memory.create_space(name) for name in ("a", "b", "c")]
     await maya.memory.create_binding({"namespace": "chat"}, [spaces[0].id, spaces[1].id])
     await maya.memory.create_binding({"namespace": "*"}, [spaces[2].id])
     id = await create_conversation(maya, "chat", "Hello.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     jobs = await maya.memory.list_jobs(conversation_id=id)
     assert sorted(job.memory_space_id for job in jobs) == sorted(space.id for space in spaces)
     assert {name: await atom_texts(maya, name) for name in "abc"} == {name: ["Hello."] for name in "abc"}
 
 
-async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Tellback, maya: User) -> None:
+async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     paused = await maya.memory.update_binding(binding.id, enabled=False)
     assert (paused.enabled, paused.conversation_scope) == (False, binding.conversation_scope)
     id = await create_conversation(maya, "chat", "Unheard.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     with pytest.raises(NotFoundError, match="create_binding"):
         await maya.memory.run_extraction_for_conversation(id)
     await maya.memory.update_binding(binding.id, enabled=True)
     await create_conversation(maya, "chat", "Heard.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["Heard."]
     await maya.memory.run_extraction_for_conversation(id)
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert sorted(await atom_texts(maya)) == ["Heard.", "Unheard."]
     await maya.memory.delete_binding(binding.id)
     await create_conversation(maya, "chat", "Too late.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert sorted(await atom_texts(maya)) == ["Heard.", "Unheard."]
     assert await maya.memory.get_binding(binding.id) is None
     with pytest.raises(NotFoundError):
@@ -115,7 +115,7 @@ async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Tellback
 
 
 async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_in_it_is_not(
-    rc: Tellback, maya: User
+    tb: Tellback, maya: User
 ) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
@@ -124,36 +124,36 @@ async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_i
     await create_conversation(maya, "chat", "Meanwhile.")
     await maya.memory.update_binding(binding.id, enabled=True)
     await create_conversation(maya, "chat", "After.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["Before.", "After."]
 
 
-async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(rc: Tellback, maya: User) -> None:
+async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     await create_conversation(maya, "chat", "Before.")
-    await rc.bindings.update(binding.id, enabled=False)
+    await tb.bindings.update(binding.id, enabled=False)
     await create_conversation(maya, "chat", "Meanwhile.")
-    await rc.bindings.update(binding.id, enabled=True)
+    await tb.bindings.update(binding.id, enabled=True)
     await create_conversation(maya, "chat", "After.")
-    await rc.bindings.delete(binding.id)
+    await tb.bindings.delete(binding.id)
     await create_conversation(maya, "chat", "Too late.")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["Before.", "After."]
 
 
-async def test_others_see_what_is_about_them_and_change_nothing(rc: Tellback, maya: User) -> None:
-    omar, other_app_user = rc.user("omar"), rc.user("maya", app_id="other")
+async def test_others_see_what_is_about_them_and_change_nothing(tb: Tellback, maya: User) -> None:
+    omar, other_app_user = tb.user("omar"), tb.user("maya", app_id="other")
     space = await maya.memory.create_space("daily")
     everyones_binding = await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
     private = await maya.memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])
     assert await maya.memory.list_bindings() == [everyones_binding, private]
     [seen] = await omar.memory.list_bindings()
     assert (seen.id, seen.created_by, seen.memory_space_ids) == (everyones_binding.id, None, ())
-    assert await rc.bindings.list("default") == [everyones_binding, private]
-    assert await rc.bindings.list("globex") == []
-    assert not (await rc.bindings.update(everyones_binding.id, enabled=False)).enabled
-    assert (await rc.bindings.update(everyones_binding.id, enabled=True)).enabled
+    assert await tb.bindings.list("default") == [everyones_binding, private]
+    assert await tb.bindings.list("globex") == []
+    assert not (await tb.bindings.update(everyones_binding.id, enabled=False)).enabled
+    assert (await tb.bindings.update(everyones_binding.id, enabled=True)).enabled
     assert await other_app_user.memory.list_bindings() == []
     assert await omar.memory.get_binding(private.id) is None
     for user in (omar, other_app_user):
@@ -165,7 +165,7 @@ async def test_others_see_what_is_about_them_and_change_nothing(rc: Tellback, ma
         await omar.memory.create_binding({"namespace": "chat"}, [space.id])
 
 
-async def test_binding_at_every_start_gives_one_binding(rc: Tellback, maya: User) -> None:
+async def test_binding_at_every_start_gives_one_binding(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     scopes = [{"namespace": "a"}, {"namespace": "b"}]
     bindings = await asyncio.gather(*(maya.memory.create_binding(scopes, [space.id], once=True) for _ in range(5)))
@@ -177,20 +177,20 @@ async def test_binding_at_every_start_gives_one_binding(rc: Tellback, maya: User
     assert len(await maya.memory.list_bindings()) == 2
 
 
-async def test_windows_are_extracted_while_a_conversation_goes_on(rc: Tellback, maya: User) -> None:
+async def test_windows_are_extracted_while_a_conversation_goes_on(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(
         {"namespace": "chat"}, [space.id], {"windowed": True, "window_turns": 2, "on_conversation_closed": True}
     )
     id = await create_conversation(maya, "chat", "one", "two", "three", close=False)
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["one", "two"]
     await maya.conversations.append_turn(id, "four", {"content": "Yes."})
     await maya.conversations.append_turn(id, "five", {"content": "Yes."})
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["one", "two", "three", "four"]
     await maya.conversations.close(id)
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["one", "two", "three", "four", "five"]
     jobs = await maya.memory.list_jobs(conversation_id=id)
     assert sorted((job.from_seq, job.to_seq) for job in jobs) == [(1, 4), (5, 8), (9, 10)]
@@ -224,8 +224,8 @@ async def test_a_binding_that_makes_no_sense_is_refused(
 
 
 async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None:
-    async with Tellback(url, model="claude-sonnet-5") as rc:
-        user = rc.user("maya")
+    async with Tellback(url, model="claude-sonnet-5") as tb:
+        user = tb.user("maya")
         space = await user.memory.create_space("daily")
         with pytest.raises(ConfigurationError, match=r"v1.*v2"):
             await user.memory.create_binding({"namespace": "chat"}, [space.id], {"extraction_version": "v9"})
@@ -234,7 +234,7 @@ async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None
             await user.memory.run_extraction_for_conversation(id, "v9", space_id=space.id)
 
 
-async def test_a_space_can_be_named_instead_of_a_binding(rc: Tellback, maya: User) -> None:
+async def test_a_space_can_be_named_instead_of_a_binding(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     id = await create_conversation(maya, "chat", "Hello.", close=False)
     with pytest.raises(NotFoundError, match="binding"):
@@ -242,17 +242,17 @@ async def test_a_space_can_be_named_instead_of_a_binding(rc: Tellback, maya: Use
     run = await maya.memory.run_extraction_for_conversation(id, space_id=space.id)
     assert run.id is not None
     assert run.id.startswith("job_")
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     assert await atom_texts(maya) == ["Hello."]
     with pytest.raises(NotFoundError):
-        await rc.user("omar").memory.run_extraction_for_conversation(id, space_id=space.id)
+        await tb.user("omar").memory.run_extraction_for_conversation(id, space_id=space.id)
     empty = await maya.conversations.create("chat")
     no_jobs = await maya.memory.run_extraction_for_conversation(empty.id, space_id=space.id)
     assert (len(no_jobs), no_jobs.id, no_jobs.status.value) == (0, None, "done")
 
 
-async def test_everything_can_be_extracted_again_with_a_report(rc: Tellback, maya: User) -> None:
-    omar = rc.user("omar")
+async def test_everything_can_be_extracted_again_with_a_report(tb: Tellback, maya: User) -> None:
+    omar = tb.user("omar")
     for user in (maya, omar):
         for number in range(3):
             await create_conversation(user, "chat", f"Number {number}.")
@@ -266,7 +266,7 @@ async def test_everything_can_be_extracted_again_with_a_report(rc: Tellback, may
     assert await atom_texts(maya) == ["Number 0.", "Number 1.", "Number 2."]
     assert {job.extraction_version for job in await maya.memory.list_jobs()} == {"v2"}
     assert await omar.memory.list_spaces() == []
-    full_report = await rc.replay()
+    full_report = await tb.replay()
     assert (full_report.conversations, full_report.done, full_report.skipped) == (8, 6, 2)
     assert await atom_texts(omar) == ["Number 0.", "Number 1.", "Number 2."]
     assert await atom_texts(maya) == ["Number 0.", "Number 1.", "Number 2."]
@@ -287,8 +287,8 @@ class BlockingExtractor:
 
 async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None:
     extractor = BlockingExtractor()
-    async with Tellback(url, extractor=extractor) as rc:
-        user = rc.user("maya")
+    async with Tellback(url, extractor=extractor) as tb:
+        user = tb.user("maya")
         for number in range(5):
             await create_conversation(user, "chat", f"Number {number}.")
         space = await user.memory.create_space("daily")
@@ -299,25 +299,25 @@ async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None
         with pytest.raises(asyncio.CancelledError):
             await replay
         extractor.release.set()
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         *cancelled, last_status = sorted(job.status.value for job in await user.memory.list_jobs())
         assert (set(cancelled) <= {"cancelled"}, last_status) == (True, "done")
 
 
 async def test_a_replay_that_is_cancelled_leaves_what_waited_before(url: str) -> None:
     extractor = BlockingExtractor()
-    async with Tellback(url, extractor=extractor) as rc:
-        user = rc.user("maya")
+    async with Tellback(url, extractor=extractor) as tb:
+        user = tb.user("maya")
         space = await user.memory.create_space("daily")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])
         for number in range(3):
             await create_conversation(user, "chat", f"Number {number}.")
         await asyncio.wait_for(extractor.started.wait(), 20)
-        replay = asyncio.create_task(rc.replay("chat"))
+        replay = asyncio.create_task(tb.replay("chat"))
         await asyncio.sleep(0.5)
         replay.cancel()
         with pytest.raises(asyncio.CancelledError):
             await replay
         extractor.release.set()
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         assert [job.status.value for job in await user.memory.list_jobs()] == ["done"] * 3

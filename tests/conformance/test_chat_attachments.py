@@ -17,8 +17,8 @@ from tellback.user import User
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 def config(user: User, model: ScriptedModel) -> TurnConfig:

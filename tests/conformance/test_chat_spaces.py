@@ -23,23 +23,23 @@ from tellback.testing import FunctionModel, ScriptedModel, says
 ECHO = FunctionModel(lambda request: f"re: {request.messages[-1].content}")
 
 
-async def test_what_is_said_without_a_space_is_never_remembered(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_what_is_said_without_a_space_is_never_remembered(tb: Tellback) -> None:
+    maya = tb.user("maya")
     await maya.chat("My name is Maya.", model=ECHO)
     with pytest.raises(InvalidArgumentError, match="namespace of its own"):
         await maya.chat("My pin is 1234.", space=None, model=ECHO)
     reply = await maya.chat("My pin is 1234.", "private", None, ECHO)
     for conversation in await maya.conversations.list():
         await maya.conversations.close(conversation.id)
-    await rc.jobs.drain(timeout=30)
+    await tb.jobs.drain(timeout=30)
     stored = [atom.text for space in await maya.memory.list_spaces() for atom in await maya.memory.list_atoms(space.id)]
     assert any("Maya" in text for text in stored)
     assert not any("1234" in text for text in stored)
     assert reply.atoms_used == ()
 
 
-async def test_a_namespace_has_one_space(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_a_namespace_has_one_space(tb: Tellback) -> None:
+    maya = tb.user("maya")
     await maya.chat("The report is late.", "office", "work", ECHO)
     with pytest.raises(InvalidArgumentError, match="'work', not in 'private'"):
         await maya.chat("I am in love.", "office", "private", ECHO)
@@ -47,8 +47,8 @@ async def test_a_namespace_has_one_space(rc: Tellback) -> None:
     assert {space.name for space in await maya.memory.list_spaces()} == {"work", "private"}
 
 
-async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(tb: Tellback) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create("support")
     await maya.chat("My order is late.", conversation_id=conversation.id, model=ECHO)
     [binding] = await maya.memory.list_bindings()
@@ -69,8 +69,8 @@ async def test_a_tellback_that_is_not_open_is_a_mistake(entry_point: str) -> Non
 
 
 @pytest.mark.parametrize("entry_point", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_message_that_waits_while_its_conversation_closes_opens_another(rc: Tellback, entry_point: str) -> None:
-    maya = rc.user("maya")
+async def test_a_message_that_waits_while_its_conversation_closes_opens_another(tb: Tellback, entry_point: str) -> None:
+    maya = tb.user("maya")
     request, release = asyncio.Event(), asyncio.Event()
 
     async def slow_answer(chat_request: Any) -> str:
@@ -103,8 +103,8 @@ async def test_a_message_that_waits_while_its_conversation_closes_opens_another(
     )
 
 
-async def test_a_small_budget_sends_less_of_the_log(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_a_small_budget_sends_less_of_the_log(tb: Tellback) -> None:
+    maya = tb.user("maya")
     for number in range(6):
         await maya.chat(f"{number}: {'word ' * 200}", model=ECHO)
     with ScriptedModel([says("Yes.")]) as model:

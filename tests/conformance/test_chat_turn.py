@@ -38,8 +38,8 @@ MAYA = Identity("maya", "Maya")
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 def config(user: User, *steps: Any, **changes: Any) -> TurnConfig:
@@ -136,8 +136,8 @@ async def test_a_long_message_is_answered_too(maya: User) -> None:
     assert (result.text, result.problems) == ("That is long.", ())
 
 
-async def test_a_space_of_someone_else_is_unknown(rc: Tellback, maya: User) -> None:
-    foreign = await create_space_with_facts(rc.user("omar"), "Omar's secret is 42.")
+async def test_a_space_of_someone_else_is_unknown(tb: Tellback, maya: User) -> None:
+    foreign = await create_space_with_facts(tb.user("omar"), "Omar's secret is 42.")
     cfg = config(maya, says("never"))
     with pytest.raises(NotFoundError):
         await run_chat_turn(cfg, turn_input("What is the secret?", recall_opts={"space_id": foreign}))
@@ -174,9 +174,9 @@ async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
     assert (await run_chat_turn(cfg, by_conversation_id)).conversation_id == first.conversation_id
 
 
-async def test_first_turns_at_once_share_one_conversation(rc: Tellback, maya: User) -> None:
+async def test_first_turns_at_once_share_one_conversation(tb: Tellback, maya: User) -> None:
     model = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
-    handles = (maya, Tellback(rc.store).user("maya"))
+    handles = (maya, Tellback(tb.store).user("maya"))
     results = await asyncio.gather(
         *(
             run_chat_turn(TurnConfig(handles[n % 2], "helper", chat_opts=ChatOptions(model=model)), turn_input(str(n)))

@@ -25,8 +25,8 @@ OK, FAILS, LOST, LATE = "ok", "fails", "lost", "late"
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 @contextmanager
@@ -81,10 +81,10 @@ WHOLE = ["user", "assistant", "tool", "assistant"]
 
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
 async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_answer(
-    rc: Tellback, maya: User, failure: str
+    tb: Tellback, maya: User, failure: str
 ) -> None:
     await maya.conversations.create("helper", session_id="web")
-    with failing(rc.store.conversations, {"begin_turn": iter([failure])}):
+    with failing(tb.store.conversations, {"begin_turn": iter([failure])}):
         result = await run_chat_turn(config_with_tool(maya), turn_input())
     assert (result.ok, result.text) == (True, "Done.")
     assert [problem.step for problem in result.problems] == ["store_user"]
@@ -94,17 +94,17 @@ async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_an
     assert [m.id for m in result.messages] == [m.id for m in found]
     [conversation] = await maya.conversations.list()
     assert conversation.turns == 1
-    await rc.jobs.drain(timeout=20)
+    await tb.jobs.drain(timeout=20)
     assert str(await run_chat_turn(config_with_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
-    rc: Tellback, maya: User, failure: str, number: int
+    tb: Tellback, maya: User, failure: str, number: int
 ) -> None:
     plan = [OK] * number + [failure]
-    with failing(rc.store.conversations, {"append": iter(plan)}):
+    with failing(tb.store.conversations, {"append": iter(plan)}):
         result = await run_chat_turn(config_with_tool(maya), turn_input())
     assert (result.text, [problem.step for problem in result.problems]) == ("Done.", ["store_reply"])
     found = await stored(maya)
@@ -113,16 +113,16 @@ async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
     assert str(await run_chat_turn(config_with_tool(maya, after="Again."), turn_input("And?"))) == "Again."
 
 
-async def test_a_message_stored_late_under_a_known_key_is_named_by_its_row(rc: Tellback, maya: User) -> None:
+async def test_a_message_stored_late_under_a_known_key_is_named_by_its_row(tb: Tellback, maya: User) -> None:
     model = FunctionModel(lambda request: "Noted.")
     first = await maya.chat("I moved.", model=model, idempotency_key="k1")
-    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+    with failing(tb.store.conversations, {"begin_turn": iter([FAILS])}):
         again = await maya.chat("I moved.", model=model, idempotency_key="k1")
     assert again.message_id == first.message_id
     assert await maya.conversations.message(again.message_id or "") is not None
 
 
-async def test_a_turn_that_could_not_begin_holds_up_no_other(rc: Tellback, maya: User) -> None:
+async def test_a_turn_that_could_not_begin_holds_up_no_other(tb: Tellback, maya: User) -> None:
     asked, release = asyncio.Event(), asyncio.Event()
 
     async def answer(request: Any) -> str:
@@ -133,7 +133,7 @@ async def test_a_turn_that_could_not_begin_holds_up_no_other(rc: Tellback, maya:
 
     model = FunctionModel(answer)
     await maya.chat("Hi.", model=model)
-    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+    with failing(tb.store.conversations, {"begin_turn": iter([FAILS])}):
         slow = asyncio.create_task(maya.chat("slow", model=model))
         await asked.wait()
         quick = await maya.chat("quick", model=model, wait=5.0)
@@ -142,9 +142,9 @@ async def test_a_turn_that_could_not_begin_holds_up_no_other(rc: Tellback, maya:
     assert (await slow).problems[0].step == "store_user"
 
 
-async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya: User) -> None:
+async def test_a_store_that_is_gone_for_good_leaves_the_reply(tb: Tellback, maya: User) -> None:
     await run_chat_turn(config_with_tool(maya), turn_input())
-    with failing(rc.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):
+    with failing(tb.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):
         result = await run_chat_turn(config_with_tool(maya), turn_input("And?"))
     assert (result.ok, result.text) == (True, "Done.")
     assert {problem.step for problem in result.problems} == {"store_user", "store_reply"}
@@ -154,8 +154,8 @@ async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya
 
 
 @pytest.mark.parametrize("failure", [FAILS, LOST, LATE])
-async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Tellback, maya: User, failure: str) -> None:
-    with failing(rc.store.conversations, {"find_or_create": iter([failure])}):
+async def test_a_conversation_that_cannot_be_found_leaves_the_reply(tb: Tellback, maya: User, failure: str) -> None:
+    with failing(tb.store.conversations, {"find_or_create": iter([failure])}):
         result = await run_chat_turn(config_with_tool(maya), turn_input())
     assert (result.ok, result.text, result.conversation_id) == (True, "Done.", None)
     assert "store_user" in {problem.step for problem in result.problems}
@@ -164,13 +164,13 @@ async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Tellback
     assert len(await maya.conversations.list()) == 1
 
 
-async def test_a_memory_that_cannot_be_asked_leaves_the_turn(rc: Tellback, maya: User) -> None:
+async def test_a_memory_that_cannot_be_asked_leaves_the_turn(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Maya is vegetarian.")
     cfg = TurnConfig(
         maya, "helper", chat_opts=ChatOptions(model=ScriptedModel([says("Hello!")])), system_base="Be kind."
     )
-    with failing(rc.store.memories, {"spaces": iter([FAILS] * 9)}):
+    with failing(tb.store.memories, {"spaces": iter([FAILS] * 9)}):
         result = await run_chat_turn(cfg, turn_input())
     assert (result.text, [problem.step for problem in result.problems]) == ("Hello!", ["recall"])
     assert isinstance(cfg.chat_opts.model, ScriptedModel)
@@ -178,7 +178,7 @@ async def test_a_memory_that_cannot_be_asked_leaves_the_turn(rc: Tellback, maya:
     assert roles(await stored(maya)) == ["user", "assistant"]
 
 
-async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(rc: Tellback, maya: User) -> None:
+async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(tb: Tellback, maya: User) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -187,7 +187,7 @@ async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(r
     await maya.conversations.create("helper", session_id="web")
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
     cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=model, tools=[pay]))
-    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+    with failing(tb.store.conversations, {"begin_turn": iter([FAILS])}):
         result = await run_chat_turn(cfg, turn_input("Pay 5"))
     assert (result.ok, result.status) == (False, "approval")
     assert result.conversation_id is not None
@@ -196,10 +196,10 @@ async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(r
     assert outcome.text == "Paid."
 
 
-async def test_a_typed_answer_is_kept_though_the_store_failed_before(rc: Tellback, maya: User) -> None:
+async def test_a_typed_answer_is_kept_though_the_store_failed_before(tb: Tellback, maya: User) -> None:
     await maya.conversations.create("helper", session_id="web")
     opts = ChatOptions(model=ScriptedModel(['{"city": "Rome"}']), output_type=dict[str, str])
-    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+    with failing(tb.store.conversations, {"begin_turn": iter([FAILS])}):
         result = await run_chat_turn(TurnConfig(maya, "helper", chat_opts=opts), turn_input())
     assert result.output == {"city": "Rome"}
     assert roles(await stored(maya)) == ["user", "assistant"]
@@ -222,8 +222,8 @@ def test_however_the_store_fails_the_log_stays_in_order(turns: list[tuple[list[s
 
 
 async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
-    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as rc:
-        user = rc.user("maya")
+    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as tb:
+        user = tb.user("maya")
         conversation = await user.conversations.create("helper", session_id="web")
 
         def answer(request: Any) -> Any:
@@ -238,10 +238,10 @@ async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
         cfg = TurnConfig(user, "helper", chat_opts=opts)
         for number, (begin_plan, append_plan, read_plan) in enumerate(turns):
             plans = {"begin_turn": iter(begin_plan), "append": iter(append_plan), "message": iter(read_plan)}
-            with failing(rc.store.conversations, plans):
+            with failing(tb.store.conversations, plans):
                 result = await run_chat_turn(cfg, turn_input(str(number)))
             assert result.text == f"{number}: done"
-            await rc.jobs.drain(timeout=20)
+            await tb.jobs.drain(timeout=20)
         found = await user.conversations.raw_turns(conversation.id)
         assert len({message.id for message in found}) == len(found)
         assert [message.seq for message in found] == list(range(1, len(found) + 1))

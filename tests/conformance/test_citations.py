@@ -12,14 +12,14 @@ from tellback.types.memory import Citation
 
 @pytest.mark.parametrize("held", [50_000, 0], ids=["held", "large"])
 async def test_a_recalled_atom_says_where_it_was_said_again(url: str, held: int) -> None:
-    async with Tellback(url, embedder=None, memory_atoms=held, worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(url, embedder=None, memory_atoms=held, worker=False) as tb:
+        maya = tb.user("maya")
         space = await maya.memory.create_space()
         atom = await maya.memory.add_atom(space.id, "Likes tea.", source_conversation_id="conv_1")
         second_citation = Citation("conv_2", ("msg_3",))
         assert (await maya.memory.recall_by_topic(space.id, "tea")).atoms == [atom]
         reconciliation = Reconciliation(changes=(AddedCitation(atom.id, second_citation),))
-        memories = rc.store.memories
+        memories = tb.store.memories
         version = await memories.version(maya.scope, space.id)
         assert await memories.reconcile(
             maya.scope, space.id, reconciliation, expected_version=version, end=None, now=utc_now()

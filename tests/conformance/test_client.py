@@ -194,18 +194,18 @@ def user_id_of(user: Any) -> str:
 
 
 @pytest.fixture
-async def client(rc: Tellback) -> AsyncIterator[TellbackClient]:
-    app = create_app(rc, opens=False)
-    secret = (await rc.keys.create("admin", tenant_id="acme", app_id="web")).secret
+async def client(tb: Tellback) -> AsyncIterator[TellbackClient]:
+    app = create_app(tb, opens=False)
+    secret = (await tb.keys.create("admin", tenant_id="acme", app_id="web")).secret
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
     async with TellbackClient("http://127.0.0.1", secret, http=http) as created:
         yield created
     await http.aclose()
 
 
-async def test_a_story_is_the_same_through_both(rc: Tellback, client: TellbackClient) -> None:
+async def test_a_story_is_the_same_through_both(tb: Tellback, client: TellbackClient) -> None:
     local, remote = (
-        await run_scenario(rc.user("maya", "acme", "web")),
+        await run_scenario(tb.user("maya", "acme", "web")),
         await run_scenario(client.user("maya m\u00fcller/\u4f60%20")),
     )
     normalize_local, normalize_remote = ValueNormalizer(), ValueNormalizer()
@@ -222,8 +222,8 @@ def _renamed(value: Any) -> Any:
     return [_renamed(each) for each in value] if isinstance(value, list) else value
 
 
-async def test_values_are_equal_to_those_in_the_process(rc: Tellback, client: TellbackClient) -> None:
-    remote, local = client.user("maya"), rc.user("maya", "acme", "web")
+async def test_values_are_equal_to_those_in_the_process(tb: Tellback, client: TellbackClient) -> None:
+    remote, local = client.user("maya"), tb.user("maya", "acme", "web")
     conversation = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
     assert await local.conversations.get(conversation.id) == conversation
     message = await remote.conversations.append_user_message(
@@ -238,7 +238,7 @@ async def test_values_are_equal_to_those_in_the_process(rc: Tellback, client: Te
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: TellbackClient, is_streamed: bool) -> None:
+async def test_tools_of_a_turn_run_where_the_client_is(tb: Tellback, client: TellbackClient, is_streamed: bool) -> None:
     calls_run: list[tuple[int, int]] = []
 
     def add(x: int, y: int) -> int:
@@ -247,7 +247,7 @@ async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: Tel
         return x + y
 
     model = ScriptedModel([calls("add", x=1, y=2), calls("add", x=3, y=3), says("Three, and six.")])
-    rc._runtime.model = model
+    tb._runtime.model = model
     maya = client.user("maya")
     conversation = await maya.conversations.create("sums")
     if is_streamed:
@@ -260,12 +260,12 @@ async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: Tel
     assert (outcome.text, outcome.status, calls_run) == ("Three, and six.", "completed", [(1, 2), (3, 3)])
     assert [each.content for each in outcome.tool_invocations] == ["3", "6"]
     assert outcome.model_calls == 3
-    log = await rc.user("maya", "acme", "web").conversations.messages(conversation.id)
+    log = await tb.user("maya", "acme", "web").conversations.messages(conversation.id)
     assert list(outcome.appended_messages) == log
     assert [message.role for message in log] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
 
 
-async def test_a_tool_that_needs_approval_waits_for_it(rc: Tellback, client: TellbackClient) -> None:
+async def test_a_tool_that_needs_approval_waits_for_it(tb: Tellback, client: TellbackClient) -> None:
     calls_run: list[str] = []
 
     def pay(to: str) -> str:
@@ -273,7 +273,7 @@ async def test_a_tool_that_needs_approval_waits_for_it(rc: Tellback, client: Tel
         calls_run.append(to)
         return "paid"
 
-    model = rc._runtime.model = ScriptedModel(
+    model = tb._runtime.model = ScriptedModel(
         [calls("pay", to="Omar"), says("Done."), calls("pay", to="Eve"), says("Then not.")]
     )
     maya, tools = client.user("maya"), [Tool.from_fn(pay, requires_approval=True)]
@@ -299,9 +299,9 @@ USAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("names", USAGES)
-async def test_usage_is_kept_in_whatever_names_it_comes(rc: Tellback, client: TellbackClient, names: str) -> None:
+async def test_usage_is_kept_in_whatever_names_it_comes(tb: Tellback, client: TellbackClient, names: str) -> None:
     usage, stored = USAGES[names], []
-    for user in (rc.user("maya", "acme", "web"), client.user("tom")):
+    for user in (tb.user("maya", "acme", "web"), client.user("tom")):
         conversations = user.conversations
         conversation = await conversations.create("chat")
         await conversations.append_user_message(conversation.id, "Hello")
@@ -353,12 +353,12 @@ STEPS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_what_is_refused_is_refused_alike(rc: Tellback, client: TellbackClient, step: str) -> None:
-    local, remote = rc.user("maya", "acme", "web"), client.user("maya")
+async def test_what_is_refused_is_refused_alike(tb: Tellback, client: TellbackClient, step: str) -> None:
+    local, remote = tb.user("maya", "acme", "web"), client.user("maya")
     assert await outcome(STEPS[step](local)) == await outcome(STEPS[step](remote))
 
 
-async def test_nothing_is_asked_for_where_the_limit_is_nothing(rc: Tellback, client: TellbackClient) -> None:
+async def test_nothing_is_asked_for_where_the_limit_is_nothing(tb: Tellback, client: TellbackClient) -> None:
     maya = client.user("maya")
     space = await maya.memory.create_space("x")
     await maya.memory.create_entity(space.id, "PERSON", "Ana")

@@ -31,8 +31,8 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 async def test_a_conversation_goes_from_open_to_closed(maya: User) -> None:
@@ -161,7 +161,7 @@ async def test_listing_by_namespace_status_and_page(maya: User) -> None:
     assert [t.id for t in await conversations.list(limit=2, before=first[-1].id)] == [created[2].id, created[1].id]
 
 
-async def test_older_chats_keep_their_dates_and_the_order_of_arrival(rc: Tellback, maya: User) -> None:
+async def test_older_chats_keep_their_dates_and_the_order_of_arrival(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("import")
     first = await conversations.append_user_message(conversation.id, "now")
@@ -175,7 +175,7 @@ async def test_older_chats_keep_their_dates_and_the_order_of_arrival(rc: Tellbac
         created_at=datetime(2023, 5, 1, tzinfo=UTC),
     )
     assert turn.assistant_message.created_at - turn.user_message.created_at == timedelta(seconds=1)
-    [event] = [e for e in await rc.events.read() if e.data.get("seq") == 2]
+    [event] = [e for e in await tb.events.read() if e.data.get("seq") == 2]
     assert event.created_at.year > 2023
 
 
@@ -209,26 +209,26 @@ async def test_a_whole_chat_is_imported_in_one_step(maya: User) -> None:
     assert len(await conversations.raw_turns(conversation.id)) == 6
 
 
-async def test_stale_conversations_are_closed_by_the_clock(rc: Tellback, maya: User) -> None:
+async def test_stale_conversations_are_closed_by_the_clock(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    rc.clock = lambda: start
+    tb.clock = lambda: start
     old, touched = await conversations.create("chat"), await conversations.create("chat")
-    other = await rc.user("omar").conversations.create("chat")
-    rc.clock = lambda: start + timedelta(hours=1)
+    other = await tb.user("omar").conversations.create("chat")
+    tb.clock = lambda: start + timedelta(hours=1)
     await conversations.append_user_message(touched.id, "still here")
-    rc.clock = lambda: start + timedelta(hours=1, minutes=30)
+    tb.clock = lambda: start + timedelta(hours=1, minutes=30)
     closed = await conversations.close_stale(older_than=timedelta(hours=1))
     assert [conversation.id for conversation in closed] == [old.id]
     assert closed[0].closed_at == start + timedelta(hours=1, minutes=30)
-    assert [conversation.id for conversation in await rc.close_stale(3600)] == [other.id]
-    assert await rc.close_stale(timedelta(hours=1)) == []
+    assert [conversation.id for conversation in await tb.close_stale(3600)] == [other.id]
+    assert await tb.close_stale(timedelta(hours=1)) == []
 
 
-async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellback, maya: User) -> None:
+async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
-    other_users = [rc.user("omar"), rc.user("maya", tenant_id="other"), rc.user("maya", app_id="other")]
+    other_users = [tb.user("omar"), tb.user("maya", tenant_id="other"), tb.user("maya", app_id="other")]
     for user, id in [(maya, "conv_nothing"), *((other_user, conversation.id) for other_user in other_users)]:
         them = user.conversations
         assert await them.get(id) is None
@@ -385,6 +385,6 @@ async def test_stored_values_can_be_put_into_sets(maya: User) -> None:
 
 
 @pytest.mark.parametrize("user_id", ["", "  ", "*", None, 7, "x" * 201, "nul\x00"])
-async def test_nobody_can_have_an_impossible_name(rc: Tellback, user_id: Any) -> None:
+async def test_nobody_can_have_an_impossible_name(tb: Tellback, user_id: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="user_id"):
-        rc.user(user_id)
+        tb.user(user_id)

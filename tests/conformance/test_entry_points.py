@@ -89,11 +89,11 @@ IN_A_SESSION: list[EntryPoint] = [by_run_chat_turn, *AGENTS]
 
 
 @pytest.fixture
-def instant_memory(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[User, str], None]:
+def instant_memory(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[User, str], None]:
     """Makes what is stored a memory at once: whoever recalled after storing would be told what was just said."""
 
     def remember_at_once(user: User, space_id: str) -> None:
-        log: ConversationLog = rc.store.conversations
+        log: ConversationLog = tb.store.conversations
         original_begin_turn = log.begin_turn
 
         async def begin_turn(scope: Any, id: str, *args: Any, **kwargs: Any) -> Any:
@@ -108,10 +108,10 @@ def instant_memory(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[U
 
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS, ids=lambda entry_point: entry_point.__name__)
 async def test_nobody_is_reminded_of_what_they_have_just_said(
-    rc: Tellback, entry_point: EntryPoint, instant_memory: Callable[[User, str], None]
+    tb: Tellback, entry_point: EntryPoint, instant_memory: Callable[[User, str], None]
 ) -> None:
-    user = rc.user("maya")
-    rc.register_agent({"name": "entry"})
+    user = tb.user("maya")
+    tb.register_agent({"name": "entry"})
     space = await user.memory.create_space("talks")
     instant_memory(user, space.id)
     model = ScriptedModel([says("Noted."), says("Fine."), says("In the blue suitcase.")])
@@ -129,10 +129,10 @@ async def test_nobody_is_reminded_of_what_they_have_just_said(
 
 @pytest.mark.parametrize("ask", AGENTS, ids=lambda entry_point: entry_point.__name__)
 async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
-    rc: Tellback, ask: EntryPoint, instant_memory: Callable[[User, str], None]
+    tb: Tellback, ask: EntryPoint, instant_memory: Callable[[User, str], None]
 ) -> None:
     """The message is read once, in its place: neither the reading nor the reply is reminded of it."""
-    user = rc.user("maya")
+    user = tb.user("maya")
     space = await user.memory.create_space("talks")
     instant_memory(user, space.id)
     model = ScriptedModel([understands(), says("Noted.")])
@@ -148,7 +148,7 @@ async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
     assert [str(message.content) for message in reply.messages] == [STATEMENT]
 
 
-async def test_all_entry_points_use_one_engine(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_entry_points_use_one_engine(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     conversation_ids: list[str | None] = []
     original_open = TurnEngine._open
 
@@ -157,8 +157,8 @@ async def test_all_entry_points_use_one_engine(rc: Tellback, monkeypatch: pytest
         return original_open(self, request)
 
     monkeypatch.setattr(TurnEngine, "_open", counting_open)
-    user = rc.user("maya")
-    rc.register_agent({"name": "entry"})
+    user = tb.user("maya")
+    tb.register_agent({"name": "entry"})
     space = await user.memory.create_space("talks")
     for count, entry_point in enumerate(ENTRY_POINTS, start=1):
         await entry_point(user, space.id, ScriptedModel([says("Yes.")]), "Is it on?")
@@ -202,12 +202,12 @@ async def _run_concurrent_turns() -> None:
 
     tools = [Tool.from_fn(each) for each in (on_the_loop, in_a_thread, in_a_task)]
     model = FunctionModel(answer)
-    async with Tellback(":memory:", model=model, embedder=None, worker=False) as rc:
-        agent = Agent("crowd", memory=rc, tools=tools, memory_options={"tools": False})
+    async with Tellback(":memory:", model=model, embedder=None, worker=False) as tb:
+        agent = Agent("crowd", memory=tb, tools=tools, memory_options={"tools": False})
 
         async def turn(number: int) -> str:
             name = f"user-{number}"
-            user, sender, extras = rc.user(name), Identity(name), {"number": number}
+            user, sender, extras = tb.user(name), Identity(name), {"number": number}
             session = Session(f"session-{number}")
             if number % 6 == 0:
                 conversation = await user.conversations.create("crowd")
@@ -280,12 +280,12 @@ async def _run_concurrent_agent_turns() -> None:
             return says(str(chat_request.messages[-1].content), chunks=5)
         return calls("by_the_model")
 
-    async with Tellback(":memory:", embedder=None, worker=False) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False) as tb:
         agent = Agent(
             "crowd",
             model=FunctionModel(answer),
             context=lambda session: {"name": session.metadata["user_id"]},
-            memory=rc,
+            memory=tb,
             memory_options={"tools": False},
             tools=[define_tool("by_the_model", model_tool)],
         )
@@ -321,10 +321,10 @@ def combine_calls(*steps: Any) -> Any:
     return ChatReply("", tool_calls=tuple(tool_calls), stop_reason="tool_use")
 
 
-async def test_results_of_every_entry_point_are_json(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_results_of_every_entry_point_are_json(tb: Tellback) -> None:
+    user = tb.user("maya")
     conversation = await user.conversations.create("entry")
-    rc.register_agent({"name": "entry"})
+    tb.register_agent({"name": "entry"})
 
     def look_up(order: int) -> str:
         return f"order {order} was sent"
@@ -358,12 +358,12 @@ async def test_results_of_every_entry_point_are_json(rc: Tellback) -> None:
     assert results[3].trace is not None
 
 
-async def test_problems_of_a_turn_are_json_too(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_problems_of_a_turn_are_json_too(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: Any, **__: Any) -> Any:
         raise StoreBusyError("the store is busy")
 
-    monkeypatch.setattr(rc.store.conversations, "append", fail)
-    result = await rc.user("maya").chat("Hi!", model=ScriptedModel(["Hello."]))
+    monkeypatch.setattr(tb.store.conversations, "append", fail)
+    result = await tb.user("maya").chat("Hi!", model=ScriptedModel(["Hello."]))
     assert result.to_dict()["problems"][0] == {"step": "store_reply", "error": "StoreBusyError: the store is busy"}
 
 
@@ -371,16 +371,16 @@ class Order(BaseModel):
     number: int
 
 
-async def test_a_typed_output_is_json_by_its_fields(rc: Tellback) -> None:
-    result = await rc.user("maya").chat(
+async def test_a_typed_output_is_json_by_its_fields(tb: Tellback) -> None:
+    result = await tb.user("maya").chat(
         "My order?", model=ScriptedModel(['{"number": 7}']), options={"output_type": Order}
     )
     assert result.output == Order(number=7)
     assert result.to_dict()["output"] == {"number": 7}
 
 
-async def test_the_result_of_an_agent_is_that_of_its_turn(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_the_result_of_an_agent_is_that_of_its_turn(tb: Tellback) -> None:
+    user = tb.user("maya")
     cut = says("This is where it", stop_reason="max_tokens")
     agent = Agent("entry", model=ScriptedModel([cut]), memory=user)
     result = (await agent.respond("Tell me all.", create_session("s"))).result
@@ -390,11 +390,11 @@ async def test_the_result_of_an_agent_is_that_of_its_turn(rc: Tellback) -> None:
     assert result.turn_id == result.messages[0].turn_id
 
 
-async def test_an_invoked_agent_is_spoken_to_after_its_conversation_was_opened(rc: Tellback) -> None:
-    start, ticks = rc.clock(), itertools.count()
-    rc.clock = lambda: start + timedelta(seconds=next(ticks))
-    rc.register_agent({"name": "entry"})
-    user = rc.user("maya")
+async def test_an_invoked_agent_is_spoken_to_after_its_conversation_was_opened(tb: Tellback) -> None:
+    start, ticks = tb.clock(), itertools.count()
+    tb.clock = lambda: start + timedelta(seconds=next(ticks))
+    tb.register_agent({"name": "entry"})
+    user = tb.user("maya")
     result = await user.agents.invoke("entry", {"userMessage": "Hi."}, model=ScriptedModel(["Hello."]))
     conversation = await user.conversations.get(result.conversation_id or "")
     assert conversation is not None

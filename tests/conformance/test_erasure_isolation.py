@@ -32,8 +32,8 @@ def loop() -> Iterator[asyncio.Runner]:
 class RandomUser:
     """What one user does, by chance."""
 
-    def __init__(self, rc: Tellback, user: User, rng: random.Random) -> None:
-        self.rc, self.user, self.rng = rc, user, rng
+    def __init__(self, tb: Tellback, user: User, rng: random.Random) -> None:
+        self.tb, self.user, self.rng = tb, user, rng
         self.conversation_ids: list[str] = []
         self.spaces: list[str] = []
         self.atoms: dict[str, str] = {}
@@ -91,12 +91,12 @@ class RandomUser:
         # Never about another alone: such a binding goes with the one it is about.
         user_ids = self.rng.choice([(self.user.scope.user_id,), ("a", "b"), (ANY,), ("a", ANY)])
         scopes = [ConversationScope("chat", user_id) for user_id in user_ids]
-        await create_binding(self.rc.store, self.user.scope, *scopes, space_ids=tuple(self.spaces[:1]))
+        await create_binding(self.tb.store, self.user.scope, *scopes, space_ids=tuple(self.spaces[:1]))
 
     async def queue_job(self) -> None:
         await self.append_messages()
         await self.create_space()
-        jobs = await self.rc.store.jobs.plan(
+        jobs = await self.tb.store.jobs.plan(
             self.user.scope,
             self.conversation_ids[-1],
             version="v1",
@@ -106,7 +106,7 @@ class RandomUser:
         )
         job = jobs[0].id if jobs else None
         usage = UsageRecord(new_id("use"), self.user.scope, "extraction", utc_now(), job, self.conversation_ids[-1])
-        await self.rc.store.jobs.add_usage([usage])
+        await self.tb.store.jobs.add_usage([usage])
 
 
 ACTIONS: list[Callable[[RandomUser], Coroutine[Any, Any, None]]] = [
@@ -124,25 +124,25 @@ ACTIONS: list[Callable[[RandomUser], Coroutine[Any, Any, None]]] = [
 ]
 
 
-async def export(rc: Tellback, user: User) -> bytes:
+async def export(tb: Tellback, user: User) -> bytes:
     found = await user.admin.export_user_data(include_vectors=True)
     del found["exported_at"]
     return json.dumps(found).encode()
 
 
-async def check(rc: Tellback, script: list[tuple[int, int]], erased: int, seed: int) -> None:
+async def check(tb: Tellback, script: list[tuple[int, int]], erased: int, seed: int) -> None:
     number = next(_numbers)  # the store is the same for all examples: each has tenants of its own
-    users = [rc.user(user, tenant_id=f"{tenant}{number}", app_id=app) for tenant, app, user in SCOPES]
+    users = [tb.user(user, tenant_id=f"{tenant}{number}", app_id=app) for tenant, app, user in SCOPES]
     rng = random.Random(seed)
-    random_users = [RandomUser(rc, user, rng) for user in users]
+    random_users = [RandomUser(tb, user, rng) for user in users]
     for who, action in script:
         await ACTIONS[action](random_users[who])
-    before = [await export(rc, user) for user in users]
+    before = [await export(tb, user) for user in users]
     admin = users[erased].admin
     counts = await admin.delete_user_data(confirm=True)
     for index, user in enumerate(users):
         if index != erased:
-            assert await export(rc, user) == before[index]
+            assert await export(tb, user) == before[index]
     remaining = await admin.export_user_data()
     exported_before = json.loads(before[erased])
     for name, records in remaining.items():
@@ -164,7 +164,7 @@ def test_erasing_one_user_changes_nothing_for_others(
     url: str, loop: asyncio.Runner, script: list[tuple[int, int]], erased: int, seed: int
 ) -> None:
     async def run() -> None:
-        async with Tellback(url, worker=False) as rc:
-            await check(rc, script, erased, seed)
+        async with Tellback(url, worker=False) as tb:
+            await check(tb, script, erased, seed)
 
     loop.run(run())

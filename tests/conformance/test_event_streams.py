@@ -19,13 +19,13 @@ MESSAGE_APPENDED = "message.appended"
 
 
 @pytest.fixture
-async def server(rc: Tellback) -> AsyncIterator[str]:
-    async with running_server(create_app(rc, ServerSettings(), opens=False)) as url:
+async def server(tb: Tellback) -> AsyncIterator[str]:
+    async with running_server(create_app(tb, ServerSettings(), opens=False)) as url:
         yield url
 
 
-async def append_messages(rc: Tellback, user_id: str, tenant_id: str, *texts: str) -> None:
-    user = rc.user(user_id, tenant_id)
+async def append_messages(tb: Tellback, user_id: str, tenant_id: str, *texts: str) -> None:
+    user = tb.user(user_id, tenant_id)
     conversation = await user.conversations.find_or_create("chat")
     for text in texts:
         await user.conversations.append_user_message(conversation.id, text)
@@ -35,20 +35,20 @@ async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
     return [int((await next_frame(frames, MESSAGE_APPENDED)).id or 0) for _ in range(count)]
 
 
-async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, server: str) -> None:
-    secret = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
+async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(tb: Tellback, server: str) -> None:
+    secret = (await tb.keys.create("user", tenant_id="acme", user_id="maya")).secret
     headers = {"Authorization": f"Bearer {secret}"}
-    await append_messages(rc, "maya", "acme", "one", "two")
-    await append_messages(rc, "maya", "globex", "not hers")
+    await append_messages(tb, "maya", "acme", "one", "two")
+    await append_messages(tb, "maya", "globex", "not hers")
     async with open_stream(server, f"/ai-events?after=0&types={MESSAGE_APPENDED}", headers=headers) as (_, frames):
         seen = await ids(frames, 2)
-        await append_messages(rc, "omar", "acme", "not hers")
-        await append_messages(rc, "maya", "acme", "three")
+        await append_messages(tb, "omar", "acme", "not hers")
+        await append_messages(tb, "maya", "acme", "three")
         seen += await ids(frames, 1)
-    writing = asyncio.create_task(append_messages(rc, "maya", "acme", *map(str, range(20))))
+    writing = asyncio.create_task(append_messages(tb, "maya", "acme", *map(str, range(20))))
     resume_headers = {**headers, "Last-Event-ID": str(seen[-1])}
     async with open_stream(server, f"/ai-events?types={MESSAGE_APPENDED}", headers=resume_headers) as (_, frames):
         seen += await ids(frames, 20)
     await writing
-    stored = await rc.events.read(0, types=[MESSAGE_APPENDED], tenant_id="acme", user_id="maya")
+    stored = await tb.events.read(0, types=[MESSAGE_APPENDED], tenant_id="acme", user_id="maya")
     assert seen == [event.position for event in stored]

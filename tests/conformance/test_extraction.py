@@ -49,18 +49,18 @@ def decisions_reply(*decisions: tuple[str, int | None]) -> Step:
 class ExtractionScenario:
     """A user who talks now and then, with a binding to one space."""
 
-    def __init__(self, rc: Tellback, model: ScriptedModel, user: User, space: MemorySpace) -> None:
-        self.rc, self.model, self.user, self.space = rc, model, user, space
+    def __init__(self, tb: Tellback, model: ScriptedModel, user: User, space: MemorySpace) -> None:
+        self.tb, self.model, self.user, self.space = tb, model, user, space
         self.citations: list[dict[str, str]] = []
 
     async def run_conversation(self, when: datetime, *turns: str) -> str:
         """One conversation, from its beginning to what is remembered of it."""
-        self.rc.clock = lambda: when
+        self.tb.clock = lambda: when
         conversation = await self.user.conversations.create("chat")
         for words in turns:
             await self.user.conversations.append_turn(conversation.id, words, {"content": "I see."})
         await self.user.conversations.close(conversation.id)
-        await self.rc.jobs.drain(timeout=30)
+        await self.tb.jobs.drain(timeout=30)
         messages = await self.user.conversations.messages(conversation.id)
         self.citations.append({f"m{message.seq}": message.id for message in messages})
         return conversation.id
@@ -75,11 +75,11 @@ class ExtractionScenario:
         return {atom.text for atom in await self.user.memory.list_atoms(self.space.id, valid_at=when)}
 
 
-async def open_scenario(rc: Tellback, model: ScriptedModel, **policy: Any) -> ExtractionScenario:
-    user = rc.user("maya")
+async def open_scenario(tb: Tellback, model: ScriptedModel, **policy: Any) -> ExtractionScenario:
+    user = tb.user("maya")
     space = await user.memory.create_space("chat")
     await user.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], policy or None)
-    return ExtractionScenario(rc, model, user, space)
+    return ExtractionScenario(tb, model, user, space)
 
 
 JANUARY = datetime(2026, 1, 10, 18, tzinfo=UTC)
@@ -129,8 +129,8 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
         ),
     ]
     with ScriptedModel(script) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             first = await scenario.run_conversation(
                 JANUARY, "I live in Porto and eat everything.", "My sister Anna says hello."
             )
@@ -209,8 +209,8 @@ async def test_a_window_costs_one_call_and_at_most_one_to_reconcile(url: str) ->
         extraction_reply(usage=usage),
     ]
     with ScriptedModel(script) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "I like jazz.")
             assert len(model.requests) == 1  # nothing to compare with
             await scenario.run_conversation(MARCH, "I like jazz music a lot, and play it on the piano.")
@@ -238,13 +238,13 @@ async def test_the_same_job_again_changes_nothing(url: str) -> None:
         )
 
     with ScriptedModel([build_reply(), build_reply()]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             conversation = await scenario.run_conversation(JANUARY, "I live in Porto with my dog Rex.")
             before = await scenario.user.memory.list_atoms(scenario.space.id)
             run = await scenario.user.memory.run_extraction_for_conversation(conversation)
             assert [job.status.value for job in run] == ["queued"]
-            await rc.jobs.drain(timeout=30)
+            await tb.jobs.drain(timeout=30)
             [job] = await scenario.jobs()
             assert (job.status.value, job.result["unchanged"], job.result["added"]) == ("done", 2, 0)
             assert await scenario.user.memory.list_atoms(scenario.space.id) == before
@@ -254,15 +254,15 @@ async def test_the_same_job_again_changes_nothing(url: str) -> None:
 async def test_what_cannot_be_read_fails_for_all_to_see(url: str) -> None:
     valid_reply = extraction_reply(fact("User lives in Porto.", ["m1"]))
     with ScriptedModel(["I'd rather not.", "Sorry?", "No JSON today.", valid_reply]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "I live in Porto.")
             [job] = await scenario.jobs()
             assert (job.status.value, job.raw_output, job.attempts) == ("failed", "No JSON today.", 1)
             assert job.error is not None
             assert job.error.startswith("ExtractionError")
-            assert [event.subject_id for event in await rc.events.read(types=["extraction.failed"])] == [job.id]
+            assert [event.subject_id for event in await tb.events.read(types=["extraction.failed"])] == [job.id]
             assert (await scenario.user.admin.usage_totals())[0].calls == 3
-            assert (await rc.jobs.retry(job.id)).attempts == 0
-            await rc.jobs.drain(timeout=30)
+            assert (await tb.jobs.retry(job.id)).attempts == 0
+            await tb.jobs.drain(timeout=30)
             assert set(await scenario.current()) == {"User lives in Porto."}

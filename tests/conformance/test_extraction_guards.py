@@ -31,8 +31,8 @@ from tests.conformance.test_extraction import (
 )
 
 
-async def create_bound_space(rc: Tellback, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
-    user = rc.user(name)
+async def create_bound_space(tb: Tellback, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
+    user = tb.user(name)
     space = await user.memory.create_space("chat")
     await user.memory.create_binding({"namespace": namespace, "user_id": "*"}, [space.id])
     return user, space
@@ -40,8 +40,8 @@ async def create_bound_space(rc: Tellback, name: str = "maya", namespace: str = 
 
 async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
     with ScriptedModel([extraction_reply()]) as model:
-        async with Tellback(url, model=model) as rc:
-            user, _ = await create_bound_space(rc)
+        async with Tellback(url, model=model) as tb:
+            user, _ = await create_bound_space(tb)
             conversations = user.conversations
             id = (await conversations.create("chat")).id
             await conversations.append_system_message(id, "RECALLED: user lives in Oslo")
@@ -54,7 +54,7 @@ async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
             await conversations.append_tool_result(id, "t1", "TOOL RESULT: Oslo", tool_name="recall")
             await conversations.append_assistant_turn(id, "Perhaps in Oslo?")
             await conversations.close(id)
-            await rc.jobs.drain(timeout=30)
+            await tb.jobs.drain(timeout=30)
             [request] = model.requests
             sent = "\n".join(map(message_text, request.messages))
             assert "Do you know where I live?" in sent
@@ -67,8 +67,8 @@ async def test_what_only_the_assistant_said_is_not_remembered_and_the_job_says_s
     with ScriptedModel(
         [extraction_reply(fact("User lives in Oslo.", ["m2"]), fact("User likes tea.", ["m1"]))]
     ) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "I like tea.")
             assert set(await scenario.current()) == {"User likes tea."}
             [job] = await scenario.jobs()
@@ -76,7 +76,7 @@ async def test_what_only_the_assistant_said_is_not_remembered_and_the_job_says_s
             [left_out_fact] = job.result["left_out_facts"]
             assert left_out_fact["text"] == "User lives in Oslo."
             assert "assistant" in left_out_fact["why"]
-            [event] = await rc.events.read(types=["extraction.completed"])
+            [event] = await tb.events.read(types=["extraction.completed"])
             assert "Oslo" not in dump_json(dict(event.data))  # events carry no texts
 
 
@@ -86,8 +86,8 @@ async def test_words_that_were_not_said_are_no_proof(url: str) -> None:
         fact("User hates coffee.", ["m1"], quote="I hate coffee"),
     ]
     with ScriptedModel([extraction_reply(*quoted)]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model, extraction_version="v2")
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model, extraction_version="v2")
             await scenario.run_conversation(JANUARY, "I like tea.")
             assert set(await scenario.current()) == {"User likes tea."}
 
@@ -96,14 +96,14 @@ async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: s
     same_fact_reply = extraction_reply(fact("User's ex is called Tom.", ["m1"]))
     reworded_reply = extraction_reply(fact("User's former partner is called Tom.", ["m1", "m2"]))
     with ScriptedModel([same_fact_reply, same_fact_reply, reworded_reply, same_fact_reply]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             conversation = await scenario.run_conversation(JANUARY, "My ex is called Tom.")
             [atom] = (await scenario.current()).values()
             await scenario.user.memory.delete_atom(atom.id)
             for _ in range(2):
                 await scenario.user.memory.run_extraction_for_conversation(conversation)
-                await rc.jobs.drain(timeout=30)
+                await tb.jobs.drain(timeout=30)
                 assert await scenario.current() == {}
             [job] = await scenario.jobs()
             assert "deleted" in job.result["left_out_facts"][0]["why"]
@@ -116,11 +116,11 @@ async def test_what_the_user_changed_by_hand_is_changed_again_by_what_is_said(ur
         return extraction_reply(fact(f"User lives in {city}.", ["m1"], **slot_fields("user", "home city", city)))
 
     with ScriptedModel([home_reply("Porto"), home_reply("Berlin")]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "I live in Porto.")
             [porto] = (await scenario.current()).values()
-            rc.clock = lambda: MARCH
+            tb.clock = lambda: MARCH
             await scenario.user.memory.supersede_atom(porto.id, "Maya has settled at the seaside, near Faro.")
             await scenario.run_conversation(JUNE, "I live in Berlin.")
             assert set(await scenario.current()) == {"User lives in Berlin."}
@@ -134,8 +134,8 @@ async def test_a_mistake_that_was_corrected_does_not_come_back_from_an_older_con
     with ScriptedModel(
         [sister_reply("Anna"), sister_reply("Hanna", change="corrected"), sister_reply("Anna")]
     ) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "My sister Anna says hello.")
             await scenario.run_conversation(JUNE, "She is called Hanna, not Anna.")
             await scenario.run_conversation(MARCH, "Anna called.")
@@ -150,8 +150,8 @@ async def test_what_is_so_no_more_is_not_taken_for_the_same_again(url: str) -> N
         extraction_reply(fact("User no longer drinks coffee.", ["m1"], change="changed", **drinks)),
     ]
     with ScriptedModel(script) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "I love coffee.")
             await scenario.run_conversation(MARCH, "I quit coffee.")
             assert set(await scenario.current()) == {"User no longer drinks coffee."}
@@ -163,15 +163,15 @@ async def test_an_older_conversation_that_is_read_later_does_not_undo_what_was_s
         return extraction_reply(fact(f"User lives in {city}.", ["m1"], **slot_fields("user", "home city", city)))
 
     with ScriptedModel([home_reply("Quito"), home_reply("Quito"), home_reply("Rome"), home_reply("Quito")]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "I live in Quito.")
             second_conversation = await scenario.run_conversation(JUNE, "Here in Quito it rains.")
             await scenario.run_conversation(MARCH, "Here in Rome it is hot.")
             assert "User lives in Rome." in await scenario.texts_valid_at(MARCH)
             assert await scenario.texts_valid_at(JUNE) == {"User lives in Quito."}
             await scenario.user.memory.run_extraction_for_conversation(second_conversation)
-            await rc.jobs.drain(timeout=30)
+            await tb.jobs.drain(timeout=30)
             assert await scenario.texts_valid_at(JUNE) == {"User lives in Quito."}
             [job] = await scenario.user.memory.list_jobs(conversation_id=second_conversation)
             assert job.result["unchanged"] == 1
@@ -188,8 +188,8 @@ async def test_what_takes_the_place_of_one_thing_together_stands_together(url: s
         decisions_reply(("corrects", 1), ("corrects", 1)),
     ]
     with ScriptedModel(script) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "I play tennis and golf.")
             await scenario.run_conversation(MARCH, "Not tennis: squash and badminton.")
             assert set(await scenario.current()) == {"User plays golf.", "User plays squash.", "User plays badminton."}
@@ -199,12 +199,12 @@ async def test_what_takes_the_place_of_one_thing_together_stands_together(url: s
 async def test_what_happens_every_week_is_not_one_event(url: str) -> None:
     run_reply = extraction_reply(fact("User went running in the park.", ["m1"], kind="EPISODE", category="sport"))
     with ScriptedModel([run_reply, run_reply, run_reply]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             for weeks in range(3):
                 await scenario.run_conversation(JANUARY + timedelta(weeks=weeks), "I went running in the park today.")
             assert len(await scenario.user.memory.list_atoms(scenario.space.id)) == 3
-            assert await rc.mine_patterns() == 1
+            assert await tb.mine_patterns() == 1
 
 
 async def test_two_people_whom_the_user_calls_the_same_are_two(url: str) -> None:
@@ -217,8 +217,8 @@ async def test_two_people_whom_the_user_calls_the_same_are_two(url: str) -> None
         )
 
     with ScriptedModel([birthday_reply("Alice Chen", "3 May"), birthday_reply("Carol Diaz", "9 July")]) as model:
-        async with Tellback(url, model=model) as rc:
-            scenario = await open_scenario(rc, model)
+        async with Tellback(url, model=model) as tb:
+            scenario = await open_scenario(tb, model)
             await scenario.run_conversation(JANUARY, "My boss Alice Chen was born on 3 May.")
             await scenario.run_conversation(MARCH, "My new boss Carol Diaz was born on 9 July.")
             assert len(await scenario.current()) == 2
@@ -238,13 +238,13 @@ async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(ur
         async def decide(self, questions: Sequence[Question]) -> FactDecisions:
             return FactDecisions(tuple(Decision(Verdict.SAME, "atom_x") for _ in questions))
 
-    async with Tellback(url, extractor=UnknownCandidateModel()) as rc:
-        user, space = await create_bound_space(rc)
+    async with Tellback(url, extractor=UnknownCandidateModel()) as tb:
+        user, space = await create_bound_space(tb)
         await user.memory.add_atom(space.id, "User likes green tea")
         conversation = await user.conversations.create("chat")
         await user.conversations.append_turn(conversation.id, "User likes tea", {"content": "Yes."})
         await user.conversations.close(conversation.id)
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         [job] = await user.memory.list_jobs()
         assert (job.status.value, job.attempts) == ("failed", 1)
         assert "'atom_x'" in str(job.error)
@@ -257,15 +257,15 @@ async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) ->
         calls.append(message_text(request.messages[-1]))
         return ChatReply(text=dump_json({"facts": [], "entities": []}))
 
-    async with Tellback(url, model=FunctionModel(read_window)) as rc:
-        user, _ = await create_bound_space(rc)
+    async with Tellback(url, model=FunctionModel(read_window)) as tb:
+        user, _ = await create_bound_space(tb)
         conversation = await user.conversations.create("chat")
         for number in range(12):
             await user.conversations.append_turn(
                 conversation.id, f"Turn {number}: {'word ' * 1_000}", {"content": "Yes."}
             )
         await user.conversations.close(conversation.id)
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         jobs = await user.memory.list_jobs(conversation_id=conversation.id)
         assert {job.status.value for job in jobs} == {"done"}
         windows = sorted((job.from_seq, job.to_seq) for job in jobs)
@@ -281,8 +281,8 @@ async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url
         facts = [fact("User lives in Porto.", ["m1"], **slot_fields("user", "home city", "Porto"))]
         return ChatReply(text=dump_json({"facts": facts, "entities": []}))
 
-    async with Tellback(url, model=FunctionModel(read_window), worker=WorkerOptions(concurrency=8)) as rc:
-        user, space = await create_bound_space(rc, namespace="*")
+    async with Tellback(url, model=FunctionModel(read_window), worker=WorkerOptions(concurrency=8)) as tb:
+        user, space = await create_bound_space(tb, namespace="*")
 
         async def run_conversation(number: int) -> str:
             conversation = await user.conversations.create(f"chat-{number}")
@@ -295,7 +295,7 @@ async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url
                 await user.memory.add_atom(space.id, f"Something else, number {number}.")
 
         *ids, _ = await asyncio.gather(*(run_conversation(number) for number in range(8)), write())
-        await rc.jobs.drain(timeout=40)
+        await tb.jobs.drain(timeout=40)
         atoms = [atom for atom in await user.memory.list_atoms(space.id) if "Porto" in atom.text]
         assert len(atoms) == 1
         assert sorted(citation.conversation_id for citation in atoms[0].citations) == sorted(map(str, ids))
@@ -305,13 +305,13 @@ async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str
     script = [ProviderOverloadedError("busy"), extraction_reply(fact("User likes tea.", ["m1"]))]
     options = WorkerOptions(first_delay=0.05, poll=0.2)
     with ScriptedModel(script) as model:
-        async with Tellback(url, model=model, worker=options) as rc:
-            user, _ = await create_bound_space(rc)
+        async with Tellback(url, model=model, worker=options) as tb:
+            user, _ = await create_bound_space(tb)
             conversation = await user.conversations.create("chat")
             await user.conversations.append_turn(conversation.id, "I like tea.", {"content": "Yes."})
             await user.conversations.close(conversation.id)
             async with asyncio.timeout(30):
-                async for _ in rc.events.subscribe(types=["extraction.completed"]):
+                async for _ in tb.events.subscribe(types=["extraction.completed"]):
                     break
             [job] = await user.memory.list_jobs()
             assert (job.status.value, job.attempts) == ("done", 2)
@@ -320,13 +320,13 @@ async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str
 async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) -> None:
     if url == ":memory:":
         pytest.skip("only one process sees it")
-    async with Tellback(url, worker=False) as rc:
-        user, space = await create_bound_space(rc)
+    async with Tellback(url, worker=False) as tb:
+        user, space = await create_bound_space(tb)
         conversation = await user.conversations.create("chat")
         await user.conversations.append_turn(conversation.id, "I like tea.", {"content": "Yes."})
         await user.conversations.close(conversation.id)
         with pytest.raises(TimeoutError, match="worker"):
-            await rc.jobs.drain(timeout=0.3)
+            await tb.jobs.drain(timeout=0.3)
         assert await user.memory.list_atoms(space.id) == []
         async with Tellback(url) as other:
             await other.jobs.drain(timeout=30)
@@ -335,8 +335,8 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
 
 
 async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None:
-    async with Tellback(url, extractor="verbatim") as rc:
-        user, space = await create_bound_space(rc)
+    async with Tellback(url, extractor="verbatim") as tb:
+        user, space = await create_bound_space(tb)
         conversation = await user.conversations.create("chat")
         model_called = asyncio.Event()
         closed = asyncio.Event()
@@ -349,10 +349,10 @@ async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None
         turn = asyncio.create_task(user.conversations.run_turn(conversation.id, FunctionModel(slow), "Question?"))
         await model_called.wait()
         await user.conversations.close(conversation.id)
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         closed.set()
         await turn
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         assert [atom.text for atom in await user.memory.list_atoms(space.id)] == [
             "Assistant: Late answer.",
             "User: Question?",
@@ -361,13 +361,13 @@ async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None
 
 async def test_summaries_are_accounted_for(url: str) -> None:
     with ScriptedModel([answers("A summary.")]) as model:
-        async with Tellback(url, model=model) as rc:
-            user = rc.user("maya")
+        async with Tellback(url, model=model) as tb:
+            user = tb.user("maya")
             conversation = await user.conversations.create("chat")
             await user.conversations.append_turn(conversation.id, "Hello.", {"content": "Hi."})
             await user.conversations.refresh_rolling_summary(conversation.id)
-            [record] = await rc.usage()
+            [record] = await tb.usage()
             assert (record.purpose, record.conversation_id, record.scope) == ("summary", conversation.id, user.scope)
-            assert await rc.user("omar").admin.usage() == []
-            [total] = await rc.usage_totals()
+            assert await tb.user("omar").admin.usage() == []
+            [total] = await tb.usage_totals()
             assert (total.calls, total.unpriced_calls, total.scope) == (1, 1, user.scope)

@@ -49,8 +49,8 @@ async def stored(user: User) -> list[list[str]]:
     ]
 
 
-async def test_chats_become_closed_conversations_at_their_own_time_and_memories(rc: Tellback, tmp_path: Path) -> None:
-    maya = rc.user("maya")
+async def test_chats_become_closed_conversations_at_their_own_time_and_memories(tb: Tellback, tmp_path: Path) -> None:
+    maya = tb.user("maya")
     seen: list[ImportProgress] = []
     report = await import_chats(maya, export(tmp_path), on_progress=seen.append)
     assert (report.format, report.chats, report.messages, report.memories) == ("chatgpt", 3, 6, 6)
@@ -73,8 +73,8 @@ async def test_chats_become_closed_conversations_at_their_own_time_and_memories(
     assert seen[-1] == ImportProgress("remembering", 3, 3)
 
 
-async def test_importing_again_adds_nothing(rc: Tellback, tmp_path: Path) -> None:
-    maya = rc.user("maya")
+async def test_importing_again_adds_nothing(tb: Tellback, tmp_path: Path) -> None:
+    maya = tb.user("maya")
     await import_chats(maya, export(tmp_path))
     before = await stored(maya)
     second_report = await import_chats(maya, export(tmp_path))
@@ -88,8 +88,8 @@ async def test_importing_again_adds_nothing(rc: Tellback, tmp_path: Path) -> Non
     assert len(await maya.memory.list_bindings()) == 1
 
 
-async def test_a_chat_that_grew_goes_on_in_another_conversation(rc: Tellback, tmp_path: Path) -> None:
-    maya = rc.user("maya")
+async def test_a_chat_that_grew_goes_on_in_another_conversation(tb: Tellback, tmp_path: Path) -> None:
+    maya = tb.user("maya")
     await import_chats(maya, export(tmp_path, days=1))
     report = await import_chats(maya, export(tmp_path, days=2, turns=2))
     assert (report.chats, report.continued, report.messages) == (2, 1, 6)
@@ -103,11 +103,11 @@ async def test_a_chat_that_grew_goes_on_in_another_conversation(rc: Tellback, tm
 
 
 async def test_what_was_cut_off_is_finished_by_the_next_import(
-    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maya = rc.user("maya")
+    maya = tb.user("maya")
     file = export(tmp_path, days=5, turns=2)
-    reference_user = rc.user("ben")
+    reference_user = tb.user("ben")
     await import_chats(reference_user, file)
     for method in ("find_or_create", "append_messages", "close"):
         original = getattr(Conversations, method)
@@ -133,9 +133,9 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
     assert len(await maya.memory.list_atoms(space.id)) == 20
 
 
-async def test_of_two_imports_at_once_each_chat_is_there_once(rc: Tellback, tmp_path: Path) -> None:
-    maya, file = rc.user("maya"), export(tmp_path, days=6)
-    reports = await asyncio.gather(*(import_chats(rc.user("maya"), file) for _ in range(3)))
+async def test_of_two_imports_at_once_each_chat_is_there_once(tb: Tellback, tmp_path: Path) -> None:
+    maya, file = tb.user("maya"), export(tmp_path, days=6)
+    reports = await asyncio.gather(*(import_chats(tb.user("maya"), file) for _ in range(3)))
     texts = [text for texts in await stored(maya) for text in texts if text.startswith("Day")]
     assert sorted(texts) == [f"Day {day}, turn 0: I walked to the sea." for day in range(6)]
     assert sum(report.chats + report.already_there for report in reports) == 18
@@ -143,9 +143,9 @@ async def test_of_two_imports_at_once_each_chat_is_there_once(rc: Tellback, tmp_
 
 
 async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
-    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maya, file = rc.user("maya"), export(tmp_path, days=8)
+    maya, file = tb.user("maya"), export(tmp_path, days=8)
     original = Conversations.find_or_create
 
     async def import_first(self: Conversations, *args: Any, **kwargs: Any) -> Any:
@@ -161,9 +161,9 @@ async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
 
 
 async def test_a_conversation_that_another_import_fills_and_closes_meanwhile_is_not_imported_again(
-    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maya, file = rc.user("maya"), export(tmp_path, days=1)
+    maya, file = tb.user("maya"), export(tmp_path, days=1)
 
     async def stop(self: Conversations, *args: Any, **kwargs: Any) -> Any:
         raise asyncio.CancelledError
@@ -187,8 +187,8 @@ async def test_a_conversation_that_another_import_fills_and_closes_meanwhile_is_
     assert await maya.conversations.list("imported", "open") == []
 
 
-async def test_since_and_limit_choose_chats(rc: Tellback, tmp_path: Path) -> None:
-    maya, file = rc.user("maya"), export(tmp_path, days=5)
+async def test_since_and_limit_choose_chats(tb: Tellback, tmp_path: Path) -> None:
+    maya, file = tb.user("maya"), export(tmp_path, days=5)
     late_report = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
     assert late_report.skipped == {"nothing was said in it since the given time": 2, "the limit was reached": 1}
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3"]
@@ -197,8 +197,8 @@ async def test_since_and_limit_choose_chats(rc: Tellback, tmp_path: Path) -> Non
     assert remaining_report.already_there == 0  # they come later than what was missing
 
 
-async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(rc: Tellback, tmp_path: Path) -> None:
-    maya = rc.user("maya")
+async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(tb: Tellback, tmp_path: Path) -> None:
+    maya = tb.user("maya")
     report = await import_chats(maya, export(tmp_path), dry_run=True)
     assert (report.chats, report.messages, report.memories) == (3, 6, 0)
     assert str(report) == "3 chats with 6 messages would be imported."
@@ -206,25 +206,25 @@ async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(rc: Tellba
     assert await maya.memory.list_spaces() == []
 
 
-async def test_without_extraction_no_space_is_made(rc: Tellback, tmp_path: Path) -> None:
-    maya = rc.user("maya")
+async def test_without_extraction_no_space_is_made(tb: Tellback, tmp_path: Path) -> None:
+    maya = tb.user("maya")
     report = await import_chats(maya, export(tmp_path), extract=False)
     assert (report.chats, report.memories) == (3, 0)
     assert await maya.memory.list_spaces() == []
     assert await maya.memory.list_jobs() == []
 
 
-async def test_an_export_that_cannot_be_read_changes_nothing(rc: Tellback, tmp_path: Path) -> None:
+async def test_an_export_that_cannot_be_read_changes_nothing(tb: Tellback, tmp_path: Path) -> None:
     file = export(tmp_path)
     file.write_bytes(file.read_bytes()[:-50])
     with pytest.raises(ImportFormatError, match="Get it again"):
-        await import_chats(rc.user("maya"), file)
-    assert await rc.user("maya").conversations.list() == []
-    assert await rc.user("maya").memory.list_spaces() == []
+        await import_chats(tb.user("maya"), file)
+    assert await tb.user("maya").conversations.list() == []
+    assert await tb.user("maya").memory.list_spaces() == []
 
 
-async def test_a_binding_that_leads_there_already_is_enough(rc: Tellback, tmp_path: Path) -> None:
-    maya = rc.user("maya")
+async def test_a_binding_that_leads_there_already_is_enough(tb: Tellback, tmp_path: Path) -> None:
+    maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     await maya.memory.create_binding({"namespace": "*"}, [space.id])
     report = await import_chats(maya, export(tmp_path))
@@ -240,8 +240,8 @@ async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) 
     chats = [gpt_chat("new", gpt_message("user", "I live in Lisbon.", MARCH + DAY), at=MARCH + DAY)]
     chats.append(gpt_chat("old", gpt_message("user", "I live in Porto."), at=MARCH))
     model = ScriptedModel([answers(home_reply("Porto")), answers(home_reply("Lisbon"))])
-    async with Tellback(url, model=model) as rc:
-        maya = rc.user("maya")
+    async with Tellback(url, model=model) as tb:
+        maya = tb.user("maya")
         report = await import_chats(maya, write_json(tmp_path / "conversations.json", chats))
         [space] = await maya.memory.list_spaces()
         assert [atom.text for atom in await maya.memory.list_atoms(space.id)] == ["User lives in Lisbon."]
@@ -249,18 +249,18 @@ async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) 
 
 
 async def test_jobs_that_fail_are_told(url: str, tmp_path: Path) -> None:
-    async with Tellback(url, model=ScriptedModel(["No.", "No!", "Never."])) as rc:
-        report = await import_chats(rc.user("maya"), export(tmp_path, days=1))
+    async with Tellback(url, model=ScriptedModel(["No.", "No!", "Never."])) as tb:
+        report = await import_chats(tb.user("maya"), export(tmp_path, days=1))
     assert (report.chats, report.failed_jobs) == (1, 1)
     assert "1 job failed" in str(report)
 
 
-async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
+async def test_it_works_through_a_server(tb: Tellback, tmp_path: Path) -> None:
     long = gpt_chat("long", gpt_message("user", "é" * 450_000), *(gpt_message("user", f"{n}") for n in range(1_100)))
     chats = [long, gpt_chat("short", gpt_message("user", "I walked to the sea."), at=None)]
     file = write_json(tmp_path / "conversations.json", chats)
-    secret = (await rc.keys.create("app")).secret
-    transport = httpx2.ASGITransport(app=create_app(rc, opens=False))
+    secret = (await tb.keys.create("app")).secret
+    transport = httpx2.ASGITransport(app=create_app(tb, opens=False))
     async with (
         httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
         TellbackClient("http://127.0.0.1", secret, http=http) as client,
@@ -271,13 +271,13 @@ async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
         assert report.memories > 1_000
         assert (await import_chats(remote_user, file, space="old")).already_there == 2
     [longer_chat, _] = sorted(
-        await rc.user("maya").conversations.list("imported"), key=lambda conversation: -conversation.last_seq
+        await tb.user("maya").conversations.list("imported"), key=lambda conversation: -conversation.last_seq
     )
-    first = (await rc.user("maya").conversations.messages(longer_chat.id))[0]
+    first = (await tb.user("maya").conversations.messages(longer_chat.id))[0]
     assert first.text.count("é") == 450_000
 
 
-async def test_wrong_arguments_are_told_before_anything_is_read(rc: Tellback, tmp_path: Path) -> None:
+async def test_wrong_arguments_are_told_before_anything_is_read(tb: Tellback, tmp_path: Path) -> None:
     for wrong in ({"since": "last week"}, {"limit": -1}, {"namespace": " "}, {"format": "xml"}):
         with pytest.raises(TellbackError):
-            await import_chats(rc.user("maya"), tmp_path / "none", **wrong)
+            await import_chats(tb.user("maya"), tmp_path / "none", **wrong)

@@ -1,4 +1,4 @@
-"""`rc.keys` on each kind of store."""
+"""`tb.keys` on each kind of store."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tellback.types.ids import utc_now
 DAY = timedelta(days=1)
 
 
-async def test_a_secret_opens_what_its_key_is_for(rc: Tellback) -> None:
-    created = await rc.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
+async def test_a_secret_opens_what_its_key_is_for(tb: Tellback) -> None:
+    created = await tb.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
     assert re.fullmatch(r"tb_[0-9a-f]{28}_[\w-]{43}", created.secret)
     assert created.secret.split("_")[1] == created.key.id.removeprefix("key_")
     assert created.secret not in repr(created)
-    assert await rc.keys.check(created.secret) == created.key == await rc.keys.get(created.key.id)
+    assert await tb.keys.check(created.secret) == created.key == await tb.keys.get(created.key.id)
     key = created.key
     assert (key.role, key.name, key.tenant_id, key.app_id, key.user_id) == ("user", "Phone", "acme", "web", "maya")
     assert (key.rate_limit, key.expires_at, key.revoked_at) == (9, None, None)
 
 
-async def test_no_part_of_a_secret_is_stored(rc: Tellback) -> None:
-    created = await rc.keys.create()
-    stored = await rc.store.api_keys.get(created.key.id)
+async def test_no_part_of_a_secret_is_stored(tb: Tellback) -> None:
+    created = await tb.keys.create()
+    stored = await tb.store.api_keys.get(created.key.id)
     assert stored is not None
     assert created.secret.split("_", 2)[2] not in f"{stored.key} {stored.digest}"
     assert len(stored.digest) == 64
@@ -56,70 +56,70 @@ def damaged_secrets(created: NewApiKey) -> list[Any]:
     ]
 
 
-async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Tellback) -> None:
-    created = await rc.keys.create()
+async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(tb: Tellback) -> None:
+    created = await tb.keys.create()
     for wrong in damaged_secrets(created):
         with pytest.raises(NotAuthenticatedError) as caught:
-            await rc.keys.check(wrong)
+            await tb.keys.check(wrong)
         assert "tb_0" not in str(caught.value)
-    assert await rc.keys.check(created.secret) == created.key
+    assert await tb.keys.check(created.secret) == created.key
 
 
-async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(rc: Tellback) -> None:
-    created, unknown_secret = await rc.keys.create(), "tb_" + "0" * 28 + "_" + "x" * 43
+async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(tb: Tellback) -> None:
+    created, unknown_secret = await tb.keys.create(), "tb_" + "0" * 28 + "_" + "x" * 43
     messages = set()
     for wrong in (unknown_secret, created.secret[:31] + "_" + "x" * 43):
         with pytest.raises(NotAuthenticatedError, match="unknown") as caught:
-            await rc.keys.check(wrong)
+            await tb.keys.check(wrong)
         messages.add(str(caught.value))
     assert len(messages) == 1
 
 
-async def test_a_key_expires_at_its_moment(rc: Tellback) -> None:
+async def test_a_key_expires_at_its_moment(tb: Tellback) -> None:
     now = utc_now()
-    rc.clock = lambda: now
-    created = [await rc.keys.create(expires_at=end) for end in (DAY, now + DAY, (now + DAY).isoformat())]
+    tb.clock = lambda: now
+    created = [await tb.keys.create(expires_at=end) for end in (DAY, now + DAY, (now + DAY).isoformat())]
     assert {each.key.expires_at for each in created} == {now + DAY}
     now += DAY - timedelta(microseconds=1)
     for each in created:
-        await rc.keys.check(each.secret)
+        await tb.keys.check(each.secret)
     now += timedelta(microseconds=1)
     for each in created:
         with pytest.raises(NotAuthenticatedError, match="expired"):
-            await rc.keys.check(each.secret)
+            await tb.keys.check(each.secret)
 
 
-async def test_a_revoked_key_opens_nothing_at_once(rc: Tellback) -> None:
-    created, other = await rc.keys.create(), await rc.keys.create()
-    await rc.keys.check(created.secret)
-    revoked = await rc.keys.revoke(created.key.id)
+async def test_a_revoked_key_opens_nothing_at_once(tb: Tellback) -> None:
+    created, other = await tb.keys.create(), await tb.keys.create()
+    await tb.keys.check(created.secret)
+    revoked = await tb.keys.revoke(created.key.id)
     assert revoked.revoked_at is not None
     assert not revoked.is_valid(utc_now())
     with pytest.raises(NotAuthenticatedError, match="revoked"):
-        await rc.keys.check(created.secret)
-    assert await rc.keys.revoke(created.key.id) == revoked
-    assert await rc.keys.check(other.secret) == other.key
+        await tb.keys.check(created.secret)
+    assert await tb.keys.revoke(created.key.id) == revoked
+    assert await tb.keys.check(other.secret) == other.key
 
 
-async def test_keys_of_another_tenant_are_neither_listed_nor_revoked(rc: Tellback) -> None:
-    acme, globex = await rc.keys.create(tenant_id="acme"), await rc.keys.create("admin", tenant_id="globex")
-    assert await rc.keys.list() == [acme.key, globex.key]
-    assert await rc.keys.list("acme") == [acme.key]
-    assert await rc.keys.list("acme", "web") == []
+async def test_keys_of_another_tenant_are_neither_listed_nor_revoked(tb: Tellback) -> None:
+    acme, globex = await tb.keys.create(tenant_id="acme"), await tb.keys.create("admin", tenant_id="globex")
+    assert await tb.keys.list() == [acme.key, globex.key]
+    assert await tb.keys.list("acme") == [acme.key]
+    assert await tb.keys.list("acme", "web") == []
     with pytest.raises(NotFoundError):
-        await rc.keys.revoke(globex.key.id, tenant_id="acme")
-    assert await rc.keys.check(globex.secret) == globex.key
+        await tb.keys.revoke(globex.key.id, tenant_id="acme")
+    assert await tb.keys.check(globex.secret) == globex.key
 
 
-async def test_keys_of_an_erased_user_open_nothing_at_once(rc: Tellback) -> None:
-    created, app = await rc.keys.create("user", user_id="maya"), await rc.keys.create()
-    await rc.keys.check(created.secret)
-    maya = rc.user("maya").admin
+async def test_keys_of_an_erased_user_open_nothing_at_once(tb: Tellback) -> None:
+    created, app = await tb.keys.create("user", user_id="maya"), await tb.keys.create()
+    await tb.keys.check(created.secret)
+    maya = tb.user("maya").admin
     assert [key["id"] for key in (await maya.export_user_data())["api_keys"]] == [created.key.id]
     assert (await maya.delete_user_data(confirm=True))["api_keys"] == 1
     with pytest.raises(NotAuthenticatedError, match="unknown"):
-        await rc.keys.check(created.secret)
-    assert await rc.keys.check(app.secret) == app.key
+        await tb.keys.check(created.secret)
+    assert await tb.keys.check(app.secret) == app.key
 
 
 @pytest.mark.parametrize(
@@ -142,31 +142,31 @@ async def test_keys_of_an_erased_user_open_nothing_at_once(rc: Tellback) -> None
         ({"expires_at": timedelta.max}, "expires_at"),
     ],
 )
-async def test_a_key_that_makes_no_sense_is_refused(rc: Tellback, kwargs: dict[str, Any], words: str) -> None:
+async def test_a_key_that_makes_no_sense_is_refused(tb: Tellback, kwargs: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
-        await rc.keys.create(**kwargs)
-    assert await rc.keys.list() == []
+        await tb.keys.create(**kwargs)
+    assert await tb.keys.list() == []
 
 
-async def test_ids_that_nothing_can_have_are_unknown(rc: Tellback) -> None:
+async def test_ids_that_nothing_can_have_are_unknown(tb: Tellback) -> None:
     bad: Any
     for bad in ("nothing", "\x00", "\ud800", None, 7):
-        assert await rc.keys.get(bad) is None
+        assert await tb.keys.get(bad) is None
         with pytest.raises(NotFoundError):
-            await rc.keys.revoke(bad)
+            await tb.keys.revoke(bad)
 
 
-async def test_many_may_check_and_revoke_at_once(rc: Tellback) -> None:
-    created = [await rc.keys.create() for _ in range(10)]
-    assert await asyncio.gather(*(rc.keys.check(each.secret) for each in created * 5)) == [
+async def test_many_may_check_and_revoke_at_once(tb: Tellback) -> None:
+    created = [await tb.keys.create() for _ in range(10)]
+    assert await asyncio.gather(*(tb.keys.check(each.secret) for each in created * 5)) == [
         each.key for each in created * 5
     ]
-    await asyncio.gather(*(rc.keys.revoke(each.key.id) for each in created))
-    found = await asyncio.gather(*(rc.keys.check(each.secret) for each in created * 5), return_exceptions=True)
+    await asyncio.gather(*(tb.keys.revoke(each.key.id) for each in created))
+    found = await asyncio.gather(*(tb.keys.check(each.secret) for each in created * 5), return_exceptions=True)
     assert all(isinstance(each, NotAuthenticatedError) for each in found)
 
 
 def test_keys_can_be_had_from_synchronous_code() -> None:
-    with Tellback(":memory:", worker=False) as rc:
-        created = rc.keys.create()
-        assert rc.keys.check(created.secret) == created.key
+    with Tellback(":memory:", worker=False) as tb:
+        created = tb.keys.create()
+        assert tb.keys.check(created.secret) == created.key

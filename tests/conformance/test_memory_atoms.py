@@ -27,8 +27,8 @@ STRANGE_TEXTS = [
 ]
 
 
-async def test_a_space_is_made_listed_found_and_deleted(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_a_space_is_made_listed_found_and_deleted(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space("notes 🦜", {"colour": "blue", "n": [1, None]})
     assert space == await memory.get_space(space.id)
     assert (space.name, space.metadata, space.atom_count, space.user_id) == (
@@ -59,15 +59,15 @@ async def test_a_space_is_made_listed_found_and_deleted(rc: Tellback) -> None:
     + [{"metadata": value} for value in ("text", {1: 2}, {"x": float("nan")}, {"x": object()}, {"x": "y" * 20_000})],
 )
 async def test_a_space_that_cannot_be_is_refused(kwargs: dict[str, Any]) -> None:
-    async with Tellback(":memory:") as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(":memory:") as tb:
+        memory = tb.user("maya").memory
         with pytest.raises(InvalidArgumentError, match=next(iter(kwargs))):
             await memory.create_space(**kwargs)
         assert await memory.list_spaces() == []
 
 
-async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     added = [await memory.add_atom(space.id, text) for text in STRANGE_TEXTS]
     assert [atom.text for atom in added] == STRANGE_TEXTS
@@ -84,10 +84,10 @@ async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words
         await memory.search_entities(space.id, query)
 
 
-async def test_an_atom_keeps_everything_it_is_given(rc: Tellback) -> None:
+async def test_an_atom_keeps_everything_it_is_given(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    memory = rc.user("maya").memory
+    tb.clock = clock
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "person", "Ann")
     zone = timezone(timedelta(hours=5, minutes=30))
@@ -145,16 +145,16 @@ INVALID_ATOMS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("kwargs", "names"), INVALID_ATOMS)
 async def test_an_atom_that_cannot_be_is_refused_by_name(kwargs: dict[str, Any], names: str) -> None:
-    async with Tellback(":memory:") as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(":memory:") as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space()
-        before = await count_events(rc)
+        before = await count_events(tb)
         with pytest.raises(InvalidArgumentError, match=names):
             await memory.add_atom(space.id, **{"text": "Likes tea.", **kwargs})
         with pytest.raises(InvalidArgumentError, match=names):
             await memory.add_atoms(space.id, [{"text": "Likes tea."}, {"text": "Likes tea.", **kwargs}])
         assert await memory.list_atoms(space.id) == []
-        assert await count_events(rc) == before
+        assert await count_events(tb) == before
 
 
 INVALID_ATOM_LISTS: list[Any] = [
@@ -173,16 +173,16 @@ INVALID_ATOM_LISTS: list[Any] = [
 
 @pytest.mark.parametrize("atoms", INVALID_ATOM_LISTS)
 async def test_many_atoms_that_are_none_are_refused(atoms: Any) -> None:
-    async with Tellback(":memory:") as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(":memory:") as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space()
         with pytest.raises(InvalidArgumentError, match="atom"):
             await memory.add_atoms(space.id, atoms)
         assert await memory.list_atoms(space.id) == []
 
 
-async def test_what_is_unknown_is_not_found(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_what_is_unknown_is_not_found(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     unknown: list[Any] = ["ms_x", "", "\x00", "\ud800", None, 5, space]
     for id in unknown:
@@ -218,25 +218,25 @@ async def test_what_is_unknown_is_not_found(rc: Tellback) -> None:
     assert await memory.list_atoms(space.id) == []
 
 
-async def test_many_atoms_are_added_together_or_not_at_all(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_many_atoms_are_added_together_or_not_at_all(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     added = await memory.add_atoms(space.id, ({"text": f"Fact {n}.", "importance": 1 + n % 5} for n in range(300)))  # type: ignore[arg-type]
     assert [atom.text for atom in added] == [f"Fact {n}." for n in range(300)]
     assert texts(await memory.list_atoms(space.id)) == [f"Fact {n}." for n in reversed(range(300))]
-    before = await count_events(rc)
+    before = await count_events(tb)
     with pytest.raises(NotFoundError):
         await memory.add_atoms(space.id, [{"text": "Fact x."}, {"text": "Fact y.", "entity_ids": ["ent_x"]}])
-    assert await count_events(rc) == before
+    assert await count_events(tb) == before
     assert len(await memory.list_atoms(space.id)) == 300
     assert len(await memory.recall_by_topic(space.id, "fact", limit=1000)) == 300
     assert await memory.add_atoms(space.id, []) == []
 
 
-async def test_atoms_are_listed_by_page_category_status_and_time(rc: Tellback) -> None:
+async def test_atoms_are_listed_by_page_category_status_and_time(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    memory = rc.user("maya").memory
+    tb.clock = clock
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     atoms = []
     for n in range(9):
@@ -284,10 +284,10 @@ async def test_atoms_are_listed_by_page_category_status_and_time(rc: Tellback) -
             await memory.list_atoms(space.id, **kwargs)
 
 
-async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_place(rc: Tellback) -> None:
+async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_place(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    memory = rc.user("maya").memory
+    tb.clock = clock
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     ann, bob = [await memory.create_entity(space.id, "PERSON", name) for name in ("Ann", "Bob")]
     old = await memory.add_atom(
@@ -327,10 +327,10 @@ async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_pla
     assert (found.atom_count, found.last_seen_at) == (1, NOON)
 
 
-async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
+async def test_nothing_recalls_what_was_forgotten(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    maya = rc.user("maya")
+    tb.clock = clock
+    maya = tb.user("maya")
     memory = maya.memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
@@ -397,8 +397,8 @@ async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     assert (space_now.atom_count, entity.atom_count) == (3, 1)
 
 
-async def test_what_is_archived_is_recalled_only_when_asked_for(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_what_is_archived_is_recalled_only_when_asked_for(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
     tea = await memory.add_atom(space.id, "Ann likes tea.", entity_ids=[ann.id])
@@ -423,8 +423,8 @@ async def test_what_is_archived_is_recalled_only_when_asked_for(rc: Tellback) ->
     assert "Ann likes tea." not in texts(await memory.recall_by_topic(space.id, "tea", include_archived=True))
 
 
-async def test_none_is_as_if_nothing_was_given(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_none_is_as_if_nothing_was_given(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space(name=None, metadata=None)
     assert space.name == "default"
     atom = await memory.add_atom(
@@ -454,8 +454,8 @@ async def test_none_is_as_if_nothing_was_given(rc: Tellback) -> None:
         assert new.id in [found.id for found in result.atoms]
 
 
-async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     for category in (Category("diet", "fact"), {"name": "diet", "kind": "fact"}, ("diet", "FACT")):  # type: ignore[arg-type]
         atom = await memory.add_atom(space.id, "Eats fish.", category)
@@ -464,8 +464,8 @@ async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(rc: Tellback
     assert len(await memory.list_atoms(space.id, category=atom.category)) == 3
 
 
-async def test_what_is_over_is_listed_when_it_was_put_aside_or_is_asked_for(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_what_is_over_is_listed_when_it_was_put_aside_or_is_asked_for(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     old = await memory.add_atom(space.id, "Lives in Rome.")
     new = await memory.supersede_atom(old.id, "Lives in Oslo.")

@@ -13,8 +13,8 @@ from tellback.types.memory import EntityStatus, EntityType
 from tests.integration.memory.helpers import DAY, NOON, texts
 
 
-async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_an_entity_is_found_by_any_name_however_it_is_written(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     jose = await memory.create_entity(
         space.id, "person", "  José  María ", "a baker", {"age": 40}, ["Pepe", "PEPE", "Σίσυφος", "Weiß"]
@@ -54,8 +54,8 @@ async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Tellback
     ],
 )
 async def test_an_entity_that_cannot_be_is_refused(kwargs: dict[str, Any], names: str) -> None:
-    async with Tellback(":memory:") as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(":memory:") as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space()
         with pytest.raises(InvalidArgumentError, match=names):
             await memory.create_entity(space.id, **{"type": "PERSON", "canonical_name": "Ann", **kwargs})
@@ -70,8 +70,8 @@ async def test_an_entity_that_cannot_be_is_refused(kwargs: dict[str, Any], names
         assert await memory.search_entities(space.id) == []
 
 
-async def test_entities_that_were_merged_answer_as_one(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_entities_that_were_merged_answer_as_one(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     names = ["Robert", "Bob", "Bobby", "Rob"]
     entities = [await memory.create_entity(space.id, "PERSON", name) for name in names]
@@ -108,8 +108,8 @@ async def test_entities_that_were_merged_answer_as_one(rc: Tellback) -> None:
         await memory.recall_by_entity(space.id, entity_of_other_space.id)
 
 
-async def test_merging_each_into_the_other_at_once_leaves_one(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_merging_each_into_the_other_at_once_leaves_one(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     ids = [(await memory.create_entity(space.id, "PERSON", f"Ann {n}")).id for n in range(4)]
     for id in ids:
@@ -119,12 +119,12 @@ async def test_merging_each_into_the_other_at_once_leaves_one(rc: Tellback) -> N
     assert remaining.atom_count == 4
     assert len(await memory.recall_by_entity(space.id, remaining.id)) == 4
     assert len(remaining.aliases) == 3
-    merges = [event for event in await rc.events.read(limit=1000) if event.type == "entity.merged"]
+    merges = [event for event in await tb.events.read(limit=1000) if event.type == "entity.merged"]
     assert len(merges) == 3
 
 
-async def test_entities_are_searched_by_what_one_remembers_of_them(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_entities_are_searched_by_what_one_remembers_of_them(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     entities_by_name = {}
     for name, description in (
@@ -153,8 +153,8 @@ async def test_entities_are_searched_by_what_one_remembers_of_them(rc: Tellback)
     assert await found("karl", limit=0) == []
 
 
-async def test_names_with_points_and_commas_are_recognised_in_a_question(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_names_with_points_and_commas_are_recognised_in_a_question(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     names = ["Dr. Weber", "Acme, Inc.", "O'Neill", "St. Mary's", "The Museum of Modern Art of Oslo", "(nobody)"]
     for name in names:

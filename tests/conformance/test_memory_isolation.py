@@ -34,7 +34,7 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
+def machine(tb: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     scopes = st.sampled_from(SCOPES)
     owners: dict[str, Scoped] = {}
 
@@ -55,7 +55,7 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         def memory(self, scope: Scoped) -> Memory:
             tenant, app, user = scope
-            return rc.user(user, tenant_id=tenant, app_id=app).memory
+            return tb.user(user, tenant_id=tenant, app_id=app).memory
 
         def run_checked(self, scope: Scoped, awaitable: Any, *ids: str | None) -> Any:
             """Run it: with an id of somebody else it must be as if that did not exist."""
@@ -169,11 +169,11 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
         @rule(target=jobs, scope=scopes)
         def create_jobs(self, scope: Scoped) -> MultipleResults[str]:
             tenant, app, user = scope
-            conversations = rc.user(user, tenant_id=tenant, app_id=app).conversations
+            conversations = tb.user(user, tenant_id=tenant, app_id=app).conversations
             conversation = runner.run(conversations.create(self.namespace))
             runner.run(conversations.append_user_message(conversation.id, repr(scope)))
             runner.run(conversations.close(conversation.id))
-            jobs = runner.run(rc.store.jobs.dispatch(window_length=100, limit=100, now=rc.clock())).jobs
+            jobs = runner.run(tb.store.jobs.dispatch(window_length=100, limit=100, now=tb.clock())).jobs
             for job in jobs:
                 assert (job.tenant_id, job.app_id, job.user_id) == scope
                 assert job.conversation_id == conversation.id
@@ -184,17 +184,17 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         @rule(scope=scopes, job=jobs, verb=st.sampled_from(["retry", "cancel"]))
         def run_job(self, scope: Scoped, job: str, verb: str) -> None:
-            jobs, own_scope = rc.store.jobs, rc.user(scope[2], tenant_id=scope[0], app_id=scope[1]).scope
+            jobs, own_scope = tb.store.jobs, tb.user(scope[2], tenant_id=scope[0], app_id=scope[1]).scope
             assert (runner.run(jobs.get(own_scope, job)) is None) == (self.owners[job] != scope)
-            self.run_checked(scope, getattr(jobs, verb)(own_scope, job, now=rc.clock()), job)
+            self.run_checked(scope, getattr(jobs, verb)(own_scope, job, now=tb.clock()), job)
             assert {self.owners[each.id] for each in runner.run(self.memory(scope).list_jobs())} <= {scope}
 
     return Isolation
 
 
 def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) -> None:
-    rc = Tellback(url, embedder=None, worker=False)
-    loop.run(rc.open())
+    tb = Tellback(url, embedder=None, worker=False)
+    loop.run(tb.open())
     try:
         example_settings = settings(
             max_examples=6 if url.startswith("postgresql") else 15,
@@ -202,13 +202,13 @@ def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) ->
             deadline=None,
             suppress_health_check=list(HealthCheck),
         )
-        run_state_machine_as_test(machine(rc, loop), settings=example_settings)
+        run_state_machine_as_test(machine(tb, loop), settings=example_settings)
     finally:
-        loop.run(rc.close())
+        loop.run(tb.close())
 
 
-async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Tellback) -> None:
-    memory = rc.user("maya", tenant_id="acme").memory
+async def test_every_change_emits_one_event_and_what_fails_emits_none(tb: Tellback) -> None:
+    memory = tb.user("maya", tenant_id="acme").memory
     space = await memory.create_space()
     first, second = await memory.add_atoms(space.id, [{"text": "Likes tea."}, {"text": "Likes rye."}])
     third = await memory.supersede_atom(first.id, "Likes coffee.")
@@ -239,7 +239,7 @@ async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Tellba
     await memory.delete_space(space.id)
     with pytest.raises(NotFoundError):
         await memory.delete_space(space.id)
-    events = await rc.events.read(limit=1000, tenant_id="acme")
+    events = await tb.events.read(limit=1000, tenant_id="acme")
     assert [(event.type, event.subject_id) for event in events] == [
         ("space.created", space.id),
         ("atom.added", first.id),
@@ -255,12 +255,12 @@ async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Tellba
         ("space.deleted", space.id),
     ]
     assert {event.scope.user_id for event in events} == {"maya"}
-    assert len(events) == await count_events(rc)
+    assert len(events) == await count_events(tb)
 
 
 def test_without_async_everything_waits_by_itself(url: str) -> None:
-    with Tellback(url) as rc:
-        maya = rc.user("maya")
+    with Tellback(url) as tb:
+        maya = tb.user("maya")
         memory = maya.memory
         space = memory.create_space()
         ann = memory.create_entity(space.id, "PERSON", "Ann")
@@ -277,6 +277,6 @@ def test_without_async_everything_waits_by_itself(url: str) -> None:
         assert "Ann likes coffee." in context.context_block
         with pytest.raises(NotFoundError):
             memory.archive_atom("atom_x")
-        rc.jobs.drain()
+        tb.jobs.drain()
         progress: list[int] = []
-        assert rc.reembed(progress.append) == 0
+        assert tb.reembed(progress.append) == 0

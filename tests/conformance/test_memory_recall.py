@@ -19,8 +19,8 @@ FACT = {"name": "fact", "kind": "FACT"}
 
 async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str) -> None:
     for embedder in ("static", None):
-        async with Tellback(url, embedder=embedder) as rc:
-            memory = rc.user(f"maya {embedder}").memory
+        async with Tellback(url, embedder=embedder) as tb:
+            memory = tb.user(f"maya {embedder}").memory
             space = await memory.create_space()
             ann = await memory.create_entity(space.id, "PERSON", "Ann")
             for text in ("Ann adopted a puppy.", "The bank closes at noon.", "Ann plays the cello in an orchestra."):
@@ -47,8 +47,8 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 assert (result.hits, result.total_candidates) == ((), 0)
 
 
-async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at_the_same_time(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at_the_same_time(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     turn_texts = ["Ann: What is your dog called?", "Bob: Bruno.", "Ann: Lovely."]
     minutes = [NOON, NOON + DAY / 1440, NOON + 3 * DAY]
@@ -67,8 +67,8 @@ async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at
     assert result.hits[0].atom.text == "Bob: Bruno."
 
 
-async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_else(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_else(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     first = await memory.add_atom(space.id, "Prefers morning meetings.", valid_from=NOON - 90 * DAY)
     await memory.add_atom(space.id, "Has a dog called Bruno.", valid_from=NOON - 60 * DAY)
@@ -81,9 +81,9 @@ async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_e
     assert first.id not in [atom.id for atom in current_only.atoms]
 
 
-async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: Tellback) -> None:
-    rc.clock = Clock(NOON)
-    memory = rc.user("maya").memory
+async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(tb: Tellback) -> None:
+    tb.clock = Clock(NOON)
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     cat = await memory.create_entity(space.id, "OBJECT", "Mitzi")
     text = "The cat sleeps on the sofa."
@@ -103,10 +103,10 @@ async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: 
     assert_valid_result(result)
 
 
-async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
+async def test_options_leave_out_what_they_say(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    memory = rc.user("maya").memory
+    tb.clock = clock
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
     atoms_by_number = {}
@@ -172,10 +172,10 @@ async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
         assert len(await memory.recall_by_topic(space.id, query)) == 3
 
 
-async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellback) -> None:
+async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    maya = rc.user("maya")
+    tb.clock = clock
+    maya = tb.user("maya")
     memory = maya.memory
     space = await memory.create_space()
     conversations = [await maya.conversations.create("chat") for _ in range(2)]
@@ -212,10 +212,10 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellba
     assert all(atom.valid_from <= valid_at for hit in result for atom in hit.context)
 
 
-async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Tellback) -> None:
+async def test_a_timeline_tells_how_things_changed_as_was_known_then(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    memory = rc.user("maya").memory
+    tb.clock = clock
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
     rome = await memory.add_atom(space.id, "Lives in Rome.", valid_from=NOON, entity_ids=[ann.id])
@@ -261,8 +261,8 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Tellbac
             await memory.recall_timeline(space.id, **invalid_options)
 
 
-async def test_the_ends_of_time_are_moments_like_others(rc: Tellback) -> None:
-    memory = rc.user("maya").memory
+async def test_the_ends_of_time_are_moments_like_others(tb: Tellback) -> None:
+    memory = tb.user("maya").memory
     space = await memory.create_space()
     first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
     first_atom = await memory.add_atom(space.id, "The world began.", valid_from=first)
@@ -281,8 +281,8 @@ async def test_the_ends_of_time_are_moments_like_others(rc: Tellback) -> None:
 async def test_scores_fall_from_hit_to_hit_however_close_they_are() -> None:
     words = ["tea", "boat", "heron", "sofa", "cat", "sings", "Malta", "lamp", "kite", "bees", "figs", "rye"]
     rng = random.Random(4)
-    async with Tellback(":memory:", clock=Clock()) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(":memory:", clock=Clock()) as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space()
         await memory.add_atoms(
             space.id,

@@ -13,10 +13,10 @@ from tellback.types.memory import CategoryKind
 from tests.integration.memory.helpers import DAY, NOON, Clock, texts
 
 
-async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Tellback) -> None:
+async def test_what_a_person_could_see_is_remembered_dated_and_cited(tb: Tellback) -> None:
     clock = Clock()
-    rc.clock = clock
-    maya = rc.user("maya")
+    tb.clock = clock
+    maya = tb.user("maya")
     log, memory = maya.conversations, maya.memory
     space = await memory.create_space()
     conversation = await log.create(
@@ -56,8 +56,8 @@ async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Tellbac
     assert texts(await memory.recall_by_entity(space.id, "Wanda")) == ["Wanda: It waits in the harbour."]
 
 
-async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_remembering_again_adds_only_what_is_new(tb: Tellback) -> None:
+    maya = tb.user("maya")
     log, memory = maya.conversations, maya.memory
     space, other = await memory.create_space(), await memory.create_space("other")
     conversation = await log.create("chat")
@@ -81,13 +81,13 @@ async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
         "Assistant: Two.",
         "User: Three.",
     ]
-    added_events = [event for event in await rc.events.read(limit=1000) if event.type == "atom.added"]
+    added_events = [event for event in await tb.events.read(limit=1000) if event.type == "atom.added"]
     assert len(added_events) == 6
     with pytest.raises(NotFoundError):
-        await rc.user("ben").memory.remember_conversation(space.id, conversation.id)
-    bens = await rc.user("ben").memory.create_space()
+        await tb.user("ben").memory.remember_conversation(space.id, conversation.id)
+    bens = await tb.user("ben").memory.create_space()
     with pytest.raises(NotFoundError):
-        await rc.user("ben").memory.remember_conversation(bens.id, conversation.id)
+        await tb.user("ben").memory.remember_conversation(bens.id, conversation.id)
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,16 @@ async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
     [None, "Maya", ["Maya"], {}, {"user": None}, {"user": 5}, {"user": ""}, {"user": " "}, {"user": ["Maya"]}],
 )
 async def test_speakers_that_are_no_names_are_left_alone(speakers: Any) -> None:
-    async with Tellback(":memory:") as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:") as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("chat", metadata={"speakers": speakers})
         await maya.conversations.append_user_message(conversation.id, "Hello there.")
         space = await maya.memory.create_space()
         assert texts(await maya.memory.remember_conversation(space.id, conversation.id)) == ["User: Hello there."]
 
 
-async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(tb: Tellback) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create(
         "chat", metadata={"speakers": {"user": "Ma\ud800ya\x00\n: the  Great"}}
     )
@@ -119,8 +119,8 @@ async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc
     assert len(await maya.memory.recall_by_topic(space.id, "word")) == 2
 
 
-async def test_a_long_conversation_is_remembered_whole_and_in_order(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_a_long_conversation_is_remembered_whole_and_in_order(tb: Tellback) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     messages = [
         {"role": role, "content": f"{role} says {n}", "visibility": "internal" if n % 7 == 3 else "user"}

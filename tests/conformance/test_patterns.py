@@ -47,40 +47,40 @@ async def patterns(user: User, space_id: str) -> list[Atom]:
     return [atom for atom in atoms if atom.category.kind is CategoryKind.PATTERN and "running" in atom.text]
 
 
-async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(tb: Tellback) -> None:
+    user = tb.user("maya")
     space = await user.memory.create_space("daily")
     episodes = await add_run_episodes(user, space.id, range(4))
-    assert await rc.mine_patterns() > 0
+    assert await tb.mine_patterns() > 0
     [pattern] = await patterns(user, space.id)
     assert "Monday" in pattern.text
     assert pattern.valid_from == MONDAY
     assert {each.conversation_id for each in pattern.citations} == {atom.source_conversation_id for atom in episodes}
-    assert await rc.mine_patterns() == 0
+    assert await tb.mine_patterns() == 0
     new_episodes = await add_run_episodes(user, space.id, range(4, 6))
-    assert await rc.mine_patterns() > 0
+    assert await tb.mine_patterns() > 0
     [updated_pattern] = await patterns(user, space.id)
     assert len(updated_pattern.citations) == 6
     assert new_episodes[-1].source_conversation_id in {each.conversation_id for each in updated_pattern.citations}
     hits = await user.memory.recall_by_topic(space.id, "how often do I go running?")
     assert updated_pattern.id in {atom.id for atom in hits.atoms}
     await user.memory.delete_atom(updated_pattern.id)
-    await rc.mine_patterns()
+    await tb.mine_patterns()
     assert [atom for atom in await patterns(user, space.id) if atom.superseded_by is None] == []
 
 
 async def test_two_are_not_a_pattern_and_some_categories_are_never_mined(url: str) -> None:
-    async with Tellback(url, patterns=PatternMining(exclude=("medical",))) as rc:
-        user = rc.user("maya")
+    async with Tellback(url, patterns=PatternMining(exclude=("medical",))) as tb:
+        user = tb.user("maya")
         space = await user.memory.create_space("daily")
         await add_run_episodes(user, space.id, range(2))
         await add_run_episodes(user, space.id, range(10, 16), ("medical", "EPISODE"))
-        await rc.mine_patterns()
+        await tb.mine_patterns()
         assert await patterns(user, space.id) == []
 
 
-async def test_atoms_are_listed_by_their_kind(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_atoms_are_listed_by_their_kind(tb: Tellback) -> None:
+    user = tb.user("maya")
     space = await user.memory.create_space("daily")
     kinds = [*CategoryKind][:4]
     for kind in (*kinds, *kinds):
@@ -88,7 +88,7 @@ async def test_atoms_are_listed_by_their_kind(rc: Tellback) -> None:
 
     async def listed(kind: CategoryKind | None, **kwargs: Any) -> list[CategoryKind]:
         atom_filter = AtomFilter(AtomStatus.ACTIVE, utc_now(), kind=kind, **kwargs)
-        return [atom.category.kind for atom in await rc.store.memories.atoms(user.scope, space.id, atom_filter)]
+        return [atom.category.kind for atom in await tb.store.memories.atoms(user.scope, space.id, atom_filter)]
 
     assert await listed(CategoryKind.EPISODE) == [CategoryKind.EPISODE] * 2
     assert await listed(CategoryKind.EPISODE, limit=1) == [CategoryKind.EPISODE]
@@ -97,8 +97,8 @@ async def test_atoms_are_listed_by_their_kind(rc: Tellback) -> None:
     assert len(await listed(None)) == 8
 
 
-async def test_only_the_platform_writes_patterns(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_only_the_platform_writes_patterns(tb: Tellback) -> None:
+    user = tb.user("maya")
     space = await user.memory.create_space("daily")
     with pytest.raises(InvalidArgumentError, match="platform"):
         await user.memory.add_atom(space.id, "User always runs.", ("pattern", "PATTERN"))
@@ -107,82 +107,82 @@ async def test_only_the_platform_writes_patterns(rc: Tellback) -> None:
         await user.memory.supersede_atom(atom.id, "User always runs.", ("pattern", "PATTERN"))
 
 
-async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_back(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_back(tb: Tellback) -> None:
+    user = tb.user("maya")
     space = await user.memory.create_space("daily")
     await add_run_episodes(user, space.id, range(4))
-    await rc.mine_patterns()
+    await tb.mine_patterns()
     [pattern] = await patterns(user, space.id)
     with pytest.raises(InvalidArgumentError, match="platform"):
         await user.memory.supersede_atom(pattern.id, "User robs banks on Mondays.")
     fact = await user.memory.supersede_atom(pattern.id, "User was running for a marathon.", ("sport", "FACT"))
-    assert await rc.mine_patterns() == 0
+    assert await tb.mine_patterns() == 0
     await add_run_episodes(user, space.id, range(4, 6))
-    assert await rc.mine_patterns() == 0
+    assert await tb.mine_patterns() == 0
     assert await patterns(user, space.id) == []
     await user.memory.delete_atom(fact.id)
-    assert await rc.mine_patterns() > 0
+    assert await tb.mine_patterns() > 0
     [pattern_after] = await patterns(user, space.id)
     assert len(pattern_after.citations) == 6
 
 
-async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(tb: Tellback) -> None:
+    user = tb.user("maya")
     space = await user.memory.create_space("daily")
     episodes = await add_run_episodes(user, space.id, range(3))
-    await rc.mine_patterns()
+    await tb.mine_patterns()
     [pattern] = await patterns(user, space.id)
     await user.memory.archive_atom(episodes[0].id)
     await user.memory.delete_atom(episodes[1].id)
-    assert await rc.mine_patterns() == 1
+    assert await tb.mine_patterns() == 1
     assert await patterns(user, space.id) == []
     assert [atom.id for atom in await user.memory.list_atoms(space.id, status="ARCHIVED", category="pattern")] == [
         pattern.id
     ]
-    assert await rc.mine_patterns() == 0
+    assert await tb.mine_patterns() == 0
     await user.memory.restore_atom(episodes[0].id)
     await add_run_episodes(user, space.id, range(3, 4))
-    assert await rc.mine_patterns() > 0
+    assert await tb.mine_patterns() > 0
     [pattern_after] = await patterns(user, space.id)
     assert pattern_after.id == pattern.id
     assert len(pattern_after.citations) == 4
     for atom in await user.memory.list_atoms(space.id, category="running"):
         await user.memory.delete_atom(atom.id)
-    assert await rc.mine_patterns() == 2  # the bills are gone, too
+    assert await tb.mine_patterns() == 2  # the bills are gone, too
     assert await patterns(user, space.id) == []
 
 
-async def test_a_category_that_became_excluded_has_no_patterns_any_more(rc: Tellback) -> None:
-    user = rc.user("maya")
+async def test_a_category_that_became_excluded_has_no_patterns_any_more(tb: Tellback) -> None:
+    user = tb.user("maya")
     space = await user.memory.create_space("daily")
     await add_run_episodes(user, space.id, range(3), ("Medical", "EPISODE"))
-    await rc.mine_patterns()
+    await tb.mine_patterns()
     assert len(await patterns(user, space.id)) == 1
-    miner = rc._memory.pattern_miner(PatternMining(exclude=("mEdical",)))
+    miner = tb._memory.pattern_miner(PatternMining(exclude=("mEdical",)))
     assert await miner.mine_all() > 0
     assert await patterns(user, space.id) == []
     assert await miner.mine_all() == 0
 
 
 async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
-    async with Tellback(url, patterns=PatternMining(every=timedelta(seconds=0.2))) as rc:
-        user = rc.user("maya")
+    async with Tellback(url, patterns=PatternMining(every=timedelta(seconds=0.2))) as tb:
+        user = tb.user("maya")
         space = await user.memory.create_space("daily")
         await add_run_episodes(user, space.id, range(3))
         async with asyncio.timeout(40):
-            async for event in rc.events.subscribe(types=["atom.added"]):
+            async for event in tb.events.subscribe(types=["atom.added"]):
                 if event.data["kind"] == "PATTERN":
                     break
         assert len(await patterns(user, space.id)) == 1
 
 
 async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themselves(url: str) -> None:
-    async with Tellback(url, close_stale_after=0.3) as rc:
-        user = rc.user("maya")
+    async with Tellback(url, close_stale_after=0.3) as tb:
+        user = tb.user("maya")
         conversation = await user.conversations.create("chat")
         await user.conversations.append_turn(conversation.id, "Hello.", {"content": "Hi."})
         async with asyncio.timeout(40):
-            async for _ in rc.events.subscribe(types=["conversation.closed"]):
+            async for _ in tb.events.subscribe(types=["conversation.closed"]):
                 break
         closed = await user.conversations.get(conversation.id)
         assert closed is not None
@@ -190,13 +190,13 @@ async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themsel
 
 
 async def test_a_summary_that_fell_behind_is_made_up_for(url: str) -> None:
-    async with Tellback(url, worker=False, summary_every=3) as rc:
-        user = rc.user("maya")
+    async with Tellback(url, worker=False, summary_every=3) as tb:
+        user = tb.user("maya")
         conversation = await user.conversations.create("chat")
         for number in range(4):
             await user.conversations.append_turn(conversation.id, f"My number is {number}.", {"content": "Noted."})
         assert (await user.conversations.raw_turns(conversation.id))[-1].text == "Noted."
-        await rc._summaries.refresh_due()
+        await tb._summaries.refresh_due()
         updated = await user.conversations.get(conversation.id)
         assert updated is not None
         assert (updated.rolling_summary_until_seq, updated.summarized_turns) == (8, 4)

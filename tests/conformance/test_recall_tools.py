@@ -56,9 +56,9 @@ async def run(tool: Tool, **input: Any) -> ToolResult:
 
 
 @pytest.fixture
-async def maya(rc: Tellback) -> User:
-    rc.clock = Clock()
-    return rc.user("maya")
+async def maya(tb: Tellback) -> User:
+    tb.clock = Clock()
+    return tb.user("maya")
 
 
 @pytest.fixture
@@ -315,8 +315,8 @@ async def test_what_is_remembered_cites_the_message_being_answered(maya: User, s
     assert output["memory"]["source"] == {"conversation_id": conversation.id, "message_ids": [message.id]}
 
 
-async def test_another_users_conversation_is_not_cited(rc: Tellback, maya: User, space_id: str) -> None:
-    bob = rc.user("bob")
+async def test_another_users_conversation_is_not_cited(tb: Tellback, maya: User, space_id: str) -> None:
+    bob = tb.user("bob")
     conversation = await bob.conversations.create("chat")
     message = await bob.conversations.append_user_message(conversation.id, "Tell Maya hello.")
     with request.bind(conversation_id=conversation.id, message_id=message.id):
@@ -396,18 +396,18 @@ async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) 
     assert unchanged_output["status"] == "known already"
 
 
-async def test_only_a_memory_of_this_space_can_be_replaced(rc: Tellback, maya: User, space_id: str) -> None:
-    others = await create_other_users_atoms(rc, maya)
+async def test_only_a_memory_of_this_space_can_be_replaced(tb: Tellback, maya: User, space_id: str) -> None:
+    others = await create_other_users_atoms(tb, maya)
     tool = Remember(maya, space_id)
     for id in [*others, "atom_nothing", "", "\x00"]:
         assert "no such memory" in await error_text(tool, text="Now mine.", replaces=id)
     assert await maya.memory.list_atoms(space_id) == []
-    await assert_unchanged(rc, others)
+    await assert_unchanged(tb, others)
 
 
-async def test_a_pattern_can_be_corrected(rc: Tellback, maya: User, space_id: str) -> None:
+async def test_a_pattern_can_be_corrected(tb: Tellback, maya: User, space_id: str) -> None:
     pattern = AtomDraft(new_id("atom"), "Maya runs on Sundays.", Category("pattern", CategoryKind.PATTERN), NOON)
-    [found] = await rc.store.memories.add(maya.scope, space_id, [pattern], now=NOON)
+    [found] = await tb.store.memories.add(maya.scope, space_id, [pattern], now=NOON)
     output = await call(Remember(maya, space_id), text="Maya runs on Mondays.", replaces=found.id)
     assert (output["replaced"], output["memory"]["category"]) == (found.id, "fact")
 
@@ -440,12 +440,12 @@ async def test_what_is_forgotten_is_recalled_no_more(maya: User, space_id: str) 
     assert repeated_output["results"] == [{"id": atom.id, "status": "no such memory"}]
 
 
-async def test_nothing_of_another_space_or_user_can_be_forgotten(rc: Tellback, maya: User, space_id: str) -> None:
-    others = await create_other_users_atoms(rc, maya)
+async def test_nothing_of_another_space_or_user_can_be_forgotten(tb: Tellback, maya: User, space_id: str) -> None:
+    others = await create_other_users_atoms(tb, maya)
     own_atom = await maya.memory.add_atom(space_id, "Mine.")
     output = await call(Forget(maya, space_id), ids=[*others, own_atom.id])
     assert [each["status"] for each in output["results"]] == ["no such memory"] * len(others) + ["forgotten"]
-    await assert_unchanged(rc, others)
+    await assert_unchanged(tb, others)
 
 
 async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
@@ -463,9 +463,9 @@ async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
 # Isolation
 
 
-async def create_other_users_atoms(rc: Tellback, maya: User) -> list[str]:
+async def create_other_users_atoms(tb: Tellback, maya: User) -> list[str]:
     """Ids of memories that a tool for one of Maya's spaces must not reach: Maya's own, another user's, a tenant's."""
-    users = [maya, rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
+    users = [maya, tb.user("bob"), tb.user("maya", tenant_id="acme"), tb.user("maya", app_id="other")]
     found = []
     for user in users:
         space = await user.memory.create_space("elsewhere")
@@ -473,24 +473,24 @@ async def create_other_users_atoms(rc: Tellback, maya: User) -> list[str]:
     return found
 
 
-async def assert_unchanged(rc: Tellback, ids: list[str]) -> None:
-    users = [rc.user("maya"), rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
+async def assert_unchanged(tb: Tellback, ids: list[str]) -> None:
+    users = [tb.user("maya"), tb.user("bob"), tb.user("maya", tenant_id="acme"), tb.user("maya", app_id="other")]
     for user, id in zip(users, ids, strict=True):
         atom = await user.memory.get_atom(id)
         assert atom is not None
         assert (atom.status, atom.superseded_by, atom.text) == (AtomStatus.ACTIVE, None, "Elsewhere, tea is a secret.")
 
 
-async def test_recall_stays_in_its_space(rc: Tellback, maya: User, space_id: str) -> None:
-    await create_other_users_atoms(rc, maya)
+async def test_recall_stays_in_its_space(tb: Tellback, maya: User, space_id: str) -> None:
+    await create_other_users_atoms(tb, maya)
     for tool, input in zip(
         memory_tools(maya, space_id), ({"query": "tea secret"}, {"entity": "tea"}, {"query": "tea"}), strict=True
     ):
         assert (await call(tool, **input))["memories"] == []
 
 
-async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(rc: Tellback, maya: User) -> None:
-    for owner in (rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")):
+async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(tb: Tellback, maya: User) -> None:
+    for owner in (tb.user("bob"), tb.user("maya", tenant_id="acme"), tb.user("maya", app_id="other")):
         space = await owner.memory.create_space("private")
         atom = await owner.memory.add_atom(space.id, "The secret is tea.")
         topic, entity, timeline, remember, forget = memory_tools(maya, space.id, write=True)
@@ -536,8 +536,8 @@ async def test_what_a_model_remembers_in_a_turn_cites_the_users_message(maya: Us
 
 
 def test_the_tools_work_without_async_too() -> None:
-    with Tellback(":memory:") as rc:
-        maya: Any = rc.user("maya")
+    with Tellback(":memory:") as tb:
+        maya: Any = tb.user("maya")
         space = maya.memory.create_space("daily")
         conversation = maya.conversations.create("chat")
         script = [calls("remember", text="Maya has two cats."), calls("recall_by_topic", query="cats"), says("Two.")]

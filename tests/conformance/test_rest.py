@@ -19,8 +19,8 @@ from tests.support.rest import RestClient, expect_json, list_all, rest_client
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 
-async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) -> None:
-    async with rest_client(rc, "maya", role="app", tenant="acme") as client:
+async def test_what_was_said_is_remembered_recalled_and_corrected(tb: Tellback) -> None:
+    async with rest_client(tb, "maya", role="app", tenant="acme") as client:
         space = expect_json(await client.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
         scope = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
         expect_json(await client.post("/ai-memory/bindings", json=scope), 201)
@@ -28,7 +28,7 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
         turn = {"userContent": "I moved to Lisbon.", "assistant": {"content": "How do you like it?"}}
         turn_response = expect_json(await client.post(f"/ai-conversations/{conversation}/turns", json=turn), 201)
         assert expect_json(await client.post(f"/ai-conversations/{conversation}/close"))["status"] == "closed"
-        await rc.jobs.drain(timeout=30)
+        await tb.jobs.drain(timeout=30)
         assert expect_json(await client.post("/ai-memory/extractions/wait", json={})) == {"done": True}
         [job] = await list_all(client, "/ai-memory/jobs")
         assert (job["status"], job["memorySpaceId"], job["conversationId"]) == ("done", space, conversation)
@@ -69,32 +69,32 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) 
         ids = [hit["atom"]["id"] for hit in timeline["hits"]]
         assert ids.index(atom["id"]) < ids.index(new["id"])
 
-    export = await rc.user("maya", tenant_id="acme").admin.export_user_data()
+    export = await tb.user("maya", tenant_id="acme").admin.export_user_data()
     assert {atom["id"] for atom in export["atoms"]} >= {atom["id"], new["id"]}
     assert {entity["id"] for entity in export["entities"]} == {lisbon, lisboa}
 
 
 @pytest.mark.parametrize("path", ["ai-conversations/{id}/run-turn", "ai-agents/{id}/invoke"])
-async def test_a_key_for_a_path_of_any_length_is_no_failure(rc: Tellback, path: str) -> None:
+async def test_a_key_for_a_path_of_any_length_is_no_failure(tb: Tellback, path: str) -> None:
     id = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(50))  # databases press texts
-    async with rest_client(rc, "maya") as client:
+    async with rest_client(tb, "maya") as client:
         answer = await client.post("/" + path.format(id=id), json={}, headers={"Idempotency-Key": "k-1"})
     assert answer.status_code == 422, answer.text
 
 
-async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Tellback) -> None:
+async def test_names_that_no_index_takes_are_refused_or_found_again(tb: Tellback) -> None:
     wide = "".join(
         chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500)
     )
     body = {"namespace": wide[:200], "sessionId": wide}
-    async with rest_client(rc, "maya") as client:
+    async with rest_client(tb, "maya") as client:
         answers = [await client.post("/ai-conversations/find-or-create", json=body) for _ in range(2)]
     assert {each.status_code for each in answers} in ({200}, {422}), answers[0].text
     assert len({each.json().get("id") for each in answers}) == 1
 
 
-async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_every_list_has_an_end_and_repeats_nothing(tb: Tellback) -> None:
+    maya = tb.user("maya")
     spaces = [await maya.memory.create_space(f"space {n}") for n in range(5)]
     atoms = await maya.memory.add_atoms(spaces[0].id, [{"text": f"Fact {n}"} for n in range(5)])
     conversations = [await maya.conversations.create("chat") for _ in range(5)]
@@ -103,7 +103,7 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
     for space in spaces[1:]:
         await maya.memory.run_extraction_for_conversation(conversations[0].id, space_id=space.id)
     jobs = await maya.memory.list_jobs()
-    async with rest_client(rc) as client:
+    async with rest_client(tb) as client:
         lists: list[tuple[str, list[Any]]] = [
             ("/ai-memory/spaces", spaces),
             (f"/ai-memory/spaces/{spaces[0].id}/atoms", atoms[::-1]),
@@ -128,9 +128,9 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
         assert seen == [message.id for message in messages]
 
 
-async def made_by_maya(rc: Tellback) -> dict[str, str]:
+async def made_by_maya(tb: Tellback) -> dict[str, str]:
     """Something of every kind, by what it is called in paths and bodies."""
-    maya = rc.user("maya", tenant_id="acme", app_id="web")
+    maya = tb.user("maya", tenant_id="acme", app_id="web")
     space = await maya.memory.create_space("secret")
     entity = await maya.memory.create_entity(space.id, "PERSON", "Secret")
     other = await maya.memory.create_entity(space.id, "PERSON", "Other")
@@ -276,11 +276,11 @@ def fill_ids(value: Any, ids: dict[str, str]) -> Any:
     ids=["tenant", "app", "user"],
 )
 async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, user: str, tenant: str, app: str) -> None:
-    async with Tellback(url, embedder=None, worker=False) as rc:
-        secret = await made_by_maya(rc)
-        async with rest_client(rc, user, role="admin", tenant=tenant, app=app) as client:
+    async with Tellback(url, embedder=None, worker=False) as tb:
+        secret = await made_by_maya(tb)
+        async with rest_client(tb, user, role="admin", tenant=tenant, app=app) as client:
             ids = secret | await create_own_objects(client)
-            users = (rc.user("maya", tenant_id="acme", app_id="web"), rc.user(user, tenant_id=tenant, app_id=app))
+            users = (tb.user("maya", tenant_id="acme", app_id="web"), tb.user(user, tenant_id=tenant, app_id=app))
             before = [await snapshot(each) for each in users]
             for method, path, body in (*CROSS_SCOPE_REQUESTS, *table_requests()):
                 options = {} if body is None else {"json": fill_ids(body, ids)}
@@ -300,9 +300,9 @@ async def snapshot(user: User) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("strange_text", ["%00", "%FF", "%ED%A0%80", "%F0%9F%8C%B1", "'%20OR%201=1--", "x" * 5_000])
-async def test_no_text_in_a_path_or_a_query_breaks_the_store(rc: Tellback, strange_text: str) -> None:
-    space = await rc.user("maya").memory.create_space()
-    async with rest_client(rc) as client:
+async def test_no_text_in_a_path_or_a_query_breaks_the_store(tb: Tellback, strange_text: str) -> None:
+    space = await tb.user("maya").memory.create_space()
+    async with rest_client(tb) as client:
         for path in (
             f"/ai-memory/spaces?name={strange_text}",
             f"/ai-memory/spaces/{strange_text}",

@@ -25,28 +25,28 @@ WORD = "Zanzibar"
 
 
 @pytest.fixture
-def app(rc: Tellback) -> Any:
-    return create_app(rc, ServerSettings(), opens=False)
+def app(tb: Tellback) -> Any:
+    return create_app(tb, ServerSettings(), opens=False)
 
 
 @pytest.fixture
-async def maya(rc: Tellback) -> User:
-    user = rc.user("maya", tenant_id="acme")
-    await create_user_data(rc, user, WORD)
-    await create_user_data(rc, rc.user("omar", tenant_id="acme"), "Oslo")
-    await create_user_data(rc, rc.user("maya", tenant_id="globex"), "Madrid")
+async def maya(tb: Tellback) -> User:
+    user = tb.user("maya", tenant_id="acme")
+    await create_user_data(tb, user, WORD)
+    await create_user_data(tb, tb.user("omar", tenant_id="acme"), "Oslo")
+    await create_user_data(tb, tb.user("maya", tenant_id="globex"), "Madrid")
     return user
 
 
-async def client(rc: Tellback, app: Any, role: ApiKeyRole, user: str | None = None) -> httpx2.AsyncClient:
+async def client(tb: Tellback, app: Any, role: ApiKeyRole, user: str | None = None) -> httpx2.AsyncClient:
     """A client with a key for acme."""
     fixed = user if role == "user" else None
-    created = await rc.keys.create(role, tenant_id="acme", user_id=fixed)
+    created = await tb.keys.create(role, tenant_id="acme", user_id=fixed)
     return app_client(app, created.secret, None if role == "user" else user)
 
 
-async def test_an_export_is_the_same_as_in_process(rc: Tellback, app: Any, maya: User) -> None:
-    async with await client(rc, app, "user", "maya") as caller:
+async def test_an_export_is_the_same_as_in_process(tb: Tellback, app: Any, maya: User) -> None:
+    async with await client(tb, app, "user", "maya") as caller:
         answer = await caller.get("/ai-admin/export")
     assert answer.status_code == 200
     assert answer.headers["content-disposition"] == 'attachment; filename="export.json"'
@@ -57,8 +57,8 @@ async def test_an_export_is_the_same_as_in_process(rc: Tellback, app: Any, maya:
     assert "Madrid" not in answer.text
 
 
-async def test_an_export_comes_as_a_zip_too(rc: Tellback, app: Any, maya: User) -> None:
-    async with await client(rc, app, "app", "maya") as caller:
+async def test_an_export_comes_as_a_zip_too(tb: Tellback, app: Any, maya: User) -> None:
+    async with await client(tb, app, "app", "maya") as caller:
         answer = await caller.get("/ai-admin/export", params={"format": "zip"})
     assert answer.headers["content-type"] == "application/zip"
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
@@ -67,8 +67,8 @@ async def test_an_export_comes_as_a_zip_too(rc: Tellback, app: Any, maya: User) 
         assert WORD.encode() in archive.read("atoms.jsonl")
 
 
-async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Tellback, app: Any, maya: User) -> None:
-    async with await client(rc, app, "user", "maya") as caller:
+async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(tb: Tellback, app: Any, maya: User) -> None:
+    async with await client(tb, app, "user", "maya") as caller:
         answer = await caller.post("/ai-admin/delete", json={"confirm": True}, headers={"Idempotency-Key": "once"})
     assert answer.status_code == 200
     erased = ErasedWire.model_validate(answer.json()).value()
@@ -77,12 +77,12 @@ async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Tellb
     remaining = await maya.admin.export_user_data()
     assert WORD not in json.dumps(remaining)
     assert remaining["idempotent_responses"] == []
-    others = await rc.user("maya", tenant_id="globex").admin.export_user_data()
+    others = await tb.user("maya", tenant_id="globex").admin.export_user_data()
     assert others["conversations"]
 
 
-async def test_an_admin_exports_and_erases_any_user_of_the_app(rc: Tellback, app: Any, maya: User) -> None:
-    async with await client(rc, app, "admin") as admin:
+async def test_an_admin_exports_and_erases_any_user_of_the_app(tb: Tellback, app: Any, maya: User) -> None:
+    async with await client(tb, app, "admin") as admin:
         found = (await admin.get("/ai-admin/export", params={"userId": "omar"})).json()
         assert found["user"] == {"tenant_id": "acme", "app_id": "default", "user_id": "omar"}
         erase_response = await admin.post("/ai-admin/delete", json={"userId": "omar", "confirm": True})
@@ -91,14 +91,14 @@ async def test_an_admin_exports_and_erases_any_user_of_the_app(rc: Tellback, app
     assert (await maya.admin.export_user_data())["conversations"]
 
 
-async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(rc: Tellback, app: Any, maya: User) -> None:
-    async with await client(rc, app, "user", "maya") as caller:
+async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(tb: Tellback, app: Any, maya: User) -> None:
+    async with await client(tb, app, "user", "maya") as caller:
         [own_usage] = (await caller.get("/ai-admin/usage")).json()["items"]
         [total] = (await caller.get("/ai-admin/usage/totals")).json()["items"]
         assert (await caller.get("/ai-admin/usage", params={"everyone": True})).status_code == 403
     assert [UsageRecordWire.model_validate(own_usage).value()] == await maya.admin.usage()
     assert [UsageTotalWire.model_validate(total).value()] == await maya.admin.usage_totals()
-    async with await client(rc, app, "admin") as admin:
+    async with await client(tb, app, "admin") as admin:
         all_usage = (await admin.get("/ai-admin/usage", params={"everyone": True})).json()["items"]
         totals = (await admin.get("/ai-admin/usage/totals", params={"everyone": True})).json()["items"]
         omars_usage = (await admin.get("/ai-admin/usage", params={"userId": "omar"})).json()["items"]
@@ -107,17 +107,17 @@ async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(rc: Tellback,
     assert [each["userId"] for each in omars_usage] == ["omar"]
 
 
-async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Tellback, app: Any, maya: User) -> None:
-    await rc.jobs.drain(30)
-    [foreign, *_] = await rc.jobs.list(tenant_id="globex")
-    async with await client(rc, app, "admin") as admin:
+async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(tb: Tellback, app: Any, maya: User) -> None:
+    await tb.jobs.drain(30)
+    [foreign, *_] = await tb.jobs.list(tenant_id="globex")
+    async with await client(tb, app, "admin") as admin:
         jobs = (await admin.get("/ai-admin/jobs")).json()["items"]
         assert {each["tenantId"] for each in jobs} == {"acme"}
         assert {each["userId"] for each in jobs} == {"maya", "omar"}
         mayas_jobs = (await admin.get("/ai-admin/jobs", params={"userId": "maya", "limit": 1})).json()["items"]
         assert [each["userId"] for each in mayas_jobs] == ["maya"]
         id = jobs[0]["id"]
-        assert JobWire.model_validate((await admin.get(f"/ai-admin/jobs/{id}")).json()).value() == await rc.jobs.get(id)
+        assert JobWire.model_validate((await admin.get(f"/ai-admin/jobs/{id}")).json()).value() == await tb.jobs.get(id)
         assert (await admin.post(f"/ai-admin/jobs/{id}/retry")).json()["status"] == "queued"
         assert (await admin.post(f"/ai-admin/jobs/{id}/cancel")).status_code == 200
         for verb in ("retry", "cancel"):
@@ -125,9 +125,9 @@ async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Tellback,
         assert (await admin.get(f"/ai-admin/jobs/{foreign.id}")).status_code == 404
 
 
-async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(rc: Tellback, app: Any, maya: User) -> None:
-    [foreign] = await rc.bindings.list("globex")
-    async with await client(rc, app, "admin") as admin:
+async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(tb: Tellback, app: Any, maya: User) -> None:
+    [foreign] = await tb.bindings.list("globex")
+    async with await client(tb, app, "admin") as admin:
         found = (await admin.get("/ai-admin/bindings")).json()["items"]
         assert {each["createdBy"] for each in found} == {"maya", "omar"}
         path = f"/ai-admin/bindings/{found[0]['id']}"
@@ -141,14 +141,14 @@ async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(rc: Tellb
             await admin.delete(f"/ai-admin/bindings/{foreign.id}"),
         ):
             assert other.status_code == 404
-    assert (await rc.bindings.list("globex"))[0].enabled
+    assert (await tb.bindings.list("globex"))[0].enabled
 
 
-async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_stay_open(rc: Tellback, app: Any) -> None:
-    acme_conversations = [await rc.user(name, "acme").conversations.create("chat") for name in ("maya", "omar", "maya")]
-    globex_conversation = await rc.user("maya", "globex").conversations.create("chat")
+async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_stay_open(tb: Tellback, app: Any) -> None:
+    acme_conversations = [await tb.user(name, "acme").conversations.create("chat") for name in ("maya", "omar", "maya")]
+    globex_conversation = await tb.user("maya", "globex").conversations.create("chat")
     closed: list[str] = []
-    async with await client(rc, app, "admin") as admin:
+    async with await client(tb, app, "admin") as admin:
         body: dict[str, Any] = {"olderThan": 0, "limit": 1}
         while True:
             answer = (await admin.post("/ai-admin/close-stale", json=body)).json()
@@ -157,19 +157,19 @@ async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_sta
                 break
             body["cursor"] = answer["nextCursor"]
     assert sorted(closed) == sorted(each.id for each in acme_conversations)
-    still_open = await rc.user("maya", "globex").conversations.get(globex_conversation.id)
+    still_open = await tb.user("maya", "globex").conversations.get(globex_conversation.id)
     assert still_open is not None
     assert still_open.is_open
 
 
-async def test_a_replay_queues_jobs_of_the_app_page_by_page(rc: Tellback, app: Any, maya: User) -> None:
-    await rc.jobs.drain(30)
-    before = len(await rc.jobs.list(tenant_id="globex", status="queued"))
-    async with await client(rc, app, "admin") as admin:
+async def test_a_replay_queues_jobs_of_the_app_page_by_page(tb: Tellback, app: Any, maya: User) -> None:
+    await tb.jobs.drain(30)
+    before = len(await tb.jobs.list(tenant_id="globex", status="queued"))
+    async with await client(tb, app, "admin") as admin:
         first = await admin.post("/ai-admin/replay", json={"limit": 1})
         assert first.status_code == 202
         assert first.json()["conversations"] == 1
         second_page = (await admin.post("/ai-admin/replay", json={"cursor": first.json()["nextCursor"]})).json()
         assert second_page["nextCursor"] is None
         assert first.json()["jobs"] + second_page["jobs"] == 2
-    assert len(await rc.jobs.list(tenant_id="globex", status="queued")) == before
+    assert len(await tb.jobs.list(tenant_id="globex", status="queued")) == before

@@ -19,15 +19,15 @@ KEY = {"Idempotency-Key": "k"}
 
 
 @pytest.fixture
-def app(rc: Tellback) -> Any:
+def app(tb: Tellback) -> Any:
     model = FunctionModel(lambda request: f"You said {request.messages[-1].content}")
-    return create_app(rc, ServerSettings(), agents=[Agent("Plain", model=model)], opens=False)
+    return create_app(tb, ServerSettings(), agents=[Agent("Plain", model=model)], opens=False)
 
 
-async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellback, app: Any) -> None:
+async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(tb: Tellback, app: Any) -> None:
     body = {"sessionId": "web-42", "message": "Hi"}
     for tenant in ("acme", "globex"):
-        created = await rc.keys.create("user", tenant_id=tenant, user_id="maya")
+        created = await tb.keys.create("user", tenant_id=tenant, user_id="maya")
         async with app_client(app, created.secret) as maya:
             for version in (1, 2):
                 answer = await maya.post("/ai-agents/Plain/respond", json=body)
@@ -38,20 +38,20 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellb
             assert [each["id"] for each in listed] == ["web-42"]
             messages = (await maya.get("/ai-agents/Plain/sessions/web-42/messages")).json()["items"]
             assert [each["content"] for each in messages] == ["Hi", "You said Hi"] * 2
-    created = await rc.keys.create("user", tenant_id="acme", user_id="omar")
+    created = await tb.keys.create("user", tenant_id="acme", user_id="omar")
     async with app_client(app, created.secret) as omar:
         assert (await omar.get("/ai-agents/Plain/sessions/web-42")).status_code == 404
         assert (await omar.post("/ai-agents/Plain/respond", json=body)).status_code == 404
         assert (await omar.get("/ai-agents/Plain/sessions")).json()["items"] == []
 
 
-async def test_a_turn_with_a_key_is_taken_once(rc: Tellback, app: Any) -> None:
-    created = await rc.keys.create("user", user_id="maya")
+async def test_a_turn_with_a_key_is_taken_once(tb: Tellback, app: Any) -> None:
+    created = await tb.keys.create("user", user_id="maya")
     async with app_client(app, created.secret) as maya:
         answers = [await maya.post("/ai-agents/Plain/respond", json={"message": "Hi"}, headers=KEY) for _ in range(2)]
         other = await maya.post("/ai-agents/Plain/respond", json={"message": "Ho"}, headers=KEY)
     assert answers[0].content == answers[1].content
     assert answers[1].headers["etag"] == answers[0].headers["etag"]
     assert other.json()["code"] == "idempotency-conflict"
-    [conversation] = await rc.user("maya").conversations.list()
+    [conversation] = await tb.user("maya").conversations.list()
     assert conversation.turns == 1

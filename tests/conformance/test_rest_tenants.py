@@ -63,32 +63,32 @@ class Intruder:
 
 
 @pytest.fixture
-async def rc(url: str) -> AsyncIterator[Tellback]:
+async def tb(url: str) -> AsyncIterator[Tellback]:
     async with open_tellback(url) as tellback:
         yield tellback
 
 
 @pytest.fixture
-def app(rc: Tellback) -> Any:
-    return create_app(rc, SETTINGS, agents=[flight_agent()], opens=False)
+def app(tb: Tellback) -> Any:
+    return create_app(tb, SETTINGS, agents=[flight_agent()], opens=False)
 
 
 async def create_user_with_key(
-    rc: Tellback, app: Any, scope: tuple[str, str, str], role: ApiKeyRole, word: str
+    tb: Tellback, app: Any, scope: tuple[str, str, str], role: ApiKeyRole, word: str
 ) -> tuple[SampleData, str]:
     """Someone with one of everything, and the secret of a key of theirs."""
     tenant, app_id, user = scope
-    sample_data = await create_sample_data(rc, rc.user(user, tenant, app_id), word)
+    sample_data = await create_sample_data(tb, tb.user(user, tenant, app_id), word)
     key_user = user if role == "user" else None
-    secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app_id, user_id=key_user)).secret
+    secret = (await tb.keys.create(role, tenant_id=tenant, app_id=app_id, user_id=key_user)).secret
     async with app_client(app, secret, user) as client:
         await start_session(client, sample_data)
     return sample_data, secret
 
 
 @pytest.fixture
-async def victim(rc: Tellback, app: Any) -> SampleData:
-    return (await create_user_with_key(rc, app, ("acme", "default", "maya"), "app", WORD))[0]
+async def victim(tb: Tellback, app: Any) -> SampleData:
+    return (await create_user_with_key(tb, app, ("acme", "default", "maya"), "app", WORD))[0]
 
 
 INTRUDERS: dict[str, tuple[tuple[str, str, str], ApiKeyRole]] = {
@@ -100,11 +100,11 @@ INTRUDERS: dict[str, tuple[tuple[str, str, str], ApiKeyRole]] = {
 
 
 @pytest.fixture
-async def intruders(rc: Tellback, app: Any, victim: SampleData) -> AsyncIterator[list[Intruder]]:
+async def intruders(tb: Tellback, app: Any, victim: SampleData) -> AsyncIterator[list[Intruder]]:
     async with AsyncExitStack() as stack:
         found = []
         for number, (scope, role) in enumerate(INTRUDERS.values()):
-            sample_data, secret = await create_user_with_key(rc, app, scope, role, f"Oslo{number}")
+            sample_data, secret = await create_user_with_key(tb, app, scope, role, f"Oslo{number}")
             client = await stack.enter_async_context(app_client(app, secret, scope[2]))
             found.append(Intruder(sample_data, role, client, scope[:2] != ("acme", "default")))
         yield found
@@ -116,14 +116,14 @@ def test_every_place_that_takes_an_id_is_tried() -> None:
 
 async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
     """So that what is refused to others is refused because it is not theirs."""
-    async with open_tellback(":memory:") as rc:
-        app = create_app(rc, SETTINGS, agents=[flight_agent()], opens=False)
+    async with open_tellback(":memory:") as tb:
+        app = create_app(tb, SETTINGS, agents=[flight_agent()], opens=False)
         failures = {}
         for number, operation in enumerate(OPERATIONS):
             if operation.id in ENDLESS_OPERATIONS | WITHOUT_A_CREDENTIAL:
                 continue
             sample_data, secret = await create_user_with_key(
-                rc, app, ("acme", f"app{number}", "maya"), "admin", f"Oslo{number}"
+                tb, app, ("acme", f"app{number}", "maya"), "admin", f"Oslo{number}"
             )
             async with app_client(app, secret, "maya") as client:
                 answer = await client.request(**operation.request(make_id_chooser(sample_data)))
@@ -132,13 +132,13 @@ async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
     assert failures == {}
 
 
-async def test_nobody_reaches_what_is_anothers(rc: Tellback, victim: SampleData, intruders: list[Intruder]) -> None:
-    before = await snapshot(rc, victim)
+async def test_nobody_reaches_what_is_anothers(tb: Tellback, victim: SampleData, intruders: list[Intruder]) -> None:
+    before = await snapshot(tb, victim)
     for intruder in intruders:
         for operation in OPERATIONS:
             if operation.id not in ENDLESS_OPERATIONS | WITHOUT_A_CREDENTIAL:
                 await try_everything(operation, intruder, victim)
-    assert await snapshot(rc, victim) == before
+    assert await snapshot(tb, victim) == before
 
 
 async def try_everything(operation: Operation, intruder: Intruder, victim: SampleData) -> None:
@@ -175,17 +175,17 @@ def is_refused(operation: Operation, place: IdPlace, intruder: Intruder) -> bool
     return (operation.id, place.name) not in OTHER_MEANING
 
 
-async def snapshot(rc: Tellback, sample_data: SampleData) -> dict[str, Any]:
+async def snapshot(tb: Tellback, sample_data: SampleData) -> dict[str, Any]:
     """All that is kept of someone, and what is about them."""
     export = await sample_data.user.admin.export_user_data()
     scope = sample_data.user.scope
     app_scope: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id}
     return {
         **{name: value for name, value in export.items() if name != "exported_at"},
-        "jobs": [each for each in await rc.jobs.list(**app_scope) if each.scope == scope],
-        "bindings": [each for each in await rc.bindings.list(**app_scope) if each.created_by == scope.user_id],
-        "keys": [each for each in await rc.keys.list(**app_scope) if each.user_id == scope.user_id],
-        "events": [each for each in await rc.events.read(limit=1_000) if each.scope == scope],
+        "jobs": [each for each in await tb.jobs.list(**app_scope) if each.scope == scope],
+        "bindings": [each for each in await tb.bindings.list(**app_scope) if each.created_by == scope.user_id],
+        "keys": [each for each in await tb.keys.list(**app_scope) if each.user_id == scope.user_id],
+        "events": [each for each in await tb.events.read(limit=1_000) if each.scope == scope],
     }
 
 
@@ -202,24 +202,24 @@ async def test_lists_go_on_from_no_place_of_anothers(victim: SampleData, intrude
                     assert answer.status_code in (200, 403, 404, 422)
 
 
-async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, victim: SampleData) -> None:
-    before = await snapshot(rc, victim)
-    secret = (await rc.keys.create("user", tenant_id="acme", user_id="omar")).secret
+async def test_a_users_credential_is_for_no_other_user(app: Any, tb: Tellback, victim: SampleData) -> None:
+    before = await snapshot(tb, victim)
+    secret = (await tb.keys.create("user", tenant_id="acme", user_id="omar")).secret
     async with app_client(app, secret, "maya") as client:
         for operation in OPERATIONS:
             if operation.id not in WITHOUT_A_CREDENTIAL:
                 answer = await client.request(**operation.request(make_id_chooser(victim)))
                 assert answer.status_code == 403, operation.id
                 assert WORD not in answer.text
-    assert await snapshot(rc, victim) == before
+    assert await snapshot(tb, victim) == before
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
 async def test_only_an_admin_names_another_user_in_a_request(
-    app: Any, rc: Tellback, victim: SampleData, role: ApiKeyRole
+    app: Any, tb: Tellback, victim: SampleData, role: ApiKeyRole
 ) -> None:
-    before = await snapshot(rc, victim)
-    secret = (await rc.keys.create(role, tenant_id="acme", user_id="omar" if role == "user" else None)).secret
+    before = await snapshot(tb, victim)
+    secret = (await tb.keys.create(role, tenant_id="acme", user_id="omar" if role == "user" else None)).secret
     tried_operations = []
     async with app_client(app, secret, "omar") as client:
         for operation in OPERATIONS:
@@ -234,7 +234,7 @@ async def test_only_an_admin_names_another_user_in_a_request(
     assert {"export_user_data", "delete_user_data", "get_usage", "get_usage_totals", "create_key"} <= set(
         tried_operations
     )
-    assert await snapshot(rc, victim) == before
+    assert await snapshot(tb, victim) == before
 
 
 def user_fields_of(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
@@ -259,9 +259,9 @@ def parameters(operation: Operation) -> set[str]:
 
 
 async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
-    rc: Tellback, victim: SampleData, intruders: list[Intruder]
+    tb: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
-    before = await snapshot(rc, victim)
+    before = await snapshot(tb, victim)
     for intruder in intruders[:2]:
         for operation in OPERATIONS:
             for part, user_fields in user_fields_of(operation):
@@ -269,13 +269,13 @@ async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
                 await intruder.ask(**{**request, part: {**request.get(part, {}), **user_fields}})
             if "everyone" in parameters(operation) and operation.id not in ENDLESS_OPERATIONS:
                 await intruder.ask(method="GET", url=operation.path, params={"everyone": True})
-    assert await snapshot(rc, victim) == before
+    assert await snapshot(tb, victim) == before
 
 
 async def test_an_idempotency_key_gives_nobody_anothers_answer(
-    app: Any, rc: Tellback, victim: SampleData, intruders: list[Intruder]
+    app: Any, tb: Tellback, victim: SampleData, intruders: list[Intruder]
 ) -> None:
-    secret = (await rc.keys.create("app", tenant_id="acme")).secret
+    secret = (await tb.keys.create("app", tenant_id="acme")).secret
     repeated_request: dict[str, Any] = {"json": {"name": "goals"}, "headers": {"Idempotency-Key": "once"}}
     async with app_client(app, secret, "maya") as client:
         first = (await client.post("/ai-memory/spaces", **repeated_request)).json()
@@ -288,16 +288,16 @@ async def test_an_idempotency_key_gives_nobody_anothers_answer(
     assert len(created) == 1 + len(intruders)
 
 
-async def test_events_of_others_are_never_heard(app: Any, rc: Tellback, victim: SampleData) -> None:
-    omar = rc.user("omar", "acme")
+async def test_events_of_others_are_never_heard(app: Any, tb: Tellback, victim: SampleData) -> None:
+    omar = tb.user("omar", "acme")
     last_conversation = await omar.conversations.create("the-last-one")
     cases: list[tuple[ApiKeyRole, dict[str, Any], str]] = [
         ("user", {"tenant_id": "acme", "user_id": "omar"}, last_conversation.id),
-        ("admin", {"tenant_id": "globex"}, (await rc.user("maya", "globex").conversations.create("own")).id),
+        ("admin", {"tenant_id": "globex"}, (await tb.user("maya", "globex").conversations.create("own")).id),
     ]
     async with running_server(app) as url:
         for role, key_scope, own_id in cases:
-            secret = (await rc.keys.create(role, **key_scope)).secret
+            secret = (await tb.keys.create(role, **key_scope)).secret
             async with app_client(app, secret) as client:
                 client = httpx2.AsyncClient(base_url=url, headers=client.headers, timeout=20)
             query: dict[str, Any] = {"after": "0", **({"everyone": "true"} if role == "admin" else {})}

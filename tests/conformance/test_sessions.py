@@ -30,13 +30,13 @@ class TestInATellbackOnSqlite(SessionAdapterConformance):
     expires = False
 
     @pytest.fixture
-    def make_adapter(self, rc: Tellback) -> MakeAdapter:
-        return lambda prefix="one", **ttls: SqliteAdapter(rc, app_id=prefix)
+    def make_adapter(self, tb: Tellback) -> MakeAdapter:
+        return lambda prefix="one", **ttls: SqliteAdapter(tb, app_id=prefix)
 
     @pytest.fixture
-    async def rc(self, tmp_path: Path) -> AsyncIterator[Tellback]:
-        async with Tellback(tmp_path / "tellback.db", worker=False) as rc:
-            yield rc
+    async def tb(self, tmp_path: Path) -> AsyncIterator[Tellback]:
+        async with Tellback(tmp_path / "tellback.db", worker=False) as tb:
+            yield tb
 
 
 @pytest.mark.backend("PostgreSQL")
@@ -44,10 +44,10 @@ class TestInATellbackOnPostgres(SessionAdapterConformance):
     expires = False
 
     @pytest.fixture
-    def make_adapter(self, rc: Tellback) -> MakeAdapter:
-        return lambda prefix="one", **ttls: PostgresAdapter(rc, app_id=prefix)
+    def make_adapter(self, tb: Tellback) -> MakeAdapter:
+        return lambda prefix="one", **ttls: PostgresAdapter(tb, app_id=prefix)
 
     @pytest.fixture
-    async def rc(self, ready_postgres_url: str) -> AsyncIterator[Tellback]:
-        async with Tellback(ready_postgres_url, worker=False) as rc:
-            yield rc
+    async def tb(self, ready_postgres_url: str) -> AsyncIterator[Tellback]:
+        async with Tellback(ready_postgres_url, worker=False) as tb:
+            yield tb

@@ -15,8 +15,8 @@ from tellback.user import User
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 async def _create_conversation(maya: User, turns: int) -> str:
@@ -88,13 +88,13 @@ async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
             return "Hello!"
         return f"summary of {message_text(request.messages[0]).count('user (')} turns"
 
-    async with Tellback(url, model=FunctionModel(summarise), summary_every=3) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(url, model=FunctionModel(summarise), summary_every=3) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         summarised_seqs = []
         for n in range(7):
             await conversations.run_turn(conversation.id, user_text=f"Message {n}")
-            await rc.jobs.drain()
+            await tb.jobs.drain()
             current = await conversations.get(conversation.id)
             assert current is not None
             summarised_seqs.append(current.rolling_summary_until_seq)
@@ -102,7 +102,7 @@ async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
         other = await conversations.create("chat")
         for n in range(3):
             await conversations.append_turn(other.id, f"Message {n}", {"content": "ok"})
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         current = await conversations.get(other.id)
         assert current is not None
         assert current.rolling_summary == "summary of 3 turns"
@@ -110,12 +110,12 @@ async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
 
 @pytest.mark.parametrize("settings", [{"summary_every": None}, {"summary_every": 1, "worker": False}])
 async def test_it_is_not_refreshed_where_that_is_switched_off(url: str, settings: dict[str, Any]) -> None:
-    async with Tellback(url, **settings) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(url, **settings) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         for n in range(3):
             await conversations.append_turn(conversation.id, f"I like number {n}", {"content": "ok"})
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         current = await conversations.get(conversation.id)
         assert current is not None
         assert current.rolling_summary is None
@@ -157,8 +157,8 @@ async def test_no_request_for_a_summary_is_larger_than_models_take(url: str) -> 
         sizes.append(len(message_text(request.messages[0])))
         return "Long."
 
-    async with Tellback(url, summary_every=None) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(url, summary_every=None) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         for n in range(30):
             await conversations.append_turn(conversation.id, f"{n} " + "x" * 50_000, {"content": "y" * 5_000})
@@ -190,8 +190,8 @@ async def test_a_turn_run_again_later_leaves_what_it_said_first_in_the_summary(m
 
 
 async def test_whoever_stops_reading_at_the_end_of_the_reply_gets_a_summary_too(url: str) -> None:
-    async with Tellback(url, summary_every=2) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(url, summary_every=2) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         for n in range(2):
             stream = conversations.stream_turn(conversation.id, ScriptedModel([says("Fine.")]), f"I like number {n}")
@@ -199,7 +199,7 @@ async def test_whoever_stops_reading_at_the_end_of_the_reply_gets_a_summary_too(
                 if isinstance(item, StreamStop):
                     break
             await stream.aclose()
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         current = await conversations.get(conversation.id)
         assert current is not None
         assert current.rolling_summary_until_seq == 4

@@ -39,8 +39,8 @@ def test_a_turns_input_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None
     [{"session_id": ""}, {"sender": "maya"}, {"recall": {"limits": 3}}, {"memory_wait": -1}, {"extras": 5}],
     ids=["session", "sender", "recall", "wait", "extras"],
 )
-async def test_a_chats_mistakes_open_no_conversation(rc: Tellback, wrong: dict[str, Any]) -> None:
-    maya = rc.user("maya")
+async def test_a_chats_mistakes_open_no_conversation(tb: Tellback, wrong: dict[str, Any]) -> None:
+    maya = tb.user("maya")
     model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError):
         await maya.chat("Hi!", model=model, **wrong)
@@ -49,13 +49,13 @@ async def test_a_chats_mistakes_open_no_conversation(rc: Tellback, wrong: dict[s
 
 
 @pytest.mark.parametrize(("options", "named"), [({"zeta": 1, "alpha": 2}, "'zeta'"), ({1: 2, "x": 3}, "1")], ids=str)
-async def test_the_first_option_that_is_unknown_is_named(rc: Tellback, options: Any, named: str) -> None:
+async def test_the_first_option_that_is_unknown_is_named(tb: Tellback, options: Any, named: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"options has no {named}"):
-        await rc.user("maya").chat("Hi!", model=ScriptedModel([]), options=options)
+        await tb.user("maya").chat("Hi!", model=ScriptedModel([]), options=options)
 
 
-async def test_the_sender_on_record_is_the_applications(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_the_sender_on_record_is_the_applications(tb: Tellback) -> None:
+    maya = tb.user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ScriptedModel(["Hello!"])))
     result = await run_chat_turn(
         cfg, TurnInput(**ARGUMENTS, user_metadata={"sender": "admin", "role": "system", "n": 1})
@@ -69,7 +69,7 @@ def test_an_attachment_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None
         Attachment(**wrong)
 
 
-async def test_one_job_is_waited_for_in_a_list(rc: Tellback) -> None:
+async def test_one_job_is_waited_for_in_a_list(tb: Tellback) -> None:
     with pytest.raises(InvalidArgumentError, match="a list"):
-        await rc.jobs.wait("job_1")
-    assert await rc.jobs.wait([], timeout=1)
+        await tb.jobs.wait("job_1")
+    assert await tb.jobs.wait([], timeout=1)

@@ -33,8 +33,8 @@ from tellback.user import User
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 def add(x: int, y: int) -> int:
@@ -210,7 +210,7 @@ async def test_streaming_gives_deltas_and_then_the_outcome(maya: User) -> None:
     assert list(outcome.appended_messages) == await conversations.raw_turns(conversation.id)
 
 
-async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) -> None:
+async def test_messages_are_stored_as_they_complete(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     seen: list[list[str]] = []
@@ -224,7 +224,7 @@ async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) ->
         return "slow"
 
     async def look() -> None:
-        async for event in rc.events.subscribe(types=["message.appended"]):
+        async for event in tb.events.subscribe(types=["message.appended"]):
             if event.data["role"] == "tool":
                 seen.append(roles(await conversations.raw_turns(conversation.id)))
                 release.set()
@@ -314,7 +314,7 @@ async def test_turns_at_once_run_one_after_the_other_in_order(maya: User) -> Non
     assert [str(outcome) for outcome in outcomes] == [f"re: {n}" for n in range(8)]
 
 
-async def test_one_who_does_not_wait_gets_a_conflict(rc: Tellback, maya: User) -> None:
+async def test_one_who_does_not_wait_gets_a_conflict(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation, other = await conversations.create("chat"), await conversations.create("chat")
     release, turn_started = asyncio.Event(), asyncio.Event()
@@ -332,14 +332,14 @@ async def test_one_who_does_not_wait_gets_a_conflict(rc: Tellback, maya: User) -
         await conversations.run_turn(conversation.id, model=model, user_text="second", wait=0)
     assert caught.value.turn_id == chat_request.turn_id
     with pytest.raises(TurnConflictError):
-        await rc.user("maya").conversations.run_turn(conversation.id, model=model, user_text="third", wait=0.05)
+        await tb.user("maya").conversations.run_turn(conversation.id, model=model, user_text="third", wait=0.05)
     release.set()
     await conversations.run_turn(other.id, model=model, user_text="elsewhere", wait=0)
     await first
     assert [m.text for m in await conversations.raw_turns(conversation.id)] == ["first", "done"]
 
 
-async def test_another_opening_waits_for_the_turn_too(url: str, rc: Tellback, maya: User) -> None:
+async def test_another_opening_waits_for_the_turn_too(url: str, tb: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
     conversations = maya.conversations
@@ -370,9 +370,9 @@ async def test_another_opening_waits_for_the_turn_too(url: str, rc: Tellback, ma
     ]
 
 
-async def test_two_tellbacks_on_one_store_take_turns(rc: Tellback, maya: User) -> None:
+async def test_two_tellbacks_on_one_store_take_turns(tb: Tellback, maya: User) -> None:
     conversation = await maya.conversations.create("chat")
-    other = Tellback(rc.store).user("maya").conversations
+    other = Tellback(tb.store).user("maya").conversations
     running = max_running = 0
 
     async def answer(request: ChatRequest) -> str:
@@ -390,11 +390,11 @@ async def test_two_tellbacks_on_one_store_take_turns(rc: Tellback, maya: User) -
 
 
 async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
-    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
-    log = rc.store.conversations
+    log = tb.store.conversations
     end_turn, release, turn_started = log.end_turn, asyncio.Event(), asyncio.Event()
 
     async def end_turn_late(*args: Any) -> None:
@@ -410,11 +410,11 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
         release.set()
         await rc_jobs_done()
         with pytest.raises(TurnConflictError):
-            await Tellback(rc.store).user("maya").conversations.run_turn(conversation.id, "m", "third", wait=0)
+            await Tellback(tb.store).user("maya").conversations.run_turn(conversation.id, "m", "third", wait=0)
         return "done"
 
     async def rc_jobs_done() -> None:
-        await rc.jobs.drain()
+        await tb.jobs.drain()
 
     monkeypatch.setattr(log, "end_turn", end_turn_late)
     first = asyncio.create_task(
@@ -430,7 +430,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     )
 
 
-async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Tellback, maya: User) -> None:
+async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, tb: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is gone when it is closed")
     conversation = await maya.conversations.create("chat")
@@ -539,7 +539,7 @@ async def test_a_late_retry_does_not_see_what_came_after(maya: User) -> None:
     assert [message_text(m) for m in model.requests[2].messages] == ["one"]
 
 
-async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: User) -> None:
+async def test_a_call_that_needs_approval_waits_in_the_log(tb: Tellback, maya: User) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     paid: list[int] = []
@@ -558,7 +558,7 @@ async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: U
     assert outcome.tool_invocations[0].content is None
     assert paid == []
     with ScriptedModel([says("Paid.")]) as model:
-        approved_outcome = await rc.user("maya").conversations.run_turn(
+        approved_outcome = await tb.user("maya").conversations.run_turn(
             conversation.id, model=model, tools=[pay], approvals={pending.id: True}
         )
     assert (approved_outcome.status, approved_outcome.text, paid) == ("completed", "Paid.", [5])
@@ -569,8 +569,8 @@ async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: U
 
 
 async def test_the_model_of_the_whole_is_used_where_none_is_named(url: str) -> None:
-    async with Tellback(url, model=ScriptedModel([says("Hello!")])) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(url, model=ScriptedModel([says("Hello!")])) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         assert str(await conversations.run_turn(conversation.id, user_text="Hi")) == "Hello!"
 
@@ -635,7 +635,7 @@ async def test_no_turn_on_what_is_closed_or_unknown(maya: User) -> None:
 
 
 async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
-    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversations = maya.conversations
     conversation = await conversations.create("chat")
@@ -651,7 +651,7 @@ async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
 
     from tellback.errors import StoreUnavailableError
 
-    store = rc.store.conversations
+    store = tb.store.conversations
     append = store.append
 
     async def failing(scope: Any, id: str, turns: Any, **kwargs: Any) -> Any:

@@ -32,8 +32,8 @@ ECHO = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}"
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 async def texts(user: User, id: str | None) -> list[str]:
@@ -87,13 +87,13 @@ async def test_a_stream_that_is_closed_leaves_a_sound_log(maya: User) -> None:
 
 @pytest.mark.parametrize("space", ["default", None])
 async def test_a_chat_that_was_left_is_closed_and_another_one_opened(
-    rc: Tellback, maya: User, space: str | None
+    tb: Tellback, maya: User, space: str | None
 ) -> None:
-    rc.clock = lambda: NOON
+    tb.clock = lambda: NOON
     first = await maya.chat("I moved to Lisbon.", model=ECHO, space=space)
-    rc.clock = lambda: NOON + timedelta(minutes=59)
+    tb.clock = lambda: NOON + timedelta(minutes=59)
     same_conversation = await maya.chat("In March.", model=ECHO, space=space)
-    rc.clock = lambda: NOON + timedelta(minutes=59 + 61)
+    tb.clock = lambda: NOON + timedelta(minutes=59 + 61)
     later = await maya.chat("Where do I live?", model=ECHO, space=space)
     assert first.conversation_id == same_conversation.conversation_id != later.conversation_id
     closed_conversation = await maya.conversations.get(str(first.conversation_id))
@@ -102,20 +102,20 @@ async def test_a_chat_that_was_left_is_closed_and_another_one_opened(
 
 
 @pytest.mark.parametrize("close_after", [60, timedelta(minutes=1), None])
-async def test_how_long_a_chat_stays_open_can_be_chosen(rc: Tellback, maya: User, close_after: Any) -> None:
-    rc.clock = lambda: NOON
+async def test_how_long_a_chat_stays_open_can_be_chosen(tb: Tellback, maya: User, close_after: Any) -> None:
+    tb.clock = lambda: NOON
     first = await maya.chat("Hi", model=ECHO, close_after=close_after)
-    rc.clock = lambda: NOON + timedelta(days=2)
+    tb.clock = lambda: NOON + timedelta(days=2)
     later = await maya.chat("Hi", model=ECHO, close_after=close_after)
     assert (first.conversation_id == later.conversation_id) is (close_after is None)
 
 
 async def test_what_was_said_word_for_word_is_there_in_the_next_chat(url: str) -> None:
-    async with Tellback(url, extractor="verbatim") as rc:
-        rc.clock = lambda: NOON
-        maya = rc.user("maya")
+    async with Tellback(url, extractor="verbatim") as tb:
+        tb.clock = lambda: NOON
+        maya = tb.user("maya")
         await maya.chat("I moved to Lisbon in March, and I'm vegetarian now.", model=ECHO)
-        rc.clock = lambda: NOON + timedelta(days=20)
+        tb.clock = lambda: NOON + timedelta(days=20)
         with ScriptedModel([says("Try the tofu place.")]) as model:
             reply = await maya.chat("What is a good vegetarian place in Lisbon?", model=model)
     assert any("vegetarian now" in atom.text for atom in reply.atoms_used)
@@ -128,11 +128,11 @@ async def test_what_a_model_extracted_is_there_in_the_next_chat(url: str) -> Non
     fact |= {"confidence": 0.9, "change": "none", "single": False, "entities": []}
     script = [says("Lovely."), answers({"facts": [fact], "entities": []}), says("In Lisbon.")]
     with ScriptedModel(script) as model:
-        async with Tellback(url, model=model, extractor="llm") as rc:
-            rc.clock = lambda: NOON
-            maya = rc.user("maya")
+        async with Tellback(url, model=model, extractor="llm") as tb:
+            tb.clock = lambda: NOON
+            maya = tb.user("maya")
             await maya.chat("I moved to Lisbon.")
-            rc.clock = lambda: NOON + timedelta(days=2)
+            tb.clock = lambda: NOON + timedelta(days=2)
             reply = await maya.chat("Where does Maya live?")
     assert (reply.text, [atom.text for atom in reply.atoms_used]) == ("In Lisbon.", ["Maya lives in Lisbon."])
 
@@ -152,10 +152,10 @@ async def test_another_process_goes_on_where_this_one_was(url: str) -> None:
         assert len(await second_rc.user("maya").memory.list_bindings()) == 1
 
 
-async def test_space_and_binding_are_made_once(rc: Tellback, maya: User) -> None:
-    other = Tellback(rc.store).user("maya")
+async def test_space_and_binding_are_made_once(tb: Tellback, maya: User) -> None:
+    other = Tellback(tb.store).user("maya")
     await asyncio.gather(*(user.chat(str(n), model=ECHO) for n, user in enumerate([maya, other] * 3)))
-    await Tellback(rc.store).user("maya").chat("Later.", model=ECHO)
+    await Tellback(tb.store).user("maya").chat("Later.", model=ECHO)
     [space] = await maya.memory.list_spaces()
     [binding] = await maya.memory.list_bindings()
     assert (space.name, binding.memory_space_ids, binding.enabled) == ("default", (space.id,), True)
@@ -166,24 +166,24 @@ async def test_space_and_binding_are_made_once(rc: Tellback, maya: User) -> None
     assert conversation.turns == 7
 
 
-async def test_a_binding_for_everyone_is_enough(rc: Tellback, maya: User) -> None:
-    admin = rc.user("admin")
+async def test_a_binding_for_everyone_is_enough(tb: Tellback, maya: User) -> None:
+    admin = tb.user("admin")
     space = await admin.memory.create_space("default")
     await admin.memory.create_binding({"namespace": "*", "user_id": "*"}, [space.id])
     await maya.chat("Hi", model=ECHO)
     assert [binding.created_by for binding in await maya.memory.list_bindings()] == [None]
     await maya.chat("Hi", model=ECHO, space="diary")
-    assert [binding.created_by for binding in await rc.user("maya").memory.list_bindings()] == [None, "maya"]
+    assert [binding.created_by for binding in await tb.user("maya").memory.list_bindings()] == [None, "maya"]
 
 
 async def test_a_paused_binding_stays_paused(url: str) -> None:
-    async with Tellback(url, extractor="verbatim") as rc:
-        rc.clock = lambda: NOON
-        maya = rc.user("maya")
+    async with Tellback(url, extractor="verbatim") as tb:
+        tb.clock = lambda: NOON
+        maya = tb.user("maya")
         await maya.chat("Hi", model=ECHO)
         [binding] = await maya.memory.list_bindings()
         await maya.memory.update_binding(binding.id, enabled=False)
-        later_user = Tellback(rc.store, extractor="verbatim", clock=lambda: NOON + timedelta(days=1)).user("maya")
+        later_user = Tellback(tb.store, extractor="verbatim", clock=lambda: NOON + timedelta(days=1)).user("maya")
         await later_user.chat("Still there?", model=ECHO)
         [stored] = await maya.memory.list_bindings()
         assert (stored.id, stored.enabled) == (binding.id, False)
@@ -192,9 +192,9 @@ async def test_a_paused_binding_stays_paused(url: str) -> None:
 
 
 async def test_a_deleted_space_is_replaced(url: str) -> None:
-    async with Tellback(url, extractor="verbatim") as rc:
-        rc.clock = lambda: NOON
-        maya = rc.user("maya")
+    async with Tellback(url, extractor="verbatim") as tb:
+        tb.clock = lambda: NOON
+        maya = tb.user("maya")
         await maya.chat("I like tea.", model=ECHO)
         [deleted_space] = await maya.memory.list_spaces()
         await maya.memory.delete_space(deleted_space.id)
@@ -202,7 +202,7 @@ async def test_a_deleted_space_is_replaced(url: str) -> None:
         assert (reply.text, reply.problems) == ("re: I like coffee.", ())
         [space] = await maya.memory.list_spaces()
         assert space.id != deleted_space.id
-        rc.clock = lambda: NOON + timedelta(days=1)
+        tb.clock = lambda: NOON + timedelta(days=1)
         later = await maya.chat("What coffee do I like?", model=ECHO)
         assert any("coffee" in atom.text for atom in later.atoms_used)
 
@@ -290,25 +290,25 @@ def make_pay_tool(paid: list[int]) -> Any:
     return pay
 
 
-async def test_a_call_is_approved_in_the_chat(rc: Tellback, maya: User) -> None:
+async def test_a_call_is_approved_in_the_chat(tb: Tellback, maya: User) -> None:
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
     request = await maya.chat("Pay 5", model=model, tools=[make_pay_tool(paid)])
     assert (request.ok, request.status, paid) == (False, "approval", [])
     result = (
-        await Tellback(rc.store).user("maya").chat(model=model, tools=[make_pay_tool(paid)], approvals={"c1": True})
+        await Tellback(tb.store).user("maya").chat(model=model, tools=[make_pay_tool(paid)], approvals={"c1": True})
     )
     assert (result.ok, result.text, paid) == (True, "Paid.", [5])
     assert result.conversation_id == request.conversation_id
     assert result.message_id is None
 
 
-async def test_a_decision_that_comes_late_still_finds_its_conversation(rc: Tellback, maya: User) -> None:
-    rc.clock = lambda: NOON
+async def test_a_decision_that_comes_late_still_finds_its_conversation(tb: Tellback, maya: User) -> None:
+    tb.clock = lambda: NOON
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
     await maya.chat("Pay 5", model=model, tools=[make_pay_tool(paid)])
-    rc.clock = lambda: NOON + timedelta(hours=3)
+    tb.clock = lambda: NOON + timedelta(hours=3)
     result = await maya.chat(model=model, tools=[make_pay_tool(paid)], approvals={"c1": True})
     assert (result.text, paid) == ("Paid.", [5])
 
@@ -319,7 +319,7 @@ async def test_a_decision_where_nothing_is_open_is_refused_and_opens_nothing(may
     assert await maya.conversations.list() == []
 
 
-async def test_a_store_that_fails_leaves_the_reply(rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_leaves_the_reply(tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("The store is gone.")
 
@@ -331,7 +331,7 @@ async def test_a_store_that_fails_leaves_the_reply(rc: Tellback, maya: User, mon
         ("find_or_create", {"store_user"}),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(rc.store.conversations, name, fails)
+            patch.setattr(tb.store.conversations, name, fails)
             reply = await maya.chat(name, model=ECHO)
         assert (reply.ok, reply.text) == (True, f"re: {name}")
         assert {problem.step for problem in reply.problems} == steps
@@ -367,17 +367,17 @@ async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> N
     assert all(conversation.last_seq == 0 for conversation in await maya.conversations.list())
 
 
-async def test_users_chat_apart(rc: Tellback, maya: User) -> None:
+async def test_users_chat_apart(tb: Tellback, maya: User) -> None:
     mayas_result = await maya.chat("My code is 1234.", model=ECHO)
-    omars_result = await rc.user("omar").chat("What is the code?", model=ECHO)
+    omars_result = await tb.user("omar").chat("What is the code?", model=ECHO)
     assert mayas_result.conversation_id != omars_result.conversation_id
     with pytest.raises(NotFoundError):
-        await rc.user("omar").chat("Hi", model=ECHO, conversation_id=mayas_result.conversation_id)
+        await tb.user("omar").chat("Hi", model=ECHO, conversation_id=mayas_result.conversation_id)
 
 
 def test_chats_from_synchronous_code(url: str) -> None:
-    with Tellback(url, model=ECHO) as rc:
-        maya = rc.user("maya")
+    with Tellback(url, model=ECHO) as tb:
+        maya = tb.user("maya")
         assert maya.chat("Hi").text == "re: Hi"
         items = list(maya.chat_stream("Well?"))
         assert (items[0], str(items[-1])) == (TextDelta("re: Well?"), "re: Well?")

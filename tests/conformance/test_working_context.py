@@ -26,8 +26,8 @@ def context_builder(user: User) -> WorkingContextBuilder:
     return WorkingContextBuilder(user.conversations, user.memory)
 
 
-async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversation(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversation(tb: Tellback) -> None:
+    maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Is called Maya.", IDENTITY)
     await maya.memory.add_atom(space.id, "Eats no meat and no fish.", PREFERENCE, valid_from="2026-03-01T00:00:00Z")
@@ -42,8 +42,8 @@ async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversa
     assert [message.role for message in context.messages] == ["system", "user"]
 
 
-async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice(tb: Tellback) -> None:
+    maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     earlier = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(earlier.id, "My boat is called Heron.")
@@ -57,8 +57,8 @@ async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice
     assert context.context_block.count("What is my boat called?") == 1
 
 
-async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_what_is_over_is_left_out_and_was_true_at_its_time(tb: Tellback) -> None:
+    maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     old = await maya.memory.add_atom(space.id, "Lives in Porto.", IDENTITY, valid_from="2024-01-01T00:00:00Z")
     await maya.memory.supersede_atom(old.id, "Lives in Lisbon.", valid_from="2026-03-01T00:00:00Z")
@@ -78,8 +78,8 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Tellback) -
     assert "2024-01-01 to 2026-03-01 (identity): Lives in Porto." in past_context.context_block
 
 
-async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(tb: Tellback) -> None:
+    maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     next_month = datetime.now(UTC) + timedelta(days=30)
     await maya.memory.add_atom(space.id, "Moves to Faro.", IDENTITY, valid_from=next_month)
@@ -97,8 +97,8 @@ async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Te
     assert earlier.atoms_used == ()
 
 
-async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the_budget(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the_budget(tb: Tellback) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     turn: list[Mapping[str, Any]] = [
         {"role": "user", "content": "Read it."},
@@ -115,8 +115,8 @@ async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the
     assert is_valid_history(context.messages)
 
 
-async def test_archived_and_forgotten_memories_are_never_in_it(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_archived_and_forgotten_memories_are_never_in_it(tb: Tellback) -> None:
+    maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     archived_atom = await maya.memory.add_atom(space.id, "Likes green tea.", IDENTITY)
     forgotten_atom = await maya.memory.add_atom(space.id, "Likes black tea.", IDENTITY)
@@ -127,8 +127,8 @@ async def test_archived_and_forgotten_memories_are_never_in_it(rc: Tellback) -> 
     assert context.atoms_used == ()
 
 
-async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(tb: Tellback) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_messages(
         conversation.id,
@@ -147,8 +147,8 @@ async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellbac
     assert is_valid_history(context.messages)
 
 
-async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(tb: Tellback) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     messages = [
         {"role": role, "content": f"{role} {n} {'word ' * 50}"} for n in range(60) for role in ("user", "assistant")
@@ -162,16 +162,16 @@ async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellb
     assert context.messages[1].content.startswith(f"user {60 - context.turns_used} ")
 
 
-async def test_it_can_be_built_for_a_closed_conversation(rc: Tellback) -> None:
-    maya = rc.user("maya")
+async def test_it_can_be_built_for_a_closed_conversation(tb: Tellback) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(conversation.id, "Goodbye")
     await maya.conversations.close(conversation.id)
     assert "user: Goodbye" in (await context_builder(maya).build(conversation.id)).context_block
 
 
-async def test_another_users_conversation_and_space_are_not_found(rc: Tellback) -> None:
-    maya, ben = rc.user("maya"), rc.user("ben")
+async def test_another_users_conversation_and_space_are_not_found(tb: Tellback) -> None:
+    maya, ben = tb.user("maya"), tb.user("ben")
     space = await maya.memory.create_space("default")
     other_conversation, own_conversation = (
         await maya.conversations.create("chat"),

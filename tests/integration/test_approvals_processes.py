@@ -45,8 +45,8 @@ def make_pay_tool(ledger: str, holds: bool) -> Any:
 
 async def decide(job: dict[str, Any]) -> None:
     """Approve a call, in this process."""
-    async with Tellback(job["url"], summary_every=None, worker=False) as rc:
-        log = rc.user(USER).conversations
+    async with Tellback(job["url"], summary_every=None, worker=False) as tb:
+        log = tb.user(USER).conversations
         emit(pending=[call.id for call in await log.pending(job["conversation"])])
         if job.get("waits"):
             await read_line()
@@ -65,9 +65,9 @@ async def decide(job: dict[str, Any]) -> None:
 
 async def chat(job: dict[str, Any]) -> None:
     """Ask for a call by `user.chat`, and leave it waiting."""
-    async with Tellback(job["url"], summary_every=None, worker=False) as rc:
+    async with Tellback(job["url"], summary_every=None, worker=False) as tb:
         model = ScriptedModel([calls(PAY_FIVE)])
-        reply = await rc.user(USER).chat("Pay 5", model=model, tools=[make_pay_tool(job["ledger"], False)])
+        reply = await tb.user(USER).chat("Pay 5", model=model, tools=[make_pay_tool(job["ledger"], False)])
         emit(status=reply.status, conversation=reply.conversation_id)
 
 
@@ -82,8 +82,8 @@ async def process(program: str) -> AsyncIterator[ChildProcess]:
         await started.close()
 
 
-async def request_payment(rc: Tellback, ledger: Path) -> str:
-    log = rc.user(USER).conversations
+async def request_payment(tb: Tellback, ledger: Path) -> str:
+    log = tb.user(USER).conversations
     conversation = await log.create("chat")
     outcome = await log.run_turn(
         conversation.id, ScriptedModel([calls(PAY_FIVE)]), "Pay 5", tools=[make_pay_tool(str(ledger), False)]
@@ -98,9 +98,9 @@ def read_payments(ledger: Path) -> list[str]:
 
 async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    async with Tellback(url, summary_every=None, worker=False) as rc:
-        log = rc.user(USER).conversations
-        id = await request_payment(rc, ledger)
+    async with Tellback(url, summary_every=None, worker=False) as tb:
+        log = tb.user(USER).conversations
+        id = await request_payment(tb, ledger)
         async with process("decide") as child:
             await child.send(url=url, conversation=id, ledger=str(ledger), holds=True)
             await child.wait_for("paying")
@@ -126,8 +126,8 @@ async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: 
 
 async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    async with Tellback(url, summary_every=None, worker=False) as rc:
-        id = await request_payment(rc, ledger)
+    async with Tellback(url, summary_every=None, worker=False) as tb:
+        id = await request_payment(tb, ledger)
         async with process("decide") as first_child, process("decide") as second_child:
             children = (first_child, second_child)
             for child in children:
@@ -139,7 +139,7 @@ async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_pa
             outcomes = [(await child.wait_for("ended"))["ended"] for child in children]
         assert sorted(outcomes) == ["Done.", "decided before"]
         assert read_payments(ledger) == ["5"]
-        messages = await rc.user(USER).conversations.raw_turns(id)
+        messages = await tb.user(USER).conversations.raw_turns(id)
         assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
 
 

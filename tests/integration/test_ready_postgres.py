@@ -30,10 +30,10 @@ def rows(url: str) -> int:
 
 
 async def append_message(url: str) -> None:
-    async with Tellback(url, embedder=None) as rc:
-        log = rc.user("maya").conversations
+    async with Tellback(url, embedder=None) as tb:
+        log = tb.user("maya").conversations
         await log.append_user_message((await log.create("chat")).id, "Hello")
-        assert await rc.events.read()  # whoever reads events first gives them their positions
+        assert await tb.events.read()  # whoever reads events first gives them their positions
 
 
 def used_sequences(url: str) -> list[str]:

@@ -18,7 +18,7 @@ RestClient = httpx2.AsyncClient
 
 @asynccontextmanager
 async def rest_client(
-    rc: Tellback,
+    tb: Tellback,
     user: str | None = "maya",
     *,
     role: ApiKeyRole | None = None,
@@ -30,8 +30,8 @@ async def rest_client(
     secret = None
     if role is not None:
         key_user = user if role == "user" else None
-        secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app, user_id=key_user)).secret
-    served = create_app(rc, settings or ServerSettings(open=role is None, rate_limit=None), opens=False)
+        secret = (await tb.keys.create(role, tenant_id=tenant, app_id=app, user_id=key_user)).secret
+    served = create_app(tb, settings or ServerSettings(open=role is None, rate_limit=None), opens=False)
     async with app_client(served, secret, None if role == "user" else user) as client:
         yield client
 

@@ -54,9 +54,9 @@ class EndlessModel(FlowModel):
 
 def open_tellback(url: str, **kwargs: Any) -> Tellback:
     """A Tellback whose model is endless, with an agent by its description."""
-    rc = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **kwargs)
-    rc.register_agent({"name": SPEC_AGENT, "systemPrompt": "Greet {{userMessage}}."})
-    return rc
+    tb = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **kwargs)
+    tb.register_agent({"name": SPEC_AGENT, "systemPrompt": "Greet {{userMessage}}."})
+    return tb
 
 
 def flight_agent() -> Agent:
@@ -92,7 +92,7 @@ def path_kinds(template: str) -> dict[str, str]:
     return {**found, "name": "spec"} if template.endswith("/invoke") else found
 
 
-async def create_sample_data(rc: Tellback, user: User, word: str) -> SampleData:
+async def create_sample_data(tb: Tellback, user: User, word: str) -> SampleData:
     """One of everything, each with `word` in it wherever there is text."""
     conversations, memory, scope = user.conversations, user.memory, user.scope
     number = crc32(word.encode())
@@ -111,9 +111,9 @@ async def create_sample_data(rc: Tellback, user: User, word: str) -> SampleData:
     binding = await memory.create_binding(ConversationScope(f"{word}-bound", scope.user_id), [space.id])
     run = await memory.run_extraction_for_conversation(closed.id, space_id=space.id)
     usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), run.id, closed.id, f"{word}-model")
-    await rc.store.jobs.add_usage([usage])
-    await rc.jobs.cancel(str(run.id))  # turns would wait for what nobody does
-    key = await rc.keys.create(
+    await tb.store.jobs.add_usage([usage])
+    await tb.jobs.cancel(str(run.id))  # turns would wait for what nobody does
+    key = await tb.keys.create(
         "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
     )
     return SampleData(

@@ -45,18 +45,18 @@ async def _stream(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
     yield StreamStop("end_turn", reply=ChatReply(text))
 
 
-def install(rc: Tellback) -> None:
+def install(tb: Tellback) -> None:
     """Let this model answer."""
-    rc._runtime.model = FunctionModel(_complete, stream_fn=_stream)
+    tb._runtime.model = FunctionModel(_complete, stream_fn=_stream)
 
 
-def slow_to_close(rc: Tellback) -> None:
+def slow_to_close(tb: Tellback) -> None:
     """Let this model answer, and the store take a while to close."""
-    install(rc)
-    close = rc.close
+    install(tb)
+    close = tb.close
 
     async def slowly() -> None:
         await asyncio.sleep(CLOSING_SECONDS)
         await close()
 
-    rc.close = slowly  # type: ignore[method-assign]
+    tb.close = slowly  # type: ignore[method-assign]

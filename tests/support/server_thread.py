@@ -23,7 +23,7 @@ UNLIMITED = ServerSettings(rate_limit=None, failure_limit=None)
 class ServerThread:
     """A Tellback in memory behind a port of this machine: `with ServerThread() as server: server.url`."""
 
-    rc: Tellback
+    tb: Tellback
     app: Any
     url: str
 
@@ -43,8 +43,8 @@ class ServerThread:
         return self
 
     async def _serve(self) -> None:
-        async with open_tellback(":memory:") as self.rc:
-            self.app = create_app(self.rc, UNLIMITED, agents=[flight_agent()], opens=False)
+        async with open_tellback(":memory:") as self.tb:
+            self.app = create_app(self.tb, UNLIMITED, agents=[flight_agent()], opens=False)
             async with running_server(self.app, loop="none") as self.url:
                 self._ready.set()
                 await self._done.wait()

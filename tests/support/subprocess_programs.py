@@ -73,8 +73,8 @@ async def load(job: Job) -> None:
     """Write by every door at once, until somebody ends it."""
     rng = random.Random(job["seed"])
     tag = job["tag"]
-    async with Tellback(job["url"], summary_every=5) as rc:
-        log = rc.user(USER).conversations
+    async with Tellback(job["url"], summary_every=5) as tb:
+        log = tb.user(USER).conversations
         own_conversation = await log.create("crash")
         emit(created=own_conversation.id)
         ids = [own_conversation.id, *job["conversations"]]
@@ -124,8 +124,8 @@ async def _repeat_after_store_errors(operation: Callable[[], Awaitable[None]]) -
 
 async def append(job: Job) -> None:
     """Append so many messages, one after the other, with a rest between them if told so."""
-    async with Tellback(job["url"], summary_every=None) as rc:
-        log = rc.user(USER).conversations
+    async with Tellback(job["url"], summary_every=None) as tb:
+        log = tb.user(USER).conversations
         for number in range(job["count"]):
             id = job["conversations"][number % len(job["conversations"])]
             acknowledge(await log.append_user_message(id, f"{job['tag']} {number}"), at=time.time())
@@ -134,8 +134,8 @@ async def append(job: Job) -> None:
 
 async def append_keyed(job: Job) -> None:
     """Append the messages of the given idempotency keys, in turn, all at once."""
-    async with Tellback(job["url"], summary_every=None) as rc:
-        log = rc.user(USER).conversations
+    async with Tellback(job["url"], summary_every=None) as tb:
+        log = tb.user(USER).conversations
 
         async def append_with_key(key: str) -> None:
             message = await log.append_user_message(job["conversation"], f"{job['tag']} {key}", key)
@@ -148,8 +148,8 @@ async def append_keyed(job: Job) -> None:
 
 async def run_turns(job: Job) -> None:
     """Run so many turns with a tool, one after the other."""
-    async with Tellback(job["url"], summary_every=None) as rc:
-        log = rc.user(USER).conversations
+    async with Tellback(job["url"], summary_every=None) as tb:
+        log = tb.user(USER).conversations
         model = tool_model(job["tag"], delay=0.005)
 
         async def look(at: str) -> str:
@@ -164,8 +164,8 @@ async def run_turns(job: Job) -> None:
 
 async def hold_turn(job: Job) -> None:
     """Run a turn that stays in its tool until it is sent another line."""
-    async with Tellback(job["url"], summary_every=None) as rc:
-        log = rc.user(USER).conversations
+    async with Tellback(job["url"], summary_every=None) as tb:
+        log = tb.user(USER).conversations
         outcome = await log.run_turn(
             job["conversation"], tool_model("holder"), "Hold on.", tools=[_make_blocking_tool(log, job["conversation"])]
         )
@@ -186,8 +186,8 @@ async def open_once(job: Job) -> None:
     """Open a store that may not exist yet, or has to be upgraded with the given `migrations`, and write into it."""
     if "migrations" in job:
         catalogue.MIGRATIONS_FOLDER = Path(job["migrations"])
-    async with Tellback(job["url"]) as rc:
-        log = rc.user(USER).conversations
+    async with Tellback(job["url"]) as tb:
+        log = tb.user(USER).conversations
         conversation = await log.create("race")
         acknowledge(await log.append_user_message(conversation.id, "first"))
 
@@ -200,8 +200,8 @@ async def without_rights(job: Job) -> None:
     os.setuid(65534)
     step_name = "open"
     try:
-        async with Tellback(job["url"], summary_every=None) as rc:
-            log = rc.user(USER).conversations
+        async with Tellback(job["url"], summary_every=None) as tb:
+            log = tb.user(USER).conversations
             step_name = "read"
             emit(read=[message.text for message in await log.messages(job["conversation"])])
             step_name = "write"

@@ -39,7 +39,7 @@ async def create_binding(
     return await store.bindings.create(scope, binding)
 
 
-async def create_user_data(rc: Tellback, user: User, word: str) -> None:
+async def create_user_data(tb: Tellback, user: User, word: str) -> None:
     """Something of everything, each with `word` in it wherever there is text."""
     conversations, memory, scope = user.conversations, user.memory, user.scope
     conversation = await conversations.create(word, f"{word} title", f"{word} session", {"source": word})
@@ -51,10 +51,10 @@ async def create_user_data(rc: Tellback, user: User, word: str) -> None:
     )
     await conversations.append_system_message(conversation.id, f"{word} behind the scenes", visibility="hidden")
     now = utc_now()
-    await rc.store.conversations.save_summary(
+    await tb.store.conversations.save_summary(
         scope, conversation.id, f"{word} in short. " * 400, until_seq=2, turns=1, expected_seq=0, now=now
     )
-    await rc.store.conversations.save_summary(
+    await tb.store.conversations.save_summary(
         scope, conversation.id, f"{word} shorter", until_seq=3, turns=1, expected_seq=2, now=now
     )
     await conversations.close(conversation.id)
@@ -70,19 +70,19 @@ async def create_user_data(rc: Tellback, user: User, word: str) -> None:
     deleted_space = await memory.create_space(f"{word} forgotten space")
     await memory.add_atom(deleted_space.id, f"{word} in a deleted space", (word, "FACT"))
     await memory.delete_space(deleted_space.id)
-    await create_binding(rc.store, scope, ConversationScope(word, scope.user_id), space_ids=(space.id,))
-    [job] = await rc.store.jobs.plan(
+    await create_binding(tb.store, scope, ConversationScope(word, scope.user_id), space_ids=(space.id,))
+    [job] = await tb.store.jobs.plan(
         scope, conversation.id, version=word, space_id=space.id, window_length=10_000, now=utc_now()
     )
     usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), job.id, conversation.id, f"{word}-model")
-    await rc.store.jobs.add_usage([usage])
-    await rc.keys.create(
+    await tb.store.jobs.add_usage([usage])
+    await tb.keys.create(
         "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
     )
-    claim = await rc.store.idempotency.begin(scope, f"{word}-key", word, now=now, lease_until=now)
+    claim = await tb.store.idempotency.begin(scope, f"{word}-key", word, now=now, lease_until=now)
     assert isinstance(claim, IdempotencyClaim)
     answer = StoredResponse(200, word, f"{word} answered".encode(), {"x": word})
-    await rc.store.idempotency.finish(scope, f"{word}-key", claim.claim_token, answer, now=now)
+    await tb.store.idempotency.finish(scope, f"{word}-key", claim.claim_token, answer, now=now)
     assert (await memory.recall_by_topic(space.id, f"where does {word} live")).hits
 
 

@@ -31,13 +31,13 @@ async def last_reply(stream: ReplyStream) -> BackendReply:
 
 @pytest.mark.parametrize("has_own_store", [False, True])
 async def test_a_session_is_gone_on_with_elsewhere_until_it_is_closed(has_own_store: bool) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        user = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        user = tb.user("maya")
         agent = make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
-        sessions: SessionStore = InMemorySessions() if has_own_store else store_sessions(agent, rc, user.scope)
+        sessions: SessionStore = InMemorySessions() if has_own_store else store_sessions(agent, tb, user.scope)
 
         def open_backend() -> RouteBackend:
-            return RouteBackend(ServedAgent(bind_agent(agent, rc, sessions), user))
+            return RouteBackend(ServedAgent(bind_agent(agent, tb, sessions), user))
 
         begun = open_backend()
         assert await begun.find_conversation() is None
@@ -61,17 +61,17 @@ async def test_a_session_is_gone_on_with_elsewhere_until_it_is_closed(has_own_st
 
 
 async def test_a_conversation_without_a_session_is_none_of_an_agent_with_routes() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        user = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        user = tb.user("maya")
         agent = make_flight_agent(model=FlowModel(reads={}))[0]
-        backend = RouteBackend(ServedAgent(bind_agent(agent, rc, InMemorySessions()), user))
+        backend = RouteBackend(ServedAgent(bind_agent(agent, tb, InMemorySessions()), user))
         with pytest.raises(ConfigurationError, match="none with an agent that has routes"):
             await backend.resume(await user.conversations.create("chat"))
 
 
 async def test_a_resumed_conversation_is_gone_on_with_though_another_is_newer() -> None:
-    async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as rc:
-        user = rc.user("maya")
+    async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as tb:
+        user = tb.user("maya")
         older, newer = [await user.conversations.create("chat") for _ in range(2)]
         backend = ModelBackend(user)
         found = await backend.find_conversation()
@@ -87,19 +87,19 @@ async def test_a_resumed_conversation_is_gone_on_with_though_another_is_newer() 
 
 
 async def test_an_expired_conversation_is_not_the_one_to_go_on_with() -> None:
-    async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as rc:
-        backend, now = ModelBackend(rc.user("maya")), rc.clock()
+    async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as tb:
+        backend, now = ModelBackend(tb.user("maya")), tb.clock()
         await last_reply(backend.send("Hello."))
-        rc.clock = lambda: now + timedelta(hours=2)
+        tb.clock = lambda: now + timedelta(hours=2)
         assert (await backend.load_history()).expired is not None
         assert backend.conversation_id is None
 
 
 async def test_closing_a_session_names_its_conversation_though_that_was_closed_elsewhere() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        user = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        user = tb.user("maya")
         agent = make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
-        served_agent = ServedAgent(bind_agent(agent, rc, store_sessions(agent, rc, user.scope)), user)
+        served_agent = ServedAgent(bind_agent(agent, tb, store_sessions(agent, tb, user.scope)), user)
         begun = RouteBackend(served_agent)
         id = (await last_reply(begun.send("I want to book a flight to Rome"))).result.conversation_id
         await user.conversations.close(id or "")

@@ -145,8 +145,8 @@ def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) 
 
 async def test_a_stream_is_heard_by_whoever_listens_when_it_is_read() -> None:
     seen: list[str] = []
-    async with Tellback(":memory:", worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("chat")
         items = maya.conversations.stream_turn(conversation.id, ScriptedModel([says("Hello!")]), "Hi!")
         with events.listen(lambda event: seen.append(event.type)):

@@ -18,10 +18,10 @@ from tellback.testing import ScriptedModel
 
 
 async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_times() -> None:
-    async with Tellback(":memory:") as rc:
-        assert await load_sample(rc)
-        assert await load_sample(rc)
-        maya = rc.user(SAMPLE_USER)
+    async with Tellback(":memory:") as tb:
+        assert await load_sample(tb)
+        assert await load_sample(tb)
+        maya = tb.user(SAMPLE_USER)
         assert len(await maya.conversations.list()) == 3
         [space] = [each for each in await maya.memory.list_spaces() if each.name == SAMPLE_SPACE]
         hits = await maya.memory.recall_by_topic(space.id, "Where does Maya live?")
@@ -36,10 +36,10 @@ async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_time
 
 @pytest.mark.parametrize("user", [SAMPLE_USER, "ana"])
 async def test_nobody_made_up_comes_into_a_store_that_is_in_use(user: str) -> None:
-    async with Tellback(":memory:") as rc:
-        await rc.user(user).conversations.create("chat")
-        assert not await load_sample(rc)
-        maya = rc.user(SAMPLE_USER)
+    async with Tellback(":memory:") as tb:
+        await tb.user(user).conversations.create("chat")
+        assert not await load_sample(tb)
+        maya = tb.user(SAMPLE_USER)
         assert not await maya.memory.list_spaces()
         assert len(await maya.conversations.list()) == (user == SAMPLE_USER)
 
@@ -57,19 +57,19 @@ def test_the_guide_repeats_no_password() -> None:
 
 async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:
     model = ScriptedModel([])
-    async with Tellback(":memory:", model=model) as rc:
-        await load_sample(rc)
-        await rc.jobs.drain()
+    async with Tellback(":memory:", model=model) as tb:
+        await load_sample(tb)
+        await tb.jobs.drain()
         assert model.requests == []
 
 
 async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
-    async with Tellback(":memory:") as rc:
-        agent = build_tables_agent(rc)
+    async with Tellback(":memory:") as tb:
+        agent = build_tables_agent(tb)
         first = await agent.respond("A table for two tomorrow")
         assert first.message == "Italian, indian or portuguese?"
         offered = await agent.respond("indian", first.session)
-        day = rc.clock().date() + timedelta(days=1)
+        day = tb.clock().date() + timedelta(days=1)
         assert f"Jaipur on {day:%A, %d %B} at 19:30 for 2" in offered.message
         hours = await agent.respond("When are they open?", offered.session)
         assert "from 19:00" in hours.message
@@ -81,8 +81,8 @@ async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
 
 async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
     model = ScriptedModel([])
-    async with Tellback(":memory:", model=model) as rc:
-        assert build_tables_agent(rc).model is model
+    async with Tellback(":memory:", model=model) as tb:
+        assert build_tables_agent(tb).model is model
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:

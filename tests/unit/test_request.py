@@ -20,8 +20,8 @@ MAYA = Identity("maya", "Maya", {"role": "admin"})
 
 @pytest.fixture
 async def maya() -> AsyncIterator[User]:
-    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as rc:
-        yield rc.user("maya")
+    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as tb:
+        yield tb.user("maya")
 
 
 def current_request() -> tuple[Any, ...]:

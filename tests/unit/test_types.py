@@ -52,9 +52,9 @@ def test_every_class_of_the_stub_can_be_imported() -> None:
 
 
 def test_wrapped_handles_are_of_the_classes_that_the_stub_names() -> None:
-    with Tellback(":memory:", worker=False) as rc:
-        maya = rc.user("maya")
-        assert isinstance(rc, sync.SyncTellback)
+    with Tellback(":memory:", worker=False) as tb:
+        maya = tb.user("maya")
+        assert isinstance(tb, sync.SyncTellback)
         assert isinstance(maya, sync.SyncUser)
         assert isinstance(maya.conversations, sync.SyncConversations)
         assert {"chat", "conversations", "memory"} <= set(dir(maya))

@@ -85,7 +85,7 @@ class Agent:
     - `routes`, `terms`, `guidelines`, `capabilities`, `domains`, `tools`, `skills`, `rules`, `prohibitions`: what it
       knows and may do; more can be added by `create_route` and its like.
     - `composition_mode` and `canned_responses`: how freely it words its answers.
-    - `memory`: a user's handle (`rc.user("maya")`), a function of the session that gives one, or a `Tellback` whose
+    - `memory`: a user's handle (`tb.user("maya")`), a function of the session that gives one, or a `Tellback` whose
       users the sessions name (`create_session(metadata={"user_id": "maya"})`). Conversations are then kept and
       remembered; `memory_options` says how.
     - `persistence`: where sessions are kept between turns, such as `Persistence(SqliteAdapter("agent.db"))`; without,

@@ -69,8 +69,8 @@ class OfflineModel(ModelBase):
     >>> import asyncio
     >>> from tellback import Tellback
     >>> async def main():
-    ...     async with Tellback(":memory:") as rc:  # no model: it answers
-    ...         maya = rc.user("maya")
+    ...     async with Tellback(":memory:") as tb:  # no model: it answers
+    ...         maya = tb.user("maya")
     ...         reply = await maya.chat("I moved to Lisbon in March.")
     ...         await maya.conversations.close(reply.conversation_id)
     ...         return (await maya.chat("Where did I move to in March?")).text

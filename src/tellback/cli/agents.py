@@ -75,7 +75,7 @@ def _spec_pairs(spec: AgentSpec) -> list[tuple[str, str]]:
         ("model", str(spec.model or "")),
         ("arguments", ", ".join(_parameter_names(spec))),
         *(("tool", f"{tool.name} ({tool.type})") for tool in spec.tools),
-        ("needs", f"the functions {functions}: rc.register_agent(spec, tools=…)" if functions else ""),
+        ("needs", f"the functions {functions}: tb.register_agent(spec, tools=…)" if functions else ""),
     ]
 
 

@@ -407,16 +407,16 @@ def chat(
         choice = resolve_model(model)
         with closing(LoopThread()) as loop:
             store_context = open_app(target.url, may_create=True, allow_in_memory=True, worker=True, model=choice.name)
-            rc = loop.run(store_context.__aenter__())
+            tb = loop.run(store_context.__aenter__())
             try:
-                user = user_of_target(rc, target)
+                user = user_of_target(tb, target)
                 if agent is None:
                     backend: ChatBackend = ModelBackend(user, namespace, space, choice.name)
                 else:
                     source = context.get_parameter_source("model")  # the environment's is for agents that have none
                     is_typed = source is not None and source.name == "COMMANDLINE"
                     arguments = dict(map(_parse_argument, argument or []))
-                    backend = _build_agent_backend(rc, user, choice, agent, space, arguments, model_was_typed=is_typed)
+                    backend = _build_agent_backend(tb, user, choice, agent, space, arguments, model_was_typed=is_typed)
                 repl = ChatRepl(loop, backend, space, _read_line if is_interactive else input, as_json=as_json)
                 if backend.model == choice.name and choice.is_offline:
                     print_line(OFFLINE_NOTE, style="yellow", stderr=True)
@@ -449,7 +449,7 @@ def _read_line(prompt: str) -> str:
 
 
 def _build_agent_backend(
-    rc: Tellback,
+    tb: Tellback,
     user: User,
     choice: ModelChoice,
     source: str,
@@ -461,7 +461,7 @@ def _build_agent_backend(
     from tellback.agent_sources import find_agents
     from tellback.chat_backends import RouteBackend, ServedAgent, SpecBackend, bind_agent, store_sessions
 
-    found = find_agents(source, rc)
+    found = find_agents(source, tb)
     problem = next((f"{each.source}: {each.problem}" for each in found if each.problem), None)
     if problem is not None:
         raise ConfigurationError(problem)
@@ -478,11 +478,11 @@ def _build_agent_backend(
                 " ANTHROPIC_API_KEY, start Ollama, or pass --model."
             )
         agent = agent if model is None else agent.with_model(model)
-        sessions = store_sessions(agent, rc, user.scope) if agent.persistence is None else agent.persistence
-        return RouteBackend(ServedAgent(bind_agent(agent, rc, sessions), user), model)
+        sessions = store_sessions(agent, tb, user.scope) if agent.persistence is None else agent.persistence
+        return RouteBackend(ServedAgent(bind_agent(agent, tb, sessions), user), model)
     assert spec is not None
     if user.agents.get(spec.name) is None:
-        rc.register_agent(spec)
+        tb.register_agent(spec)
     return SpecBackend(user, spec, space, choice.name if model_was_typed or spec.model is None else None, arguments)
 
 

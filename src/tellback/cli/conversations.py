@@ -124,8 +124,8 @@ def close(
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:
         reader = resolve_model(model).name if wait else None
-        async with open_app(target.url, worker=wait, model=reader) as rc:
-            found = user_of_target(rc, target)
+        async with open_app(target.url, worker=wait, model=reader) as tb:
+            found = user_of_target(tb, target)
             closed = await found.conversations.close(id)
             if not wait:
                 return closed, False, "a worker makes its memories, or tellback jobs drain."

@@ -81,10 +81,10 @@ def import_command(
     async def run_import() -> ImportReport:
         from tellback.importers import import_chats
 
-        async with open_app(url, may_create=True, allow_in_memory=dry_run, **options) as rc:
+        async with open_app(url, may_create=True, allow_in_memory=dry_run, **options) as tb:
             with _progress_bars(is_shown=not as_json) as on_progress:
                 return await import_chats(
-                    user_of_target(rc, target),
+                    user_of_target(tb, target),
                     path,
                     format=format,
                     namespace=namespace,

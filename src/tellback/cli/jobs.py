@@ -72,8 +72,8 @@ def list_jobs(
 
     async def load() -> list[Job]:
         filters = {} if everyone else {"user_id": target.user, "tenant_id": target.tenant, "app_id": target.app}
-        async with open_app(target.url) as rc:
-            return await rc.jobs.list(status, limit=limit, **filters)
+        async with open_app(target.url) as tb:
+            return await tb.jobs.list(status, limit=limit, **filters)
 
     print_rows(
         run_async(load),
@@ -100,11 +100,11 @@ def retry(
     """Queue a job again. A worker, or `tellback jobs drain`, runs it."""
 
     async def queue_again() -> Job:
-        async with open_app(target.url) as rc:
-            found = await rc.jobs.get(id)
-            if found is None or found.scope != user_of_target(rc, target).scope:
+        async with open_app(target.url) as tb:
+            found = await tb.jobs.get(id)
+            if found is None or found.scope != user_of_target(tb, target).scope:
                 raise NotFoundError("job", id)
-            return await rc.jobs.retry(id)
+            return await tb.jobs.retry(id)
 
     job = run_async(queue_again)
     print_outcome(job, f"{job.id} is {job.status.value}: tellback jobs drain runs it now.", as_json=as_json)
@@ -123,8 +123,8 @@ def drain(
     """
 
     async def run_due_jobs() -> None:
-        async with open_app(target.url, worker=True, model=resolve_model(model).name) as rc:
-            await rc.jobs.drain(timeout)
+        async with open_app(target.url, worker=True, model=resolve_model(model).name) as tb:
+            await tb.jobs.drain(timeout)
 
     run_async(run_due_jobs)
     failed = run_for_user(target, lambda handle: handle.memory.list_jobs(status="failed"))
@@ -172,33 +172,33 @@ def worker(
         reader: ExtractorLike = extractor
         if prompts is not None and reader != "verbatim":
             reader = LlmExtractor(prompts=prompts)
-        rc = Tellback(url, model=model, extractor=reader, worker=options, close_stale_after=hours)
-        code = asyncio.run(run_worker(rc, once=once))
+        tb = Tellback(url, model=model, extractor=reader, worker=options, close_stale_after=hours)
+        code = asyncio.run(run_worker(tb, once=once))
     except TellbackError as error:
         fail(str(error))
     raise typer.Exit(code)
 
 
-async def run_worker(rc: Tellback, *, once: bool) -> int:
+async def run_worker(tb: Tellback, *, once: bool) -> int:
     """Run jobs until told to stop or, with `once`, until none is due; gives the exit code, 1 if jobs failed."""
     with stop_on_signals() as stop:
-        started_at = rc.clock()
-        async with rc:
-            rc.jobs.wake()
-            log.info("working on %s; Ctrl-C stops", rc.store.url)
+        started_at = tb.clock()
+        async with tb:
+            tb.jobs.wake()
+            log.info("working on %s; Ctrl-C stops", tb.store.url)
             if not once:
                 await stop.wait()
-            elif not await run_or_stop(rc.jobs.drain(), stop):
+            elif not await run_or_stop(tb.jobs.drain(), stop):
                 log.warning("stopped before all jobs were done")
                 return 1
             log.info("stopping")
-            return await _exit_code(rc, started_at) if once else 0
+            return await _exit_code(tb, started_at) if once else 0
 
 
-async def _exit_code(rc: Tellback, since: datetime) -> int:
+async def _exit_code(tb: Tellback, since: datetime) -> int:
     """1 if jobs have failed since then, for good or until their next attempt."""
-    failed = [job for job in await rc.jobs.list("failed", limit=None) if job.updated_at >= since]
-    retrying = [job for job in await rc.jobs.list("queued", limit=None) if job.error is not None]
+    failed = [job for job in await tb.jobs.list("failed", limit=None) if job.updated_at >= since]
+    retrying = [job for job in await tb.jobs.list("queued", limit=None) if job.error is not None]
     if failed or retrying:
         log.error("%d jobs failed, %d wait for their next attempt", len(failed), len(retrying))
     return 1 if failed or retrying else 0

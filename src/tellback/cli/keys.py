@@ -114,9 +114,9 @@ def _run_with_keys(url: str, work: Callable[[Keys], Awaitable[T]]) -> T:
     """Run `work` with the keys of a store, which is created if it is missing."""
 
     async def run_work() -> T:
-        async with open_app(url, may_create=True, embedder=None) as rc:
+        async with open_app(url, may_create=True, embedder=None) as tb:
             try:
-                return await work(rc.keys)
+                return await work(tb.keys)
             except NotFoundError as error:
                 fail(f"There is no API key {error.id!r} there.")
 

@@ -166,13 +166,13 @@ async def _measure_all(atoms: int, rounds: int, on_step: Callable[[str], None]) 
     measures = [await asyncio.to_thread(_measure_import)]
     with tempfile.TemporaryDirectory(prefix="tellback-bench-") as folder:
         model = FunctionModel(lambda _: "All is well.")
-        async with Tellback(Path(folder) / "bench.db", model=model, summary_every=None, patterns=None) as rc:
+        async with Tellback(Path(folder) / "bench.db", model=model, summary_every=None, patterns=None) as tb:
             on_step("append")
-            measures.append(await _measure_append(rc, rounds))
+            measures.append(await _measure_append(tb, rounds))
             on_step("a turn")
-            measures.append(await _measure_turn(rc, rounds))
+            measures.append(await _measure_turn(tb, rounds))
             on_step(f"recall from {atoms} memories")
-            measures.append(await _measure_recall(rc, atoms, rounds))
+            measures.append(await _measure_recall(tb, atoms, rounds))
     return measures
 
 
@@ -192,8 +192,8 @@ def _measure_import() -> Measure:
     return _summarize("import Tellback", wall_ms, sum(cpu_ms) / len(cpu_ms), "in a fresh interpreter")
 
 
-async def _measure_append(rc: Tellback, rounds: int) -> Measure:
-    user = rc.user("bench-append")
+async def _measure_append(tb: Tellback, rounds: int) -> Measure:
+    user = tb.user("bench-append")
     conversation = await user.conversations.create("bench")
     await user.conversations.append_user_message(conversation.id, "The first one warms up.")
 
@@ -204,16 +204,16 @@ async def _measure_append(rc: Tellback, rounds: int) -> Measure:
     return await _time_rounds("append a message", rounds, append, "committed to a file")
 
 
-async def _measure_turn(rc: Tellback, rounds: int) -> Measure:
-    user = rc.user("bench-turn")
+async def _measure_turn(tb: Tellback, rounds: int) -> Measure:
+    user = tb.user("bench-turn")
     await user.chat("Hello.")
     return await _time_rounds(
         "a turn", rounds, lambda number: user.chat(_sample_fact(number)), "recall, store, answer, store"
     )
 
 
-async def _measure_recall(rc: Tellback, atoms: int, rounds: int) -> Measure:
-    memory = rc.user("bench-recall").memory
+async def _measure_recall(tb: Tellback, atoms: int, rounds: int) -> Measure:
+    memory = tb.user("bench-recall").memory
     space = await memory.create_space("bench")
     await memory.add_atoms(space.id, [{"text": _sample_fact(number)} for number in range(atoms)])
     await memory.recall_by_topic(space.id, "Who moved to Lisbon?")

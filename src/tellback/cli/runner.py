@@ -166,26 +166,26 @@ async def open_app(
     from tellback.cli.diagnostics import validate_store_file
 
     validate_store_file(url, may_create=may_create)
-    rc = Tellback(url, **{"worker": False, **options})
-    if rc.store.url.endswith(":memory:") and not allow_in_memory:
+    tb = Tellback(url, **{"worker": False, **options})
+    if tb.store.url.endswith(":memory:") and not allow_in_memory:
         raise ConfigurationError("What is in memory ends with this command: name a file, or postgresql://… .")
-    async with rc:
-        yield rc
+    async with tb:
+        yield tb
 
 
 def run_for_user(target: UserTarget, work: Callable[[User], Awaitable[T]], *, may_create: bool = False) -> T:
     """What `work` gives for the user's handle."""
 
     async def run_work() -> T:
-        async with open_app(target.url, may_create=may_create) as rc:
-            return await work(user_of_target(rc, target))
+        async with open_app(target.url, may_create=may_create) as tb:
+            return await work(user_of_target(tb, target))
 
     return run_async(run_work)
 
 
-def user_of_target(rc: Tellback, target: UserTarget) -> User:
+def user_of_target(tb: Tellback, target: UserTarget) -> User:
     """The user's handle."""
-    return rc.user(target.user, target.tenant, target.app)
+    return tb.user(target.user, target.tenant, target.app)
 
 
 async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool = False) -> MemorySpace:

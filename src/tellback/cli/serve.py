@@ -235,8 +235,8 @@ async def _load_sample(url: str) -> bool:
     from tellback.app import Tellback
     from tellback.demo import load_sample
 
-    async with Tellback(url, worker=False) as rc:
-        return await load_sample(rc)
+    async with Tellback(url, worker=False) as tb:
+        return await load_sample(tb)
 
 
 def _find_free_port(port: int) -> int:
@@ -279,18 +279,18 @@ def mcp(
 
     log_to_console(verbose=verbose)
     try:
-        rc = Tellback(url, worker=False)
-        asyncio.run(serve_mcp(rc, user, tenant, app, read_only=read_only))
+        tb = Tellback(url, worker=False)
+        asyncio.run(serve_mcp(tb, user, tenant, app, read_only=read_only))
     except TellbackError as error:
         fail(str(error))
 
 
-async def serve_mcp(rc: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
+async def serve_mcp(tb: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
     """Serve until the input ends, or until told to stop; then close the store."""
     from tellback.mcp import serve_stdio
 
     with stop_on_signals() as stop:
-        async with rc:
-            log.info("serving the memory of %s in %s", user, rc.store.url)
-            await run_or_stop(serve_stdio(rc, user, tenant, app, read_only=read_only), stop)
+        async with tb:
+            log.info("serving the memory of %s in %s", user, tb.store.url)
+            await run_or_stop(serve_stdio(tb, user, tenant, app, read_only=read_only), stop)
             log.info("stopping")

@@ -58,7 +58,7 @@ def _encode_attachment(attachment: Any) -> dict[str, Any]:
 
 
 class RemoteUser(TurnRunner):
-    """One user's handle, as `rc.user(...)` gives it, of what a server keeps.
+    """One user's handle, as `tb.user(...)` gives it, of what a server keeps.
 
     `user_id` is None for a credential that is of one user: then it is that one.
     """
@@ -108,7 +108,7 @@ class RemoteUser(TurnRunner):
     ) -> TurnResult:
         """Say something, and be answered by a model that remembers: `reply.text`, `reply.atoms_used`.
 
-        The arguments are those of `rc.user(...).chat`; `tools` are called here.
+        The arguments are those of `tb.user(...).chat`; `tools` are called here.
         """
         return await self._run(self._path("chat"), await self._build_loop(text, namespace, space, model, more))
 
@@ -154,7 +154,7 @@ class ReplayResult:
 
 
 class TellbackClient(RemoteHandle, AppOperations):
-    """A server over HTTP. `client.user("maya")` has what `rc.user("maya")` has: same methods, values and errors.
+    """A server over HTTP. `client.user("maya")` has what `tb.user("maya")` has: same methods, values and errors.
 
     `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent
     again without harm is, up to `retries` times, when there was no answer. `timeout` is in seconds. `http` is an

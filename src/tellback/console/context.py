@@ -74,8 +74,8 @@ class PageContext:
         )
 
     @property
-    def rc(self) -> Tellback:
-        return self.caller.server.rc
+    def tb(self) -> Tellback:
+        return self.caller.server.tb
 
     @property
     def agents(self) -> Mapping[str, Agent]:

@@ -261,8 +261,8 @@ async def import_chats(
     ...     with tempfile.TemporaryDirectory() as folder:
     ...         file = pathlib.Path(folder, "chats.jsonl")
     ...         file.write_text('{"role": "user", "content": "I moved to Lisbon.", "created_at": "2024-03-01"}')
-    ...         async with Tellback(":memory:") as rc:
-    ...             return await import_chats(rc.user("maya"), file)
+    ...         async with Tellback(":memory:") as tb:
+    ...             return await import_chats(tb.user("maya"), file)
     >>> print(asyncio.run(main()))
     1 chat with 1 message imported. 1 memory made.
     """

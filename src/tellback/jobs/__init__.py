@@ -1,6 +1,6 @@
 """Jobs: work that is stored until it is done, and the workers that do it.
 
-The `rc.jobs` handle, the runner, and a worker for each kind of store.
+The `tb.jobs` handle, the runner, and a worker for each kind of store.
 Imported by `runtime`, `turns`, `app`, `cli` and `testing`.
 """
 

@@ -1,4 +1,4 @@
-"""`rc.jobs`: what is still to be done, and what came of it."""
+"""`tb.jobs`: what is still to be done, and what came of it."""
 
 from __future__ import annotations
 

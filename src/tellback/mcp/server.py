@@ -144,7 +144,7 @@ def _error_result(message: str) -> CallToolResult:
 
 
 async def serve_stdio(
-    rc: Tellback,
+    tb: Tellback,
     user_id: str,
     tenant_id: str = "default",
     app_id: str = "default",
@@ -156,7 +156,7 @@ async def serve_stdio(
     While it runs, what the process prints goes to standard error: the output is the protocol's alone. Cancelling it
     ends it at once, also while it waits for input. A message of more than `MAX_MESSAGE_BYTES` ends it too.
     """
-    user = rc.user(user_id, tenant_id, app_id)
+    user = tb.user(user_id, tenant_id, app_id)
     server = build_server(lambda scope: user, read_only=read_only)
     # Threads of its own: a pipe may keep one waiting for ever, which must not keep the process from ending.
     threads = ThreadPool(max_threads=2)

@@ -1,4 +1,4 @@
-"""Bindings: validation of their scopes and policies, and `rc.bindings`, the bindings of all users."""
+"""Bindings: validation of their scopes and policies, and `tb.bindings`, the bindings of all users."""
 
 from __future__ import annotations
 

@@ -476,7 +476,7 @@ class Memory(Handle):
         """Extract a conversation now, open or closed, as often as you like: what is known already is not added again.
 
         Every enabled binding that matches gives its jobs, at `extraction_version` instead of its own; or name a space,
-        and no binding is needed. `await rc.jobs.drain()` waits for them.
+        and no binding is needed. `await tb.jobs.drain()` waits for them.
         """
         if extraction_version is not None:
             self._extraction.check_version(bindings.validate_extraction_version(extraction_version))

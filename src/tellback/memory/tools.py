@@ -63,7 +63,7 @@ _RESULT_NOTE = "Each memory has an id, the date since which it holds, and its so
 
 
 class HasMemory(Protocol):
-    """A user's handle, as `rc.user(...)` gives it."""
+    """A user's handle, as `tb.user(...)` gives it."""
 
     @property
     def memory(self) -> Memory:

@@ -58,28 +58,28 @@ def add_cors(app: FastAPI, settings: ServerSettings) -> None:
 
 
 def create_app(
-    rc: Tellback,
+    tb: Tellback,
     settings: ServerSettings | None = None,
     *,
     agents: Iterable[Agent] = (),
     opens: bool = True,
     web_uis: Iterable[WebUI] = (),
 ) -> FastAPI:
-    """The server of a Tellback, as an ASGI application: `uvicorn.run(create_app(rc))`.
+    """The server of a Tellback, as an ASGI application: `uvicorn.run(create_app(tb))`.
 
     It opens the Tellback when it starts and closes it when it ends, unless `opens` is False: then that is yours.
-    `agents` are those with routes that are served under `/ai-agents`, besides what `rc.register_agent` knows. Without
-    `ServerSettings(open=True)` every request needs a credential: `rc.keys.create(...)`, or `tellback keys create`.
+    `agents` are those with routes that are served under `/ai-agents`, besides what `tb.register_agent` knows. Without
+    `ServerSettings(open=True)` every request needs a credential: `tb.keys.create(...)`, or `tellback keys create`.
     `web_uis` are pages for people: `tellback.console.ConsoleUI()`.
     """
     mounted_uis = tuple(web_uis)
-    server_context = ServerContext(rc, settings or ServerSettings(), _agents_by_name(agents))
+    server_context = ServerContext(tb, settings or ServerSettings(), _agents_by_name(agents))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if opens:
-                await stack.enter_async_context(rc)
+                await stack.enter_async_context(tb)
             if mcp is not None:
                 await stack.enter_async_context(mcp.running())
             yield
@@ -110,13 +110,13 @@ def create_app(
     app.add_middleware(
         AuthMiddleware,
         server_context=server_context,
-        authenticator=Authenticator(rc, server_context.settings),
+        authenticator=Authenticator(tb, server_context.settings),
         web_uis=mounted_uis,
     )
     add_cors(app, server_context.settings)
     app.state.server_context = server_context
     app.state.stopping = ShutdownSignal()
-    app.state.readiness = health.Readiness(rc)
+    app.state.readiness = health.Readiness(tb)
     app.state.metrics = metrics.Metrics()
     app.add_middleware(OpenAIErrorMiddleware)
     for web_ui in mounted_uis:

@@ -100,7 +100,7 @@ class Principal:
 class ServerContext:
     """What all requests of a server share."""
 
-    rc: Tellback
+    tb: Tellback
     settings: ServerSettings
     agents: Mapping[str, Agent] = field(default_factory=dict)
 
@@ -126,7 +126,7 @@ class Caller:
         """The handle of a user of the credential's tenant and app, if the credential may act for that one."""
         if self.principal.user_id not in (None, user_id):
             raise NotAllowedError(f"This credential is of user {self.principal.user_id!r}, and for no other.")
-        return self.server.rc.user(user_id, self.principal.tenant_id, self.principal.app_id)
+        return self.server.tb.user(user_id, self.principal.tenant_id, self.principal.app_id)
 
     @property
     def app(self) -> tuple[str, str]:
@@ -144,7 +144,7 @@ class Caller:
 
     def resolve_model(self, name: str | None) -> Any:
         """The model to use: the Tellback's own, or another that callers may name."""
-        default_model = self.server.rc.model
+        default_model = self.server.tb.model
         if name is None or name == default_model:
             return default_model
         if name not in self.server.settings.models:
@@ -431,8 +431,8 @@ OPEN_PRINCIPAL = Principal("open", "default", "default", "admin")
 class Authenticator:
     """Reads credentials."""
 
-    def __init__(self, rc: Tellback, settings: ServerSettings) -> None:
-        self._rc = rc
+    def __init__(self, tb: Tellback, settings: ServerSettings) -> None:
+        self._rc = tb
         self._is_open = settings.open
         self._jwt_verifier = None if settings.jwt is None else JwtVerifier(settings.jwt)
 

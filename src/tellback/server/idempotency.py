@@ -109,7 +109,7 @@ class _KeyClaim:
         # A digest, as paths and keys are longer than what a database finds by.
         self._key = hashlib.sha256("\0".join((principal.role, path, key)).encode(errors="surrogatepass")).hexdigest()
         self._scope = Scope(principal.tenant_id, principal.app_id, caller.user.scope.user_id)
-        self._store: IdempotencyStore = caller.server.rc.store.idempotency
+        self._store: IdempotencyStore = caller.server.tb.store.idempotency
 
     async def begin(self, fingerprint: str, lease: timedelta) -> IdempotencyClaim | StoredResponse:
         now = _lease_clock()

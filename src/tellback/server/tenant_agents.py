@@ -218,8 +218,8 @@ class TenantAgents:
         key = (name, scope.tenant_id, scope.app_id)
         agent = self._live.get(key)
         if agent is None:
-            rc = caller.server.rc
-            agent = self._live[key] = bind_agent(source, rc, _tenant_session_store(source, rc, scope))
+            tb = caller.server.tb
+            agent = self._live[key] = bind_agent(source, tb, _tenant_session_store(source, tb, scope))
         self._recent[key] = agent
         self._recent.move_to_end(key)
         if len(self._recent) > MAX_RECENT_AGENTS:
@@ -227,16 +227,16 @@ class TenantAgents:
         return ServedAgent(agent, caller.user)
 
 
-def _tenant_session_store(source: Agent, rc: Tellback, scope: Scope) -> SessionStore:
+def _tenant_session_store(source: Agent, tb: Tellback, scope: Scope) -> SessionStore:
     store = source.persistence
-    if store is None or _is_stored_in(store, rc):
-        return store_sessions(source, rc, scope)
+    if store is None or _is_stored_in(store, tb):
+        return store_sessions(source, tb, scope)
     ids = TenantIds(scope.tenant_id, scope.app_id)
     if isinstance(store, Persistence):
         return Persistence(TenantSessionAdapter(store.adapter, ids), clock=store.clock)
     return TenantSessionStore(store, ids)
 
 
-def _is_stored_in(store: SessionStore, rc: Tellback) -> bool:
+def _is_stored_in(store: SessionStore, tb: Tellback) -> bool:
     backend = getattr(getattr(store, "adapter", None), "store_backend", None)
-    return isinstance(backend, StoreBackend) and backend.store is rc.store
+    return isinstance(backend, StoreBackend) and backend.store is tb.store

@@ -227,7 +227,7 @@ def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | Non
 
 
 class UserHandle(Protocol):
-    """A user's handle, `rc.user(...)`, as far as a turn needs it."""
+    """A user's handle, `tb.user(...)`, as far as a turn needs it."""
 
     scope: Scope
     conversations: Conversations

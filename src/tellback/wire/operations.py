@@ -610,7 +610,7 @@ class EventRoutes:
 
     follow_events = route(
         "GET /ai-events",
-        stands_for="rc.events.subscribe",
+        stands_for="tb.events.subscribe",
         doc="The user's changes as server-sent events, from now on or after a position."
         "\n\nAn event's name is its type, its id the position. Whoever connects again with `Last-Event-ID`, as browsers"
         " do, or with `after`, goes on from there: none is lost and none comes twice. The first event is `ready`."
@@ -679,7 +679,7 @@ class AdminOperations:
 class AppOperations:
     """What the client itself has: usage of all users of an app."""
 
-    _group = Group("admin", Admin, "rc")
+    _group = Group("admin", Admin, "tb")
 
     usage = Operation(
         Admin.usage, "GET /ai-admin/usage", page="before", fixed_query={"everyone": "true"}, is_mounted=False
@@ -709,7 +709,7 @@ class AdminRoutes:
     )
     close_everyones_stale = route(
         "POST /ai-admin/close-stale",
-        stands_for="rc.close_stale",
+        stands_for="tb.close_stale",
         doc="Close the app's conversations in which nothing happened for so long."
         " Ask again while there is a `nextCursor`.",
         body=CloseEveryonesStale,
@@ -717,7 +717,7 @@ class AdminRoutes:
     )
     replay_conversations = route(
         "POST /ai-admin/replay",
-        stands_for="rc.replay",
+        stands_for="tb.replay",
         doc="Queue the app's conversations to be extracted again. Ask again while there is a `nextCursor`.",
         status=202,
         body=ReplayConversations,
@@ -728,7 +728,7 @@ class AdminRoutes:
 class JobOperations:
     """`client.jobs`: the jobs of all users of an app."""
 
-    _group = Group("admin", AppJobs, "rc.jobs", access="admin", retry="safe")
+    _group = Group("admin", AppJobs, "tb.jobs", access="admin", retry="safe")
 
     list = Operation(
         AppJobs.list,
@@ -745,7 +745,7 @@ class JobOperations:
 class BindingOperations:
     """`client.bindings`: the bindings of an app, whoever made them."""
 
-    _group = Group("admin", AppBindings, "rc.bindings", access="admin", retry="safe")
+    _group = Group("admin", AppBindings, "tb.bindings", access="admin", retry="safe")
 
     list = Operation(AppBindings.list, "GET /ai-admin/bindings", "list_everyones_bindings", page="whole")
     get = Operation(AppBindings.get, "GET /ai-admin/bindings/{id:binding}", "get_anyones_binding")
@@ -763,7 +763,7 @@ class BindingOperations:
 class KeyOperations:
     """`client.keys`: the API keys of an app."""
 
-    _group = Group("admin", AppKeys, "rc.keys", access="admin", retry="safe")
+    _group = Group("admin", AppKeys, "tb.keys", access="admin", retry="safe")
 
     create = Operation(
         AppKeys.create,

@@ -28,7 +28,7 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
+def machine(tb: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     scopes = st.sampled_from(SCOPES)
 
     class Isolation(RuleBasedStateMachine):
@@ -44,7 +44,7 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
         def user(self, scope: tuple[str, str, str]) -> User:
             tenant, app, user = scope
-            return rc.user(user, tenant_id=tenant, app_id=app)
+            return tb.user(user, tenant_id=tenant, app_id=app)
 
         def run(self, awaitable: Any) -> Any:
             return runner.run(awaitable)
@@ -117,7 +117,7 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
         @rule(scope=scopes)
         def follow(self, scope: tuple[str, str, str]) -> None:
             tenant, app, user = scope
-            for event in self.run(rc.events.read(limit=10_000, tenant_id=tenant, app_id=app, user_id=user)):
+            for event in self.run(tb.events.read(limit=10_000, tenant_id=tenant, app_id=app, user_id=user)):
                 assert self.owner.get(event.subject_id, scope) == scope
 
         @invariant()
@@ -131,8 +131,8 @@ def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
 
 
 def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) -> None:
-    rc = Tellback(url)
-    loop.run(rc.open())
+    tb = Tellback(url)
+    loop.run(tb.open())
     try:
         example_settings = settings(
             max_examples=8 if url.startswith("postgresql") else 25,
@@ -140,6 +140,6 @@ def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) ->
             deadline=None,
             suppress_health_check=list(HealthCheck),
         )
-        run_state_machine_as_test(machine(rc, loop), settings=example_settings)
+        run_state_machine_as_test(machine(tb, loop), settings=example_settings)
     finally:
-        loop.run(rc.close())
+        loop.run(tb.close())

@@ -45,26 +45,26 @@ def open_app(url: str) -> Tellback:
 
 async def write_data(url: str) -> StoredData:
     """Open the store as the release that this process is, and write some of everything."""
-    async with open_app(url) as rc:
-        maya = rc.user("maya")
+    async with open_app(url) as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("chat", metadata={"speakers": {"user": "Maya"}})
         await maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
         space = await maya.memory.create_space("notes")
         atom = await maya.memory.add_atom(space.id, "Likes tea.")
         await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-        key = await rc.keys.create("user", user_id="maya")
+        key = await tb.keys.create("user", user_id="maya")
     return StoredData(conversation.id, space.id, atom.id, key.secret)
 
 
 async def assert_data(url: str, stored: StoredData) -> None:
     """Open the store as the release that this process is: what was written is there, and more can be."""
-    async with open_app(url) as rc:
-        maya = rc.user("maya")
+    async with open_app(url) as tb:
+        maya = tb.user("maya")
         messages = await maya.conversations.messages(stored.conversation_id)
         assert [message.text for message in messages][:1] == ["I moved to Lisbon."]
         [hit] = await maya.memory.recall_by_topic(stored.space_id, "tea")
         assert hit.atom.id == stored.atom_id
-        assert (await rc.keys.check(stored.secret)).user_id == "maya"
+        assert (await tb.keys.check(stored.secret)).user_id == "maya"
         await maya.conversations.append_user_message(stored.conversation_id, "I sing.")
         assert len(await maya.conversations.messages(stored.conversation_id)) == len(messages) + 1
 
@@ -94,11 +94,11 @@ async def test_an_upgraded_store_does_its_work(url: str, releases: Releases) -> 
     stored = await write_data(url)
     releases.use_version(LAST_VERSION)
     for opening in range(2):
-        async with open_app(url) as rc:
-            maya = rc.user("maya")
+        async with open_app(url) as tb:
+            maya = tb.user("maya")
             if opening == 0:
                 await maya.conversations.close(stored.conversation_id)
-                planned = await rc.store.jobs.dispatch(window_length=100, limit=10, now=rc.clock())
+                planned = await tb.store.jobs.dispatch(window_length=100, limit=10, now=tb.clock())
                 assert [job.conversation_id for job in planned.jobs] == [stored.conversation_id]
             assert [job.conversation_id for job in await maya.memory.list_jobs()] == [stored.conversation_id]
 
@@ -125,8 +125,8 @@ async def test_many_openers_apply_a_migration_once(url: str, releases: Releases)
 
 
 async def assert_opens(url: str) -> None:
-    async with open_app(url) as rc:
-        assert len(await rc.user("maya").conversations.list()) == 1
+    async with open_app(url) as tb:
+        assert len(await tb.user("maya").conversations.list()) == 1
 
 
 async def test_a_migration_that_fails_leaves_the_version_before_it(url: str, releases: Releases) -> None:

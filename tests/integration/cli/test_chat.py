@@ -113,8 +113,8 @@ async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -
             screen.type("\x03")
             assert await screen.wait_closed() == 130
             assert "Traceback" not in screen.shown
-    async with Tellback(url, worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(url, worker=False) as tb:
+        maya = tb.user("maya")
         [conversation] = await maya.conversations.list()
         texts = [
             message.text for message in await maya.conversations.messages(conversation.id) if message.role == "user"

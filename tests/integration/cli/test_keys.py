@@ -24,17 +24,17 @@ async def keys(*arguments: str, **environment: str) -> str:
 
 
 async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
-    async with Tellback(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as tb:
         options = ("--role", "user", "--user", "maya", "--tenant", "acme", "--app", "web", "--name", "Phone")
         secret = (await keys("create", "--url", url, *options, "--expires", "90d", "--rate-limit", "7")).strip()
-        key = await rc.keys.check(secret)
+        key = await tb.keys.check(secret)
         assert (key.role, key.user_id, key.tenant_id, key.app_id) == ("user", "maya", "acme", "web")
         assert (key.name, key.rate_limit) == ("Phone", 7)
         assert key.expires_at == key.created_at + timedelta(days=90)
         assert secret not in await keys("list", "--url", url)
         assert await keys("revoke", "--url", url, key.id, "--tenant", "acme") == f"{key.id} is revoked.\n"
         with pytest.raises(NotAuthenticatedError, match="revoked"):
-            await Keys(rc.store.api_keys, rc.clock).check(secret)  # one that holds nothing yet
+            await Keys(tb.store.api_keys, tb.clock).check(secret)  # one that holds nothing yet
 
 
 async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ async def test_scripts_read_json(tmp_path: Path) -> None:
 
 async def test_the_list_is_for_people(tmp_path: Path) -> None:
     url = str(tmp_path / "r.db")
-    async with Tellback(url, worker=False) as rc:
-        first = await rc.keys.create("user", name="Maya's \x1b[31mphone", user_id="maya")
-        second = await rc.keys.create("admin", tenant_id="acme", expires_at="2127-01-01T00:00:00Z")
-        await rc.keys.revoke(first.key.id)
+    async with Tellback(url, worker=False) as tb:
+        first = await tb.keys.create("user", name="Maya's \x1b[31mphone", user_id="maya")
+        second = await tb.keys.create("admin", tenant_id="acme", expires_at="2127-01-01T00:00:00Z")
+        await tb.keys.revoke(first.key.id)
     head, *lines = (await keys("list", "--url", url)).splitlines()
     assert head.split() == ["ID", "ROLE", "FOR", "STATE", "NAME"]
     assert lines[0].split()[:5] == [first.key.id, "user", "default/default/maya", "revoked", lines[0].split()[4]]

@@ -31,7 +31,7 @@ async def test_a_database_is_looked_at_migrated_and_looked_at_again(postgres_url
     found = await inspect_store(postgres_url)
     assert (found.exists, found.version, found.is_behind) == (True, newest, False)
     assert "secret" not in found.place
-    async with Tellback(postgres_url, worker=False) as rc:
-        await rc.user("maya").conversations.create("chat")
+    async with Tellback(postgres_url, worker=False) as tb:
+        await tb.user("maya").conversations.create("chat")
     code, output = await asyncio.to_thread(migrate, "--check")
     assert (code, "which is what this release needs" in output) == (0, True)

@@ -32,13 +32,13 @@ async def worker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    async with Tellback(url, worker=False) as rc:
-        conversation = await rc.user("maya").conversations.create("chat")
+    async with Tellback(url, worker=False) as tb:
+        conversation = await tb.user("maya").conversations.create("chat")
         async with (
             worker("--url", url, "--extractor", "verbatim", "--close-stale-after", "0.0001"),
             asyncio.timeout(40),
         ):
-            async for event in rc.events.subscribe(types=["conversation.closed"]):
+            async for event in tb.events.subscribe(types=["conversation.closed"]):
                 assert event.subject_id == conversation.id
                 break
 
@@ -50,9 +50,9 @@ async def until_working(process: asyncio.subprocess.Process) -> None:
             assert line, "it ended before it worked"
 
 
-async def store_conversation(rc: Tellback, text: str = "I moved to Lisbon.") -> str:
+async def store_conversation(tb: Tellback, text: str = "I moved to Lisbon.") -> str:
     """A conversation of which a space should remember something; gives the space's id."""
-    maya = rc.user("maya")
+    maya = tb.user("maya")
     space = await maya.memory.create_space("home")
     await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     conversation = await maya.conversations.create("chat")
@@ -62,13 +62,13 @@ async def store_conversation(rc: Tellback, text: str = "I moved to Lisbon.") -> 
 
 
 async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> None:
-    async with Tellback(url, worker=False) as rc:
-        space = await store_conversation(rc)
+    async with Tellback(url, worker=False) as tb:
+        space = await store_conversation(tb)
         completed = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
         assert (completed.returncode, completed.stdout) == (0, ""), completed.stderr
         assert "is done" in completed.stderr
-        assert [atom.text for atom in await rc.user("maya").memory.list_atoms(space)] == ["User: I moved to Lisbon."]
-        await rc.jobs.drain(1)
+        assert [atom.text for atom in await tb.user("maya").memory.list_atoms(space)] == ["User: I moved to Lisbon."]
+        await tb.jobs.drain(1)
 
 
 async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> None:
@@ -80,25 +80,25 @@ async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> Non
 
 async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    async with Tellback(url, worker=False) as rc:
-        await store_conversation(rc)
+    async with Tellback(url, worker=False) as tb:
+        await store_conversation(tb)
         unreachable_provider = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
         model = ("--model", "claude-sonnet-5")
         completed = await asyncio.to_thread(run, "worker", "--url", url, "--once", *model, **unreachable_provider)
         assert completed.returncode == 1, completed.stderr
         assert "1 wait for their next attempt" in completed.stderr
-        [job] = await rc.jobs.list()
+        [job] = await tb.jobs.list()
         assert job.status is JobStatus.QUEUED
         assert "ProviderConnectionError" in (job.error or "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, number: signal.Signals) -> None:
-    async with Tellback(url, worker=False) as rc, worker("--url", url, "--extractor", "verbatim") as process:
+    async with Tellback(url, worker=False) as tb, worker("--url", url, "--extractor", "verbatim") as process:
         await until_working(process)
-        space = await store_conversation(rc)
-        await rc.jobs.drain(30)
-        assert len(await rc.user("maya").memory.list_atoms(space)) == 1
+        space = await store_conversation(tb)
+        await tb.jobs.drain(30)
+        assert len(await tb.user("maya").memory.list_atoms(space)) == 1
         process.send_signal(number)
         async with asyncio.timeout(30):
             _, errors = await process.communicate()

@@ -66,10 +66,10 @@ class Gate:
 
 @asynccontextmanager
 async def running_client(
-    rc: Tellback, wrap: Callable[[Any], Any] | None = None, *, retries: int = 2, **settings: Any
+    tb: Tellback, wrap: Callable[[Any], Any] | None = None, *, retries: int = 2, **settings: Any
 ) -> AsyncIterator[tuple[TellbackClient, Any]]:
     """A client of a server that is open to this machine, and what stands before it."""
-    app = create_app(rc, ServerSettings(open=True, rate_limit=None, **settings))
+    app = create_app(tb, ServerSettings(open=True, rate_limit=None, **settings))
     served_app = app if wrap is None else wrap(app)
     async with running_server(served_app) as url, TellbackClient(url, retries=retries) as client:
         yield client, served_app

@@ -23,17 +23,17 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 async def test_stale_conversations_of_everyone_are_closed() -> None:
-    rc = Tellback(":memory:")
-    async with running_client(rc) as (client, _):
-        conversations = [await rc.user(name).conversations.create("chat") for name in ("maya", "tom", "ana")]
+    tb = Tellback(":memory:")
+    async with running_client(tb) as (client, _):
+        conversations = [await tb.user(name).conversations.create("chat") for name in ("maya", "tom", "ana")]
         assert await client.close_stale(timedelta(hours=1)) == []
         assert sorted(await client.close_stale(0)) == sorted(conversation.id for conversation in conversations)
         assert await client.close_stale(0) == []
 
 
 async def test_a_replay_is_queued_for_everyone() -> None:
-    rc = Tellback(":memory:", worker=False)
-    async with running_client(rc) as (client, _):
+    tb = Tellback(":memory:", worker=False)
+    async with running_client(tb) as (client, _):
         for name in ("maya", "tom"):
             user = client.user(name)
             space = await user.memory.create_space("default")
@@ -47,8 +47,8 @@ async def test_a_replay_is_queued_for_everyone() -> None:
 
 
 async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
-    rc = Tellback(":memory:", worker=False)
-    async with running_client(rc) as (client, _):
+    tb = Tellback(":memory:", worker=False)
+    async with running_client(tb) as (client, _):
         maya = client.user("maya")
         space = await maya.memory.create_space("default")
         conversation = await maya.conversations.create("chat")
@@ -70,16 +70,16 @@ async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
 
 
 async def test_costs_come_page_by_page() -> None:
-    rc = Tellback(":memory:")
-    async with running_client(rc, largest_page=3, page_size=2) as (client, _):
+    tb = Tellback(":memory:")
+    async with running_client(tb, largest_page=3, page_size=2) as (client, _):
         scope = Scope("default", "default", "maya")
         records = [
             # Two of each moment: none may be lost where a page ends between them.
             UsageRecord(new_id("use"), scope, "extraction", NOON + timedelta(seconds=number // 2), model="m")
             for number in range(9)
         ]
-        await rc.store.jobs.add_usage(records)
-        all_usage = await rc.user("maya").admin.usage()
+        await tb.store.jobs.add_usage(records)
+        all_usage = await tb.user("maya").admin.usage()
         for found in (await client.usage(), await client.user("maya").admin.usage()):
             assert found == all_usage == records[::-1]
         assert await client.usage(before=all_usage[4].id) == all_usage[5:]
@@ -91,9 +91,9 @@ async def test_costs_come_page_by_page() -> None:
 
 
 async def test_lists_are_whole_however_small_the_pages_are() -> None:
-    rc = Tellback(":memory:")
+    tb = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([says(f"answer {number}") for number in range(4)]))
-    app = create_app(rc, ServerSettings(open=True, rate_limit=None, largest_page=3, page_size=2), agents=[agent])
+    app = create_app(tb, ServerSettings(open=True, rate_limit=None, largest_page=3, page_size=2), agents=[agent])
     async with running_server(app) as url, TellbackClient(url) as client:
         maya = client.user("maya")
         conversations = [await maya.conversations.create("chat") for _ in range(7)]
@@ -130,10 +130,10 @@ def _text(event: Any) -> str:
 
 @pytest.mark.parametrize("id", ["a/b", "..", ".", "a?b#c", "complete", "", "\ud800"])
 async def test_a_session_or_an_agent_that_cannot_be_is_unknown(id: str) -> None:
-    rc = Tellback(":memory:")
+    tb = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([]))
     async with (
-        running_server(create_app(rc, ServerSettings(open=True), agents=[agent])) as url,
+        running_server(create_app(tb, ServerSettings(open=True), agents=[agent])) as url,
         TellbackClient(url) as client,
     ):
         agents = client.user("maya").agents

@@ -29,19 +29,19 @@ from tests.support.http_server import free_port, running_server
 
 @asynccontextmanager
 async def served(model: Any = None, **settings: Any) -> AsyncIterator[tuple[Tellback, str]]:
-    rc = Tellback(":memory:", model=model)
-    async with running_server(create_app(rc, ServerSettings(**settings))) as url:
-        yield rc, url
+    tb = Tellback(":memory:", model=model)
+    async with running_server(create_app(tb, ServerSettings(**settings))) as url:
+        yield tb, url
 
 
-async def key(rc: Tellback, role: Any = "app", **kwargs: Any) -> str:
-    return (await rc.keys.create(role, tenant_id="acme", **kwargs)).secret
+async def key(tb: Tellback, role: Any = "app", **kwargs: Any) -> str:
+    return (await tb.keys.create(role, tenant_id="acme", **kwargs)).secret
 
 
 async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
-    rc = Tellback(":memory:")
-    app = DroppedResponses(create_app(rc), times=0)
-    async with running_server(app) as url, TellbackClient(url, await key(rc)) as client:
+    tb = Tellback(":memory:")
+    app = DroppedResponses(create_app(tb), times=0)
+    async with running_server(app) as url, TellbackClient(url, await key(tb)) as client:
         maya = client.user("maya")
         space = await maya.memory.create_space("default")
         app.left = 1
@@ -56,9 +56,9 @@ async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
 
 
 async def test_what_may_not_be_sent_again_is_not() -> None:
-    rc = Tellback(":memory:")
-    app = DroppedResponses(create_app(rc), times=0)
-    async with running_server(app) as url, TellbackClient(url, await key(rc)) as client:
+    tb = Tellback(":memory:")
+    app = DroppedResponses(create_app(tb), times=0)
+    async with running_server(app) as url, TellbackClient(url, await key(tb)) as client:
         conversation = await client.user("maya").conversations.create("chat")
         app.left, before = 1, app.seen
         with pytest.raises(RemoteUnavailableError):
@@ -67,17 +67,17 @@ async def test_what_may_not_be_sent_again_is_not() -> None:
 
 
 async def test_errors_are_those_of_the_process() -> None:
-    async with served() as (rc, url):
+    async with served() as (tb, url):
         async with TellbackClient(url) as anonymous_client:
             with pytest.raises(NotAuthenticatedError, match="no credential"):
                 await anonymous_client.user("maya").conversations.list()
-        async with TellbackClient(url, await key(rc, "user", user_id="maya")) as mayas_client:
+        async with TellbackClient(url, await key(tb, "user", user_id="maya")) as mayas_client:
             assert await mayas_client.user().conversations.list() == []
             with pytest.raises(NotAllowedError, match="for no other"):
                 await mayas_client.user("tom").conversations.list()
             with pytest.raises(NotAllowedError, match="admin"):
                 await mayas_client.keys.list()
-        async with TellbackClient(url, await key(rc)) as app:
+        async with TellbackClient(url, await key(tb)) as app:
             with pytest.raises(InvalidArgumentError, match="X-Tellback-User"):
                 await app.user().conversations.list()
 
@@ -105,8 +105,8 @@ async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
 
 
 async def test_who_asks_too_often_waits_and_goes_on_or_is_told() -> None:
-    async with served(rate_limit=None) as (rc, url):
-        secret = await key(rc, rate_limit=1)
+    async with served(rate_limit=None) as (tb, url):
+        secret = await key(tb, rate_limit=1)
         async with TellbackClient(url, secret, retries=0) as client:
             list_calls = (client.user("maya").conversations.list() for _ in range(3))
             with pytest.raises(RateLimitedError) as caught:
@@ -127,8 +127,8 @@ async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
                 cancelled.set()
 
     async with (
-        served(SlowModel([says("never")]), rate_limit=None) as (rc, url),
-        TellbackClient(url, await key(rc)) as client,
+        served(SlowModel([says("never")]), rate_limit=None) as (tb, url),
+        TellbackClient(url, await key(tb)) as client,
     ):
         items = client.user("maya").chat_stream("Count!", space=None)
         assert await anext(items) == TextDelta("One")
@@ -140,8 +140,8 @@ async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
 async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: Any) -> None:
     file = str(tmp_path / "tellback.db")
     port, seen = free_port(), []
-    async with Tellback(file, worker=False) as rc:
-        secret = await key(rc, "admin")
+    async with Tellback(file, worker=False) as tb:
+        secret = await key(tb, "admin")
     client = TellbackClient(f"http://127.0.0.1:{port}", secret)
 
     async def follow() -> None:
@@ -151,8 +151,8 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
     created: list[str] = []
     follow_task: asyncio.Task[None] | None = None
     for _ in range(3):
-        rc = Tellback(file, worker=False)
-        app = create_app(rc)
+        tb = Tellback(file, worker=False)
+        app = create_app(tb)
         async with running_server(app, port):
             follow_task = follow_task or asyncio.create_task(follow())
             created.append((await client.user("maya").conversations.create("chat")).id)
@@ -160,8 +160,8 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
                 while seen != created:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             app.state.stopping.set()  # as a server that is told to end does: the feed would not end by itself
-        async with Tellback(file, worker=False) as rc:  # while the server is away
-            created.append((await rc.user("maya", "acme").conversations.create("chat")).id)
+        async with Tellback(file, worker=False) as tb:  # while the server is away
+            created.append((await tb.user("maya", "acme").conversations.create("chat")).id)
     assert follow_task is not None
     follow_task.cancel()
     await asyncio.gather(follow_task, return_exceptions=True)
@@ -179,17 +179,17 @@ async def test_plain_code_can_use_it_too() -> None:
             deltas = [item for item in maya.chat_stream("Hi", space=None) if isinstance(item, TextDelta)]
             return [*texts, *(delta.text for delta in deltas)]
 
-    async with served(ScriptedModel([says("Hello, Maya!")])) as (rc, url):
-        assert await asyncio.to_thread(run_sync_chat, url, await key(rc)) == ["Hello", "Hello, Maya!"]
+    async with served(ScriptedModel([says("Hello, Maya!")])) as (tb, url):
+        assert await asyncio.to_thread(run_sync_chat, url, await key(tb)) == ["Hello", "Hello, Maya!"]
 
 
 async def test_an_agent_with_routes_is_talked_to() -> None:
     model = ScriptedModel([says("Where to?"), says("To Rome!")])
-    rc = Tellback(":memory:")
+    tb = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=model)
     async with (
-        running_server(create_app(rc, agents=[agent])) as url,
-        TellbackClient(url, await key(rc)) as client,
+        running_server(create_app(tb, agents=[agent])) as url,
+        TellbackClient(url, await key(tb)) as client,
     ):
         agents = client.user("maya").agents
         first = await agents.respond("Wanda", "Hello", session="web-1")
@@ -217,9 +217,9 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
 
 
 async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
-    async with served(concurrency=None, rate_limit=None) as (rc, url):
-        created = await rc.user("maya", "acme").conversations.create("chat")
-        async with TellbackClient(url, await key(rc), timeout=5) as client, AsyncExitStack() as stack:
+    async with served(concurrency=None, rate_limit=None) as (tb, url):
+        created = await tb.user("maya", "acme").conversations.create("chat")
+        async with TellbackClient(url, await key(tb), timeout=5) as client, AsyncExitStack() as stack:
             maya = client.user("maya")
             feeds = [await stack.enter_async_context(aclosing(maya.events.subscribe())) for _ in range(120)]
             first = await asyncio.gather(*(anext(feed) for feed in feeds))
@@ -231,9 +231,9 @@ async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
     "options", [{}, {"close_after": None}, {"close_after": 60}, {"close_after": timedelta(days=2)}]
 )
 async def test_a_chat_closes_when_it_does_in_process(options: dict[str, Any]) -> None:
-    async with served(ScriptedModel([says("Hello!")] * 3)) as (rc, url), TellbackClient(url, await key(rc)) as client:
+    async with served(ScriptedModel([says("Hello!")] * 3)) as (tb, url), TellbackClient(url, await key(tb)) as client:
         found = []
-        for maya in (rc.user("maya", "acme"), client.user("tom")):
+        for maya in (tb.user("maya", "acme"), client.user("tom")):
             reply = await maya.chat("Hi", space=None, **options)
             assert reply.conversation_id is not None
             conversation = await maya.conversations.get(reply.conversation_id)

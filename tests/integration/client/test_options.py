@@ -63,11 +63,11 @@ ACCEPTED_OPTIONS: list[ChatOptions | Mapping[str, Any]] = [
 @pytest.mark.parametrize("options", ACCEPTED_OPTIONS, ids=lambda each: repr(each)[:60])
 async def test_options_reach_the_model_as_in_process(options: Any) -> None:
     model = RecordingModel()
-    rc = Tellback(":memory:", model=FunctionModel(model))
-    async with running_client(rc) as (client, _):
+    tb = Tellback(":memory:", model=FunctionModel(model))
+    async with running_client(tb) as (client, _):
         for method in METHODS:
             sent_requests: list[Any] = []
-            for maya in (rc.user(f"maya {method}"), client.user(f"tom {method}")):
+            for maya in (tb.user(f"maya {method}"), client.user(f"tom {method}")):
                 assert (await turn(maya, method, options=options)).text == "Yes."
                 request = model.requests[-1]
                 tools = [(each.name, each.description, each.parameters) for each in request.tools]
@@ -92,11 +92,11 @@ MISSPELT_OPTIONS: list[Any] = [
 
 @pytest.mark.parametrize("options", MISSPELT_OPTIONS, ids=str)
 async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
-    rc = Tellback(":memory:", model=FunctionModel(RecordingModel()))
-    async with running_client(rc) as (client, _):
+    tb = Tellback(":memory:", model=FunctionModel(RecordingModel()))
+    async with running_client(tb) as (client, _):
         for method in METHODS:
             messages = []
-            for maya in (rc.user("maya"), client.user("tom")):
+            for maya in (tb.user("maya"), client.user("tom")):
                 with pytest.raises(TellbackError) as caught:
                     await turn(maya, method, options=options)
                 messages.append((type(caught.value), str(caught.value)))
@@ -137,8 +137,8 @@ async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(opt
 
 
 async def test_a_model_may_be_named_among_the_options() -> None:
-    rc = Tellback(":memory:", model=FunctionModel(RecordingModel()))
-    async with running_client(rc) as (client, _):
+    tb = Tellback(":memory:", model=FunctionModel(RecordingModel()))
+    async with running_client(tb) as (client, _):
         for method in METHODS:
             with pytest.raises(TellbackError, match="gpt-nobody"):
                 await turn(client.user("maya"), method, options={"model": "gpt-nobody"})

@@ -60,14 +60,14 @@ async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "RECONNECT_SECONDS", 0.02)
-    rc = Tellback(":memory:")
-    async with running_client(rc, Gate) as (client, gate), followed_events(client) as (seen, task):
+    tb = Tellback(":memory:")
+    async with running_client(tb, Gate) as (client, gate), followed_events(client) as (seen, task):
         first = await client.user("maya").conversations.create("chat")
         await wait_until(lambda: seen == [first.id])
         gate.answer = UNAVAILABLE_RESPONSES[reason]
         gate._app.state.feed.end()
         await wait_until(lambda: gate.times > 2 or task.done())
-        second = await rc.user("maya").conversations.create("chat")
+        second = await tb.user("maya").conversations.create("chat")
         gate.answer = None
         await wait_until(lambda: task.done() or len(seen) == 2)
         assert seen == [first.id, second.id]
@@ -113,9 +113,9 @@ async def test_a_proxy_before_a_server_that_is_away_is_no_wrong_address() -> Non
 
 @pytest.mark.filterwarnings("ignore")
 async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Any) -> None:
-    rc = Tellback(":memory:")
-    async with running_client(rc, Gate) as (client, gate):
-        await rc.user("maya").conversations.create("chat", title="A title that makes it longer")
+    tb = Tellback(":memory:")
+    async with running_client(tb, Gate) as (client, gate):
+        await tb.user("maya").conversations.create("chat", title="A title that makes it longer")
         gate.cut_after = 40
         with pytest.raises(RemoteUnavailableError, match="cut off"):
             await client.user("maya").admin.export_user_data(to=tmp_path / "export.json")
@@ -126,9 +126,9 @@ async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Any) -> None:
 
 
 async def test_two_exports_to_one_path_do_not_disturb_each_other(tmp_path: Any) -> None:
-    rc = Tellback(":memory:")
-    async with running_client(rc) as (client, _):
-        await rc.user("maya").conversations.create("chat")
+    tb = Tellback(":memory:")
+    async with running_client(tb) as (client, _):
+        await tb.user("maya").conversations.create("chat")
         admin, path = client.user("maya").admin, tmp_path / "export.json"
         sizes = await asyncio.gather(*(admin.export_user_data(to=path) for _ in range(3)))
         assert path.stat().st_size in sizes

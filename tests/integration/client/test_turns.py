@@ -75,8 +75,8 @@ async def test_a_model_that_keeps_calling_is_asked_for_an_answer(method: str, cy
 
 async def test_the_same_is_so_in_process() -> None:
     model = AlwaysCallingModel()
-    async with Tellback(":memory:", model=FunctionModel(model)) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", model=FunctionModel(model)) as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("tools")
         outcome = await maya.conversations.run_turn(conversation.id, None, "Look!", tools=[look], max_cycles=3)
     assert (outcome.status, outcome.text, outcome.pending) == ("max_cycles", "Enough.", ())
@@ -102,9 +102,9 @@ async def test_pictures_of_tools_reach_the_model() -> None:
         return [text_part("Here:"), image_part(data=PICTURE, mime="image/png")]
 
     model = ScriptedModel([calls("camera"), says("A cat.")] * 2)
-    rc = Tellback(":memory:", model=model)
-    async with running_client(rc) as (client, _):
-        local, remote = rc.user("maya"), client.user("maya")
+    tb = Tellback(":memory:", model=model)
+    async with running_client(tb) as (client, _):
+        local, remote = tb.user("maya"), client.user("maya")
         seen = []
         for maya in (local, remote):
             conversation = await maya.conversations.create("pictures")
@@ -144,8 +144,8 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(method: str, lost_answe
             return ChatReply("Done.")
         return ChatReply("", tool_calls=(ToolCall("call_1", "book", {}),), stop_reason="tool_use")
 
-    rc = Tellback(":memory:", model=FunctionModel(model))
-    async with running_client(rc, lambda app: DroppedResponses(app, 0)) as (client, cuts):
+    tb = Tellback(":memory:", model=FunctionModel(model))
+    async with running_client(tb, lambda app: DroppedResponses(app, 0)) as (client, cuts):
         maya = client.user("maya")
         conversation = await maya.conversations.create("tables")
         cuts.left = 1 if lost_answer == 1 else 0
@@ -171,10 +171,10 @@ async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_proce
             return ChatReply("Done.")
         return ChatReply("", tool_calls=(ToolCall("call_1", "look", {"again": 1}),), stop_reason="tool_use")
 
-    rc = Tellback(":memory:", model=FunctionModel(model))
-    async with running_client(rc) as (client, _):
+    tb = Tellback(":memory:", model=FunctionModel(model))
+    async with running_client(tb) as (client, _):
         results: list[Any] = []
-        for maya in (rc.user("maya"), client.user("tom")):
+        for maya in (tb.user("maya"), client.user("tom")):
             conversation = await maya.conversations.create("tables")
             found: list[Any] = []
             for _again in range(2):

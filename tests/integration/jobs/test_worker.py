@@ -44,58 +44,58 @@ def test_each_store_gets_the_worker_that_suits_it(
 
 
 async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> None:
-    async with Tellback(tmp_path / "tellback.db", worker=False) as rc:
+    async with Tellback(tmp_path / "tellback.db", worker=False) as tb:
         for name in ("maya", "noah"):
-            user = rc.user(name)
+            user = tb.user(name)
             space = await user.memory.create_space("home")
             conversation = await user.conversations.create("chat")
             await user.conversations.append_user_message(conversation.id, "Hello")
             await user.memory.create_binding({"namespace": "chat", "user_id": name}, [space.id])
             await user.memory.run_extraction_for_conversation(conversation.id)
-        newest, oldest = await rc.jobs.list()
+        newest, oldest = await tb.jobs.list()
         assert [newest.user_id, oldest.user_id] == ["noah", "maya"]
-        assert await rc.jobs.list("queued", user_id="maya") == [oldest]
-        assert await rc.jobs.list(JobStatus.QUEUED, limit=1) == [newest]
-        assert await rc.jobs.list(before=newest.id) == [oldest]
-        assert await rc.jobs.list(user_id="maya", tenant_id="other") == []
-        assert await rc.jobs.get(newest.id) == newest
+        assert await tb.jobs.list("queued", user_id="maya") == [oldest]
+        assert await tb.jobs.list(JobStatus.QUEUED, limit=1) == [newest]
+        assert await tb.jobs.list(before=newest.id) == [oldest]
+        assert await tb.jobs.list(user_id="maya", tenant_id="other") == []
+        assert await tb.jobs.get(newest.id) == newest
         with pytest.raises(InvalidArgumentError, match="one of queued, running, done, failed, cancelled"):
-            await rc.jobs.list("lost")
-        assert await rc.jobs.get("job_unknown") is None
-        for method in (rc.jobs.retry, rc.jobs.cancel):
+            await tb.jobs.list("lost")
+        assert await tb.jobs.get("job_unknown") is None
+        for method in (tb.jobs.retry, tb.jobs.cancel):
             with pytest.raises(NotFoundError):
                 await method("job_unknown")
 
 
 def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
-    with Tellback(tmp_path / "tellback.db") as rc:
-        maya = rc.user("maya")
+    with Tellback(tmp_path / "tellback.db") as tb:
+        maya = tb.user("maya")
         space = maya.memory.create_space("home")
         maya.memory.create_binding({"namespace": "chat"}, [space.id])
         conversation = maya.conversations.create("chat")
         maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
         maya.conversations.close(conversation.id)
-        rc.jobs.drain(timeout=20)
-        [job] = rc.jobs.list("done")
-        finished = rc.jobs.get(job.id)
+        tb.jobs.drain(timeout=20)
+        [job] = tb.jobs.list("done")
+        finished = tb.jobs.get(job.id)
         assert finished is not None
         assert finished.result
         assert len(maya.memory.list_atoms(space.id)) == 1
 
 
 async def test_opened_again_in_another_event_loop_it_works_again(tmp_path: Path) -> None:
-    rc = Tellback(tmp_path / "tellback.db")
+    tb = Tellback(tmp_path / "tellback.db")
 
     async def session() -> None:
-        async with rc:
-            maya = rc.user("maya")
+        async with tb:
+            maya = tb.user("maya")
             space = await maya.memory.create_space()
             await maya.memory.create_binding({"namespace": "chat"}, [space.id])
             conversation = await maya.conversations.create("chat")
             await maya.conversations.append_user_message(conversation.id, "Hello")
             await maya.conversations.close(conversation.id)
-            await rc.jobs.drain(20)
-            assert len(await rc.jobs.list("done", conversation_id=conversation.id)) >= 1
+            await tb.jobs.drain(20)
+            assert len(await tb.jobs.list("done", conversation_id=conversation.id)) >= 1
 
     await session()
     await asyncio.to_thread(asyncio.run, session())
@@ -110,9 +110,9 @@ async def test_a_worker_on_a_store_that_takes_no_changes_leaves_jobs_alone(
     [space] = await make_spaces(store, 1)
     job = await queue_job(store, space)
     await store.close()
-    async with Tellback(f"sqlite:///{path}?mode=ro", worker=QUICK_OPTIONS) as rc:
+    async with Tellback(f"sqlite:///{path}?mode=ro", worker=QUICK_OPTIONS) as tb:
         await asyncio.sleep(QUICK_OPTIONS.poll * 2)
-        waiting = await rc.jobs.get(job.id)
+        waiting = await tb.jobs.get(job.id)
         assert waiting is not None
         assert waiting.status is JobStatus.QUEUED
     assert "trying again" not in caplog.text

@@ -32,13 +32,13 @@ def server_parameters(url: Path | str, user: str, *extra_args: str) -> StdioServ
     return StdioServerParameters(command=sys.executable, args=args)
 
 
-def authenticate(rc: Tellback, app: ASGIApp) -> ASGIApp:
+def authenticate(tb: Tellback, app: ASGIApp) -> ASGIApp:
     """A guard at the door: it finds out who calls, and puts that into the scope."""
 
     async def authenticated_app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             name = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
-            scope.setdefault("state", {})["caller"] = rc.user(name) if name else None
+            scope.setdefault("state", {})["caller"] = tb.user(name) if name else None
         await app(scope, receive, send)
 
     return authenticated_app
@@ -54,7 +54,7 @@ async def authenticated_user(scope: Mapping[str, Any]) -> User:
 
 @asynccontextmanager
 async def run_http_server(
-    rc: Tellback, user_of: Callable[..., Any] = authenticated_user, **options: Any
+    tb: Tellback, user_of: Callable[..., Any] = authenticated_user, **options: Any
 ) -> AsyncIterator[tuple[str, McpApp]]:
     """The address of a running server. It is stopped at the end, as a signal would do it."""
     app = http_app(user_of, **options)
@@ -66,7 +66,7 @@ async def run_http_server(
 
     starlette = Starlette(routes=[Route("/mcp", endpoint=app)], lifespan=lifespan)
     config = uvicorn.Config(
-        authenticate(rc, starlette), log_level="error", ws="none", lifespan="on", timeout_graceful_shutdown=1
+        authenticate(tb, starlette), log_level="error", ws="none", lifespan="on", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     listening = socket.socket()

@@ -33,7 +33,7 @@ def initialize(**kwargs: Any) -> dict[str, Any]:
 
 @MODES
 async def test_every_tool_works(mode: str) -> None:
-    async with open_app() as rc, run_http_server(rc) as (address, _), connect(address, "maya", mode) as client:
+    async with open_app() as tb, run_http_server(tb) as (address, _), connect(address, "maya", mode) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == ["recall", "timeline", "entities", "conversations", "remember", "forget"]
         memory = (await call_ok(client, "remember", text="Maya is vegetarian."))["memory"]
@@ -49,8 +49,8 @@ async def test_every_tool_works(mode: str) -> None:
 @MODES
 async def test_each_request_is_for_its_own_user(mode: str) -> None:
     async with (
-        open_app() as rc,
-        run_http_server(rc) as (address, _),
+        open_app() as tb,
+        run_http_server(tb) as (address, _),
         connect(address, "maya", mode) as mayas_session,
         connect(address, "tom", mode) as toms_session,
         connect(address, "", mode) as anonymous_session,
@@ -68,7 +68,7 @@ async def test_each_request_is_for_its_own_user(mode: str) -> None:
 
 @MODES
 async def test_any_process_answers_any_request(mode: str) -> None:
-    async with open_app() as rc, run_http_server(rc) as (first_address, _), run_http_server(rc) as (second_address, _):
+    async with open_app() as tb, run_http_server(tb) as (first_address, _), run_http_server(tb) as (second_address, _):
         async with connect(first_address, "maya", mode) as client:
             await call_ok(client, "remember", text="Maya is vegetarian.")
         async with connect(second_address, "maya", mode) as client:
@@ -84,8 +84,8 @@ async def test_any_process_answers_any_request(mode: str) -> None:
 @MODES
 async def test_a_read_only_server_takes_nothing(mode: str) -> None:
     async with (
-        open_app() as rc,
-        run_http_server(rc, read_only=True) as (address, _),
+        open_app() as tb,
+        run_http_server(tb, read_only=True) as (address, _),
         connect(address, "maya", mode) as client,
     ):
         assert "remember" not in [tool.name for tool in (await client.list_tools()).tools]
@@ -95,9 +95,9 @@ async def test_a_read_only_server_takes_nothing(mode: str) -> None:
 
 @MODES
 async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
-    async with open_app() as rc:
-        slow = SlowUserLookup(rc)
-        async with run_http_server(rc, slow.user_of) as (address, _), connect(address, "maya", mode) as client:
+    async with open_app() as tb:
+        slow = SlowUserLookup(tb)
+        async with run_http_server(tb, slow.user_of) as (address, _), connect(address, "maya", mode) as client:
             async with asyncio.timeout(20):
                 call = asyncio.create_task(client.call_tool("recall", {"query": "food"}))
                 await slow.started.wait()
@@ -112,10 +112,10 @@ async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"MCP-Protocol-Version": "2025-06-18"}])
 async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) -> None:
-    async with open_app() as rc:
-        slow = SlowUserLookup(rc)
+    async with open_app() as tb:
+        slow = SlowUserLookup(tb)
         async with (
-            run_http_server(rc, slow.user_of) as (address, _),
+            run_http_server(tb, slow.user_of) as (address, _),
             httpx2.AsyncClient(headers=HEADERS | headers, timeout=20) as http,
             asyncio.timeout(20),
         ):
@@ -127,9 +127,9 @@ async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) 
 
 
 async def test_stopping_the_server_ends_what_still_runs() -> None:
-    async with open_app() as rc, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
-        slow = SlowUserLookup(rc)
-        async with run_http_server(rc, slow.user_of) as (address, _), asyncio.timeout(20):
+    async with open_app() as tb, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
+        slow = SlowUserLookup(tb)
+        async with run_http_server(tb, slow.user_of) as (address, _), asyncio.timeout(20):
             call = asyncio.create_task(http.post(address, json=RECALL))
             await slow.started.wait()
         assert slow.finished.is_set()
@@ -138,8 +138,8 @@ async def test_stopping_the_server_ends_what_still_runs() -> None:
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
 async def test_an_application_that_ends_has_stopped_its_calls(version: str) -> None:
-    async with open_app() as rc:
-        slow = SlowUserLookup(rc)
+    async with open_app() as tb:
+        slow = SlowUserLookup(tb)
         app = http_app(slow.user_of, allowed_hosts=None)
         meta = {f"io.modelcontextprotocol/{key}": value for key, value in META.items()}
         body = {**RECALL, "params": {**RECALL["params"], "_meta": meta if version > "2026" else {}}}
@@ -163,8 +163,8 @@ META: dict[str, Any] = {
 class SlowUserLookup:
     """Looks for a user for a minute, and tells of it."""
 
-    def __init__(self, rc: Tellback) -> None:
-        self._rc = rc
+    def __init__(self, tb: Tellback) -> None:
+        self._rc = tb
         self.is_slow = True
         self.started, self.finished = asyncio.Event(), asyncio.Event()
 
@@ -179,7 +179,7 @@ class SlowUserLookup:
 
 
 async def test_requests_that_are_none_are_refused_and_the_server_goes_on() -> None:
-    async with open_app() as rc, run_http_server(rc, max_body_bytes=10_000) as (address, _):
+    async with open_app() as tb, run_http_server(tb, max_body_bytes=10_000) as (address, _):
         async with httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
             json = {"Content-Type": "application/json"}
             assert (await http.get(address)).status_code == 405
@@ -203,8 +203,8 @@ async def test_requests_that_are_none_are_refused_and_the_server_goes_on() -> No
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
 async def test_web_pages_of_others_and_wrong_hosts_are_refused(version: str) -> None:
     async with (
-        open_app() as rc,
-        run_http_server(rc, allowed_origins=["https://app.example:*", "https://ok.example"]) as (address, _),
+        open_app() as tb,
+        run_http_server(tb, allowed_origins=["https://app.example:*", "https://ok.example"]) as (address, _),
     ):
         headers = {**HEADERS, "MCP-Protocol-Version": version}
         async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
@@ -231,7 +231,7 @@ async def test_any_host_may_be_allowed_and_origins_are_checked_still(version: st
         "allowed_hosts": None,
         "allowed_origins": ["https://app.example:*", "https://ok.example"],
     }
-    async with open_app() as rc, run_http_server(rc, **options) as (address, _):
+    async with open_app() as tb, run_http_server(tb, **options) as (address, _):
         headers = {**HEADERS, "MCP-Protocol-Version": version, "Host": "memory.example"}
         async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
             assert (await http.post(address, json=initialize())).status_code not in (403, 421)
@@ -241,8 +241,8 @@ async def test_any_host_may_be_allowed_and_origins_are_checked_still(version: st
 
 
 async def test_an_application_answers_only_while_it_runs_and_may_run_again() -> None:
-    async with open_app() as rc:
-        app = http_app(lambda scope: rc.user("maya"), allowed_hosts=None)
+    async with open_app() as tb:
+        app = http_app(lambda scope: tb.user("maya"), allowed_hosts=None)
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://any", headers=HEADERS) as http:
             assert (await http.post("/mcp", json=initialize())).status_code == 503

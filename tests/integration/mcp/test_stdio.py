@@ -56,8 +56,8 @@ async def test_two_users_and_two_tenants_do_not_see_each_other(tmp_path: Path) -
         async with Client(server_parameters(url, user, "--tenant", tenant)) as client:
             assert (await call_ok(client, "recall", query="vegetarian"))["memories"] == []
             assert "There is no atom" in await call_refused(client, "forget", atom_id=memory["id"])
-    async with Tellback(url, worker=False) as rc:
-        assert (await rc.user("maya").memory.get_atom(memory["id"])) is not None
+    async with Tellback(url, worker=False) as tb:
+        assert (await tb.user("maya").memory.get_atom(memory["id"])) is not None
 
 
 class ByHand:

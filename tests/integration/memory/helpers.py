@@ -129,5 +129,5 @@ def assert_same_result(first: RecallResult, second: RecallResult) -> None:
         assert first_hit.atom.id == second_hit.atom.id or (first.mode == "BY_TOPIC" and close), rank
 
 
-async def count_events(rc: Tellback) -> int:
-    return len(await rc.events.read(limit=100_000))
+async def count_events(tb: Tellback) -> int:
+    return len(await tb.events.read(limit=100_000))

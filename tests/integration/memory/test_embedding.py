@@ -25,16 +25,16 @@ from tests.integration.memory.helpers import (
 TEXTS = [f"{name} saw {thing} by the lake." for name in ("Ann", "Bob", "Eve") for thing in ("herons", "boats", "swans")]
 
 
-async def create_space_with_atoms(rc: Tellback, user: str = "maya") -> str:
-    memory = rc.user(user).memory
+async def create_space_with_atoms(tb: Tellback, user: str = "maya") -> str:
+    memory = tb.user(user).memory
     space = await memory.create_space()
     await memory.add_atoms(space.id, [{"text": text} for text in TEXTS])
     return space.id
 
 
-async def found_by_words(rc: Tellback, space: str) -> None:
+async def found_by_words(tb: Tellback, space: str) -> None:
     """Every atom is still the best answer to its own words."""
-    memory = rc.user("maya").memory
+    memory = tb.user("maya").memory
     for text in TEXTS:
         result = await memory.recall_by_topic(space, text, 100)
         assert_valid_result(result)
@@ -42,12 +42,12 @@ async def found_by_words(rc: Tellback, space: str) -> None:
         assert result.atoms[0].text == text
 
 
-async def vector_counts(rc: Tellback, space: str) -> dict[str, int]:
+async def vector_counts(tb: Tellback, space: str) -> dict[str, int]:
     """How many atoms have vectors by each embedder."""
-    scope = rc.user("maya").scope
+    scope = tb.user("maya").scope
     found = {}
     for name in ("old", "new", "newer"):
-        changes = await rc.store.memories.changes(scope, space, after=-1, embedder=name)
+        changes = await tb.store.memories.changes(scope, space, after=-1, embedder=name)
         if changes.vectors:
             found[name] = len(changes.vectors)
     return found
@@ -55,15 +55,15 @@ async def vector_counts(rc: Tellback, space: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("dimensions", [16, 5])
 async def test_another_embedder_takes_over_in_the_background(url: str, dimensions: int) -> None:
-    async with Tellback(url, embedder=HashEmbedder("old", 16)) as rc:
-        space = await create_space_with_atoms(rc)
-        await found_by_words(rc, space)
-        assert await vector_counts(rc, space) == {"old": 9}
+    async with Tellback(url, embedder=HashEmbedder("old", 16)) as tb:
+        space = await create_space_with_atoms(tb)
+        await found_by_words(tb, space)
+        assert await vector_counts(tb, space) == {"old": 9}
     new = HashEmbedder("new", dimensions)
-    async with Tellback(url, embedder=new) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(url, embedder=new) as tb:
+        memory = tb.user("maya").memory
         await memory.add_atom(space, "Ann keeps bees.")
-        assert await vector_counts(rc, space) == {"old": 9, "new": 1}
+        assert await vector_counts(tb, space) == {"old": 9, "new": 1}
         new.gate = asyncio.Event()  # re-embedding waits, and so does every question
         recalls = [asyncio.create_task(memory.recall_by_topic(space, text, 100)) for text in TEXTS]
         await asyncio.sleep(0)
@@ -71,15 +71,15 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
         for text, result in zip(TEXTS, await asyncio.gather(*recalls), strict=True):
             assert result.atoms[0].text == text
             assert len(result) == 10
-        await rc.jobs.drain()
-        assert await vector_counts(rc, space) == {"old": 9, "new": 10}
+        await tb.jobs.drain()
+        assert await vector_counts(tb, space) == {"old": 9, "new": 10}
         assert sorted(new.embedded) == sorted([*TEXTS, "Ann keeps bees."])  # each once
         warm = await memory.recall_by_topic(space, "herons", 100)
         async with Tellback(url, embedder=HashEmbedder("new", dimensions)) as other:
             cold = await other.user("maya").memory.recall_by_topic(space, "herons", 100, now=None)
         assert {hit.atom.id for hit in warm} == {hit.atom.id for hit in cold}
         assert any(hit.parts.get("meaning") for hit in warm)
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         assert len(new.embedded) == 10
 
 
@@ -92,13 +92,13 @@ async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None
             for writer, reader in ((first, second), (second, first)):
                 expected_texts.append(f"{n} more boats, {'old' if writer is first else 'new'}.")
                 await writer.user("maya").memory.add_atom(space, expected_texts[-1])
-                for rc in (reader, writer):
-                    await rc.user("maya").memory.recall_by_topic(space, "boats", 100)
-                    await rc.jobs.drain()
+                for tb in (reader, writer):
+                    await tb.user("maya").memory.recall_by_topic(space, "boats", 100)
+                    await tb.jobs.drain()
         assert sorted(old_embedder.embedded) == sorted(new_embedder.embedded) == sorted(expected_texts)
         assert await vector_counts(first, space) == {"old": 15, "new": 15}
-        for rc in (first, second):
-            result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
+        for tb in (first, second):
+            result = await tb.user("maya").memory.recall_by_topic(space, "swans", 100)
             assert any(hit.parts.get("meaning") for hit in result)
 
 
@@ -106,21 +106,21 @@ async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedde
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
-    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
-        space = await create_space_with_atoms(rc)
-        await create_space_with_atoms(rc, "ben")
+    async with Tellback(url, embedder=HashEmbedder("old")) as tb:
+        space = await create_space_with_atoms(tb)
+        await create_space_with_atoms(tb, "ben")
     new = HashEmbedder("new")
-    async with Tellback(url, embedder=new) as rc:
+    async with Tellback(url, embedder=new) as tb:
         new.error = embedding_error()
         with pytest.raises(EmbeddingError):
-            await rc.reembed(forget_others=True)
-        assert await vector_counts(rc, space) == {"old": 9}
+            await tb.reembed(forget_others=True)
+        assert await vector_counts(tb, space) == {"old": 9}
         new.error = None
-        assert await rc.reembed() == 18
-        assert await vector_counts(rc, space) == {"old": 9, "new": 9}
-        assert await rc.reembed(forget_others=True) == 0
-        assert await vector_counts(rc, space) == {"new": 9}
-        await found_by_words(rc, space)
+        assert await tb.reembed() == 18
+        assert await vector_counts(tb, space) == {"old": 9, "new": 9}
+        assert await tb.reembed(forget_others=True) == 0
+        assert await vector_counts(tb, space) == {"new": 9}
+        await found_by_words(tb, space)
         assert len(new.embedded) == 18
 
 
@@ -132,8 +132,8 @@ async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> No
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             return -(await super().embed(texts, query=query))
 
-    async with Tellback(path, embedder=NegatingEmbedder("old")) as rc:
-        space = await create_space_with_atoms(rc)
+    async with Tellback(path, embedder=NegatingEmbedder("old")) as tb:
+        space = await create_space_with_atoms(tb)
     async with Tellback(path, embedder=HashEmbedder("new"), worker=False) as mixed:
         result_before = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
         assert not any(hit.parts.get("meaning") for hit in result_before)
@@ -146,81 +146,81 @@ async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> No
 
 
 async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> None:
-    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
-        spaces = [await create_space_with_atoms(rc, f"user {n}") for n in range(3)]
-        deleted_atoms = await rc.user("user 0").memory.list_atoms(spaces[0], limit=1)
-        await rc.user("user 0").memory.delete_atom(deleted_atoms[0].id)
-        await rc.user("user 2").memory.delete_space(spaces[2])
+    async with Tellback(url, embedder=HashEmbedder("old")) as tb:
+        spaces = [await create_space_with_atoms(tb, f"user {n}") for n in range(3)]
+        deleted_atoms = await tb.user("user 0").memory.list_atoms(spaces[0], limit=1)
+        await tb.user("user 0").memory.delete_atom(deleted_atoms[0].id)
+        await tb.user("user 2").memory.delete_space(spaces[2])
     new = HashEmbedder("new")
-    async with Tellback(url, embedder=new) as rc:
+    async with Tellback(url, embedder=new) as tb:
         progress: list[int] = []
-        assert await rc.reembed(progress.append) == 17
+        assert await tb.reembed(progress.append) == 17
         assert progress == sorted(progress)
         assert progress[-1] == 17
         assert len(new.embedded) == 17
         assert deleted_atoms[0].text not in new.embedded[:8]
-        assert await rc.reembed(progress.append) == 0
-    async with Tellback(url, embedder=None) as rc:
-        assert await rc.reembed() == 0
+        assert await tb.reembed(progress.append) == 0
+    async with Tellback(url, embedder=None) as tb:
+        assert await tb.reembed() == 0
 
 
 async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await create_space_with_atoms(rc)
-        memory = rc.user("maya").memory
+    async with Tellback(path, embedder=HashEmbedder("old")) as tb:
+        space = await create_space_with_atoms(tb)
+        memory = tb.user("maya").memory
         [last_atom] = await memory.list_atoms(space, limit=1)
         await memory.delete_atom(last_atom.id)
-    async with Tellback(path, embedder=HashEmbedder("new")) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(path, embedder=HashEmbedder("new")) as tb:
+        memory = tb.user("maya").memory
         await memory.recall_by_topic(space, "herons")
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         started: list[str] = []
-        start = rc.jobs.start
+        start = tb.jobs.start
 
         def counting(function: Any, name: str) -> Any:
             started.append(name)
             return start(function, name)
 
-        monkeypatch.setattr(rc.jobs, "start", counting)
+        monkeypatch.setattr(tb.jobs, "start", counting)
         for _ in range(3):
             await memory.recall_by_topic(space, "herons")
-            await rc.jobs.drain()
+            await tb.jobs.drain()
         assert started == []
 
 
 async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await create_space_with_atoms(rc)
+    async with Tellback(path, embedder=HashEmbedder("old")) as tb:
+        space = await create_space_with_atoms(tb)
     new = HashEmbedder("new")
-    async with Tellback(path, embedder=new, worker=False) as rc:
-        await found_by_words(rc, space)
-        await rc.jobs.drain()
+    async with Tellback(path, embedder=new, worker=False) as tb:
+        await found_by_words(tb, space)
+        await tb.jobs.drain()
         assert new.embedded == []
-        assert await vector_counts(rc, space) == {"old": 9}
+        assert await vector_counts(tb, space) == {"old": 9}
 
 
 async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
     embedder = HashEmbedder("new")
-    async with Tellback(url, embedder=embedder) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(url, embedder=embedder) as tb:
+        memory = tb.user("maya").memory
         embedder.error = embedding_error()
-        space = await create_space_with_atoms(rc)  # written without vectors
+        space = await create_space_with_atoms(tb)  # written without vectors
         [first] = await memory.list_atoms(space, limit=1)
         moved = await memory.supersede_atom(first.id, "Eve saw nothing at all.")
         await memory.supersede_atom(moved.id, first.text)
-        await found_by_words(rc, space)  # asked without vectors, and in the background it fails too
-        await rc.jobs.drain()
-        assert await vector_counts(rc, space) == {}
+        await found_by_words(tb, space)  # asked without vectors, and in the background it fails too
+        await tb.jobs.drain()
+        assert await vector_counts(tb, space) == {}
         embedder.error = None
-        await found_by_words(rc, space)
-        assert await rc.reembed() == 11
-        assert await vector_counts(rc, space) == {"new": 11}
-        await found_by_words(rc, space)
+        await found_by_words(tb, space)
+        assert await tb.reembed() == 11
+        assert await vector_counts(tb, space) == {"new": 11}
+        await found_by_words(tb, space)
         result = await memory.recall_by_topic(space, "swans", 100)
         assert any(hit.parts.get("meaning") for hit in result)
 
@@ -232,20 +232,20 @@ async def test_what_failed_in_the_background_is_tried_again_after_a_while(
 
     caplog.set_level(logging.CRITICAL, "tellback")
     embedder = HashEmbedder("new")
-    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as tb:
         embedder.error = embedding_error()
-        space = await create_space_with_atoms(rc)
-        memory = rc.user("maya").memory
+        space = await create_space_with_atoms(tb)
+        memory = tb.user("maya").memory
         await memory.recall_by_topic(space, "herons")
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         embedder.error = None
         await memory.recall_by_topic(space, "herons")
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         assert embedder.embedded == []  # it rests
         monkeypatch.setattr(embedding, "BACKOFF_SECONDS", -1.0)
-        rc._memory.embedding._paused_until.clear()
+        tb._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "herons")
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         assert sorted(embedder.embedded) == sorted(TEXTS)
 
 
@@ -253,11 +253,11 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     embedder = HashEmbedder("new")
-    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
-        space = await create_space_with_atoms(rc)
-        memory = rc.user("maya").memory
+    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as tb:
+        space = await create_space_with_atoms(tb)
+        memory = tb.user("maya").memory
         [first] = await memory.list_atoms(space, limit=1)
-        events = len(await rc.events.read(limit=1000))
+        events = len(await tb.events.read(limit=1000))
         embedder.error = ZeroDivisionError("a bug")
         for awaitable in (
             memory.add_atom(space, "Likes tea."),
@@ -269,27 +269,27 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
             with pytest.raises(ZeroDivisionError):
                 await awaitable
         assert len(await memory.recall_by_entity(space, "Ann")) == 3  # needs none
-        assert len(await rc.events.read(limit=1000)) == events
+        assert len(await tb.events.read(limit=1000)) == events
         embedder.error = None
-        assert await rc.reembed() == 0
-        await found_by_words(rc, space)
+        assert await tb.reembed() == 0
+        await found_by_words(tb, space)
     other = HashEmbedder("newer")
-    async with Tellback(tmp_path / "tellback.db", embedder=other) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(tmp_path / "tellback.db", embedder=other) as tb:
+        memory = tb.user("maya").memory
         other.error = ZeroDivisionError("a bug")
         with pytest.raises(ZeroDivisionError):
-            await rc.reembed()
-        rc._memory.embedding.schedule_backfill(rc.user("maya").scope, space)
-        await rc.jobs.drain()
+            await tb.reembed()
+        tb._memory.embedding.schedule_backfill(tb.user("maya").scope, space)
+        await tb.jobs.drain()
         assert "background work failed" in caplog.text
         other.error = None
         await memory.recall_by_topic(space, "tea")
-        await rc.jobs.drain()
-        assert await vector_counts(rc, space) == {"new": 9}  # it rests
-        rc._memory.embedding._paused_until.clear()
+        await tb.jobs.drain()
+        assert await vector_counts(tb, space) == {"new": 9}  # it rests
+        tb._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "tea")
-        await rc.jobs.drain()
-        assert await vector_counts(rc, space) == {"new": 9, "newer": 9}
+        await tb.jobs.drain()
+        assert await vector_counts(tb, space) == {"new": 9, "newer": 9}
 
 
 class RejectingEmbedder(HashEmbedder):
@@ -308,26 +308,26 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
     caplog.set_level(logging.WARNING, "tellback")
     many_texts = [f"Otters, {n} of them." for n in range(300)]
     many_texts[3] = many_texts[299] = many_texts[150] = "A poison."
-    async with Tellback(url, embedder=None) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(url, embedder=None) as tb:
+        memory = tb.user("maya").memory
         space = (await memory.create_space()).id
         await memory.add_atoms(space, [{"text": text} for text in many_texts])
     embedder = RejectingEmbedder("new")
-    async with Tellback(url, embedder=embedder) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(url, embedder=embedder) as tb:
+        memory = tb.user("maya").memory
         await memory.recall_by_topic(space, "otters")
-        await rc.jobs.drain()
-        assert await vector_counts(rc, space) == {"new": 297}
+        await tb.jobs.drain()
+        assert await vector_counts(tb, space) == {"new": 297}
         assert len(embedder.embedded) == 297
         assert caplog.text.count("refused it") == 3
         calls = embedder.calls
         for _ in range(3):
             await memory.recall_by_topic(space, "otters")
-            await rc.jobs.drain()
+            await tb.jobs.drain()
         assert embedder.calls - calls == 3  # the questions
-        rc._memory.embedding._paused_until.clear()
+        tb._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "otters")
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         assert caplog.text.count("refused it") == 3
         assert "background work failed" not in caplog.text
         assert len(embedder.embedded) == 297
@@ -337,16 +337,16 @@ async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
-    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
-        memory = rc.user("ann").memory
+    async with Tellback(url, embedder=HashEmbedder("old")) as tb:
+        memory = tb.user("ann").memory
         await memory.add_atoms((await memory.create_space()).id, [{"text": "A poison."}, {"text": "More poison."}])
-        space = await create_space_with_atoms(rc)
-    async with Tellback(url, embedder=RejectingEmbedder("new")) as rc:
+        space = await create_space_with_atoms(tb)
+    async with Tellback(url, embedder=RejectingEmbedder("new")) as tb:
         progress: list[int] = []
         with pytest.raises(EmbeddingError, match=r"refused 2 texts.* 9 others"):
-            await rc.reembed(progress.append, forget_others=True)
+            await tb.reembed(progress.append, forget_others=True)
         assert progress == [9]
-        assert await vector_counts(rc, space) == {"old": 9, "new": 9}
+        assert await vector_counts(tb, space) == {"old": 9, "new": 9}
 
 
 @pytest.mark.parametrize("retryable", [True, False])
@@ -354,9 +354,9 @@ async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
     tmp_path: Path, retryable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "tellback")
-    async with Tellback(tmp_path / "tellback.db", embedder=None) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=None) as tb:
         for user in range(40):
-            memory = rc.user(f"{user}").memory
+            memory = tb.user(f"{user}").memory
             await memory.add_atoms((await memory.create_space()).id, [{"text": f"{n}"} for n in range(40)])
     call_count = 0
 
@@ -366,9 +366,9 @@ async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
             call_count += 1
             raise EmbeddingError("down", retryable=retryable)
 
-    async with Tellback(tmp_path / "tellback.db", embedder=UnavailableEmbedder("new")) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=UnavailableEmbedder("new")) as tb:
         with pytest.raises(EmbeddingError, match="down"):
-            await rc.reembed()
+            await tb.reembed()
         assert call_count == (1 if retryable else 16)
 
 
@@ -395,13 +395,13 @@ async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             return embedder_output  # type: ignore[no-any-return]
 
-    async with Tellback(tmp_path / "tellback.db", embedder=InvalidEmbedder("new")) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(tmp_path / "tellback.db", embedder=InvalidEmbedder("new")) as tb:
+        memory = tb.user("maya").memory
         space = (await memory.create_space()).id
         await memory.add_atoms(space, [{"text": "Likes tea."}, {"text": "Has a boat."}])
         assert (await memory.recall_by_topic(space, "tea")).atoms[0].text == "Likes tea."
-        await rc.jobs.drain()
-        assert await vector_counts(rc, space) == {}
+        await tb.jobs.drain()
+        assert await vector_counts(tb, space) == {}
         assert "stored without vectors" in caplog.text
 
 
@@ -411,13 +411,13 @@ async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None
             rows = (await super().embed(texts, query=query)).tolist()
             return [[1e6 * number for number in row] for row in rows]  # type: ignore[return-value]
 
-    async with Tellback(tmp_path / "tellback.db", embedder=ListEmbedder("new")) as rc:
-        space = await create_space_with_atoms(rc)
-        await found_by_words(rc, space)
-        changes = await rc.store.memories.changes(rc.user("maya").scope, space, after=-1, embedder="new")
+    async with Tellback(tmp_path / "tellback.db", embedder=ListEmbedder("new")) as tb:
+        space = await create_space_with_atoms(tb)
+        await found_by_words(tb, space)
+        changes = await tb.store.memories.changes(tb.user("maya").scope, space, after=-1, embedder="new")
         for _, vector in changes.vectors:
             assert np.linalg.norm(np.frombuffer(vector, "<f2").astype(np.float32)) == pytest.approx(1, abs=1e-2)
-        result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
+        result = await tb.user("maya").memory.recall_by_topic(space, "swans", 100)
         assert any(hit.parts.get("meaning") for hit in result)
 
 
@@ -425,18 +425,18 @@ async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recal
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await create_space_with_atoms(rc)
+    async with Tellback(path, embedder=HashEmbedder("old")) as tb:
+        space = await create_space_with_atoms(tb)
     new = HashEmbedder("new")
-    async with Tellback(path, embedder=new) as rc:
+    async with Tellback(path, embedder=new) as tb:
 
         async def refuse_write(*args: Any, **kwargs: Any) -> None:
             raise StoreError("read-only")
 
-        monkeypatch.setattr(rc.store.memories, "save_vectors", refuse_write)
+        monkeypatch.setattr(tb.store.memories, "save_vectors", refuse_write)
         for _ in range(3):
-            await found_by_words(rc, space)
-            await rc.jobs.drain()
+            await found_by_words(tb, space)
+            await tb.jobs.drain()
         assert len(new.embedded) == 9
         assert caplog.text.count("background work failed") == 1
 
@@ -444,30 +444,30 @@ async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recal
 async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
-        spaces = [await create_space_with_atoms(rc) for _ in range(3)]
+    async with Tellback(url, embedder=HashEmbedder("old")) as tb:
+        spaces = [await create_space_with_atoms(tb) for _ in range(3)]
 
     doomed: list[str] = []
 
     class SpaceDeletingEmbedder(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             while doomed:
-                await rc.user("maya").memory.delete_space(doomed.pop())
+                await tb.user("maya").memory.delete_space(doomed.pop())
             return await super().embed(texts, query=query)
 
     embedder = SpaceDeletingEmbedder("new")
-    async with Tellback(url, embedder=embedder) as rc:
+    async with Tellback(url, embedder=embedder) as tb:
         doomed.append(spaces.pop(1))  # another than the one being embedded
-        assert await rc.reembed() == 18
+        assert await tb.reembed() == 18
         assert len(embedder.embedded) == 18
-    async with Tellback(url, embedder=SpaceDeletingEmbedder("newer")) as rc:
+    async with Tellback(url, embedder=SpaceDeletingEmbedder("newer")) as tb:
         doomed.append(spaces.pop(0))  # the very one
-        assert await rc.reembed() == 9
-    async with Tellback(url, embedder=HashEmbedder("newest")) as rc:
-        memory = rc.user("maya").memory
+        assert await tb.reembed() == 9
+    async with Tellback(url, embedder=HashEmbedder("newest")) as tb:
+        memory = tb.user("maya").memory
         await memory.recall_by_topic(spaces[0], "herons")
         await memory.delete_space(spaces[0])
-        await rc.jobs.drain()
+        await tb.jobs.drain()
     assert "background work failed" not in caplog.text
 
 
@@ -475,12 +475,12 @@ async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path
     """The embedder breaks its promise: its vectors cannot be compared, but everything is still found by its words."""
     path = tmp_path / "tellback.db"
     for dimensions in (4, 8, 2):
-        async with Tellback(path, embedder=HashEmbedder("new", dimensions)) as rc:
-            memory = rc.user("maya").memory
+        async with Tellback(path, embedder=HashEmbedder("new", dimensions)) as tb:
+            memory = tb.user("maya").memory
             if dimensions == 4:
-                space = await create_space_with_atoms(rc)
+                space = await create_space_with_atoms(tb)
             await memory.add_atom(space, f"Carl keeps {dimensions} bees.")
-            await found_by_words(rc, space)
+            await found_by_words(tb, space)
             result = await memory.recall_by_topic(space, f"Carl keeps {dimensions} bees", 100)
             assert result.atoms[0].text == f"Carl keeps {dimensions} bees."
             # A question's vector is only ever compared with those as long as itself.
@@ -489,22 +489,22 @@ async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path
 
 
 async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> None:
-    async with Tellback(url) as rc:
-        space = await create_space_with_atoms(rc)
-        with_vectors = await rc.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
-    async with Tellback(url, embedder=None) as rc:
-        await found_by_words(rc, space)
-        without = await rc.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
+    async with Tellback(url) as tb:
+        space = await create_space_with_atoms(tb)
+        with_vectors = await tb.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
+    async with Tellback(url, embedder=None) as tb:
+        await found_by_words(tb, space)
+        without = await tb.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
         assert (without.mode, without.total_candidates, len(without)) == (with_vectors.mode, 9, 4)
         assert set(texts(without)[:3]) == set(texts(with_vectors)[:3])
         assert not any(hit.parts.get("meaning") for hit in without)
-        atom = await rc.user("maya").memory.add_atom(space, "Eve saw otters.")
-    async with Tellback(url) as rc:
-        memory = rc.user("maya").memory
+        atom = await tb.user("maya").memory.add_atom(space, "Eve saw otters.")
+    async with Tellback(url) as tb:
+        memory = tb.user("maya").memory
         assert (await memory.recall_by_topic(space, "otters")).atoms[0] == atom
-        await rc.jobs.drain()
-        assert await rc.reembed() == 0
-        now = rc.clock()
+        await tb.jobs.drain()
+        assert await tb.reembed() == 0
+        now = tb.clock()
         warm = await memory.recall_by_topic(space, "otters", 100, now=now)
         async with Tellback(url) as other:
             assert_same_result(warm, await other.user("maya").memory.recall_by_topic(space, "otters", 100, now=now))
@@ -515,21 +515,21 @@ async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path,
 
     monkeypatch.setattr(concurrency, "GRACE_SECONDS", 0.05)
     path = tmp_path / "tellback.db"
-    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        space = await create_space_with_atoms(rc)
+    async with Tellback(path, embedder=HashEmbedder("old")) as tb:
+        space = await create_space_with_atoms(tb)
     slow = HashEmbedder("new")
-    async with Tellback(path, embedder=slow) as rc:
-        await rc.user("maya").memory.recall_by_entity(space, "Ann")
+    async with Tellback(path, embedder=slow) as tb:
+        await tb.user("maya").memory.recall_by_entity(space, "Ann")
         slow.gate = asyncio.Event()
-    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
-        assert await vector_counts(rc, space) in ({"old": 9}, {"old": 9, "new": 9})
-        await found_by_words(rc, space)
+    async with Tellback(path, embedder=HashEmbedder("old")) as tb:
+        assert await vector_counts(tb, space) in ({"old": 9}, {"old": 9, "new": 9})
+        await found_by_words(tb, space)
 
 
 async def test_a_conversation_that_grows_is_embedded_once(tmp_path: Path) -> None:
     embedder = HashEmbedder()
-    async with Tellback(tmp_path / "r.db", embedder=embedder) as rc:
-        maya = rc.user("maya")
+    async with Tellback(tmp_path / "r.db", embedder=embedder) as tb:
+        maya = tb.user("maya")
         space = await maya.memory.create_space()
         conversation = await maya.conversations.create("chat")
         for n in range(4):

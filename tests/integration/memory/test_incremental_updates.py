@@ -50,13 +50,13 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             super().__init__()
             self.clock = Clock()
             self.embedder = HashEmbedder()
-            self.rc = Tellback(path, embedder=self.embedder, clock=self.clock)
-            runner.run(self.rc.open())
-            self.user = self.rc.user("maya")
+            self.tb = Tellback(path, embedder=self.embedder, clock=self.clock)
+            runner.run(self.tb.open())
+            self.user = self.tb.user("maya")
             self.space = runner.run(self.user.memory.create_space()).id
 
         def teardown(self) -> None:
-            runner.run(self.rc.close())
+            runner.run(self.tb.close())
 
         def run(self, awaitable: Any) -> Any:
             self.clock.advance()
@@ -133,7 +133,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 
         @rule(text=words)
         def embed_what_is_missing(self, text: str) -> None:
-            self.run(self.rc.reembed())
+            self.run(self.tb.reembed())
 
         @rule(query=words, valid_at=st.one_of(st.none(), days), archived=st.booleans())
         def recall(self, query: str, valid_at: Any, archived: bool) -> None:
@@ -148,7 +148,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 
             cached = runner.run(answers(self.user.memory))
             # What is missing is made up for in the background: both must see it, or neither.
-            runner.run(self.rc.jobs.drain())
+            runner.run(self.tb.jobs.drain())
             cached = runner.run(answers(self.user.memory))
             fresh = runner.run(self.run_in_other_opening(answers))
             for cached_result, fresh_result in zip(cached, fresh, strict=True):

@@ -39,14 +39,14 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def large(url: str, **options: Any) -> AsyncIterator[Tellback]:
-    async with Tellback(url, memory_atoms=FEW, clock=Clock(NOON + 400 * DAY), **options) as rc:
-        yield rc
+    async with Tellback(url, memory_atoms=FEW, clock=Clock(NOON + 400 * DAY), **options) as tb:
+        yield tb
 
 
-async def create_large_space(rc: Tellback) -> tuple[Memory, str]:
+async def create_large_space(tb: Tellback) -> tuple[Memory, str]:
     """200 atoms: each animal once at each place, on its own day; and the same of another user."""
     for user in ("ben", "maya"):
-        memory = rc.user(user).memory
+        memory = tb.user(user).memory
         space = await memory.create_space()
         names = {name: (await memory.create_entity(space.id, "OBJECT", name)).id for name in ("Rex", "Dr. Weber")}
         atom_drafts = [
@@ -77,10 +77,10 @@ QUESTIONS = [
 async def test_the_best_answer_is_the_one_that_is_best_of_all(
     ready_postgres_url: str, search: SearchKind, embedder: str | None
 ) -> None:
-    async with large(ready_postgres_url, embedder=embedder) as rc:
-        memory, space = await create_large_space(rc)
-        rc.store.memories._engine.search = search
-        async with Tellback(ready_postgres_url, embedder=embedder, clock=rc.clock) as second_rc:
+    async with large(ready_postgres_url, embedder=embedder) as tb:
+        memory, space = await create_large_space(tb)
+        tb.store.memories._engine.search = search
+        async with Tellback(ready_postgres_url, embedder=embedder, clock=tb.clock) as second_rc:
             cached = second_rc.user("maya").memory
             for question in QUESTIONS:
                 found = await memory.recall_by_topic(space, question, 5)
@@ -108,16 +108,16 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
                 assert texts(await memory.recall_timeline(space, **span)) == texts(
                     await cached.recall_timeline(space, **span)
                 ), span
-            assert len(rc._memory.space_cache) == 0
+            assert len(tb._memory.space_cache) == 0
             assert len(second_rc._memory.space_cache) == 1
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
 async def test_every_filter_is_kept(ready_postgres_url: str, search: SearchKind) -> None:
-    async with large(ready_postgres_url) as rc:
-        memory, space = await create_large_space(rc)
-        rc.store.memories._engine.search = search
-        clock: Any = rc.clock
+    async with large(ready_postgres_url) as tb:
+        memory, space = await create_large_space(tb)
+        tb.store.memories._engine.search = search
+        clock: Any = tb.clock
         known_at = clock.now
         clock.advance(DAY)
         question = "Which otter was at the chapel?"
@@ -169,7 +169,7 @@ async def test_every_filter_is_kept(ready_postgres_url: str, search: SearchKind)
             text.startswith("maya ") for text in await recall_everywhere(memory, space, "ben saw a heron", "heron")
         )
         with pytest.raises(NotFoundError):
-            await rc.user("ben").memory.recall_by_topic(space, question)
+            await tb.user("ben").memory.recall_by_topic(space, question)
         await memory.delete_space(space)
         with pytest.raises(NotFoundError):
             await memory.recall_by_topic(space, question)
@@ -196,9 +196,9 @@ ODD = [
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
 async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, search: SearchKind) -> None:
-    async with large(ready_postgres_url) as rc:
-        memory, space = await create_large_space(rc)
-        rc.store.memories._engine.search = search
+    async with large(ready_postgres_url) as tb:
+        memory, space = await create_large_space(tb)
+        tb.store.memories._engine.search = search
         for question in ODD:
             result = await memory.recall_by_topic(space, question, 5)
             assert_valid_result(result)
@@ -213,20 +213,20 @@ async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, se
 
 
 async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(ready_postgres_url: str) -> None:
-    async with large(ready_postgres_url) as rc:
-        memory = rc.user("maya").memory
+    async with large(ready_postgres_url) as tb:
+        memory = tb.user("maya").memory
         space = (await memory.create_space()).id
         for n in range(45):
             await memory.add_atom(space, f"maya saw a {ANIMALS[n % 10]} at the {PLACES[n // 10]} in week {n}.")
             result = await memory.recall_by_topic(space, f"week {n}", 3)
             assert result.atoms[0].text.endswith(f"week {n}.")
-            assert len(rc._memory.space_cache) == (1 if n < FEW else 0)
-        assert rc._memory.space_cache.nbytes == 0
+            assert len(tb._memory.space_cache) == (1 if n < FEW else 0)
+        assert tb._memory.space_cache.nbytes == 0
 
 
 async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
-    async with large(ready_postgres_url) as rc:
-        maya = rc.user("maya")
+    async with large(ready_postgres_url) as tb:
+        maya = tb.user("maya")
         memory = maya.memory
         space = (await memory.create_space()).id
         conversation = await maya.conversations.create("chat")
@@ -242,17 +242,17 @@ async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
 
 
 async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresServer, ready_postgres_url: str) -> None:
-    async with large(ready_postgres_url) as rc:
-        memory, space = await create_large_space(rc)
+    async with large(ready_postgres_url) as tb:
+        memory, space = await create_large_space(tb)
     database = ready_postgres_url.rpartition("/")[2]
     postgres_server.psql("DROP EXTENSION IF EXISTS vector CASCADE", database)
     postgres_server.psql("CREATE ROLE plain_owner LOGIN", database)
     postgres_server.psql("GRANT tellback_app TO plain_owner", database)
     try:
         # A login without the right to install it.
-        async with large(ready_postgres_url.replace("//postgres@", "//plain_owner@")) as rc:
-            assert rc.store.memories._engine.search == "words"
-            memory = rc.user("maya").memory
+        async with large(ready_postgres_url.replace("//postgres@", "//plain_owner@")) as tb:
+            assert tb.store.memories._engine.search == "words"
+            memory = tb.user("maya").memory
             result = await memory.recall_by_topic(space, "Which otter did maya see at the chapel?", 3)
             assert result.atoms[0].text == "maya saw a otter at the chapel in week 11."
             await memory.add_atom(space, "maya bought a kayak.")
@@ -267,8 +267,8 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(
     ready_postgres_url: str, search: SearchKind
 ) -> None:
     """Far more is about Rex, and said of him, than a search gives."""
-    async with large(ready_postgres_url) as rc:
-        memory = rc.user("maya").memory
+    async with large(ready_postgres_url) as tb:
+        memory = tb.user("maya").memory
         space = (await memory.create_space()).id
         rex = await memory.create_entity(space, "OBJECT", "Rex")
         atom_drafts: list[dict[str, Any]] = [
@@ -283,7 +283,7 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(
             {"text": f"An otter at the chapel, number {n}.", "valid_from": NOON + n * DAY} for n in range(60)
         ]
         await memory.add_atoms(space, atom_drafts)
-        rc.store.memories._engine.search = search
+        tb.store.memories._engine.search = search
         for name in ("Rex", rex.id, "Fido"):
             result = await memory.recall_timeline(space, name, "otter chapel", limit=1)
             assert texts(result) == ["Fido and Rex saw a otter at the chapel."], name
@@ -291,9 +291,9 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(
 
 
 async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(ready_postgres_url: str) -> None:
-    async with large(ready_postgres_url) as rc:
-        memory, space = await create_large_space(rc)
-        clock: Any = rc.clock
+    async with large(ready_postgres_url) as tb:
+        memory, space = await create_large_space(tb)
+        clock: Any = tb.clock
         chain_texts = [
             "Prefers morning meetings.",
             "Takes calls after lunch only.",
@@ -315,10 +315,10 @@ async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(re
 
 
 async def test_vectors_of_another_length_under_one_name_are_left_out(ready_postgres_url: str) -> None:
-    async with large(ready_postgres_url, embedder=HashEmbedder("same", 4)) as rc:
-        _, space = await create_large_space(rc)
-    async with large(ready_postgres_url, embedder=HashEmbedder("same", 8)) as rc:
-        memory = rc.user("maya").memory
+    async with large(ready_postgres_url, embedder=HashEmbedder("same", 4)) as tb:
+        _, space = await create_large_space(tb)
+    async with large(ready_postgres_url, embedder=HashEmbedder("same", 8)) as tb:
+        memory = tb.user("maya").memory
         await memory.add_atom(space, "maya saw a capybara at the sauna.")
         found = await memory.recall_by_topic(space, "Where was the capybara?", 5)
         assert_valid_result(found)

@@ -198,8 +198,8 @@ async def _killed_writer(url: str, space_id: str, wait: float) -> list[dict[str,
 
 async def test_a_writer_killed_in_the_middle_leaves_recall_right(url: str) -> None:
     rng = random.Random()
-    async with Tellback(url) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(url) as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space()
         await memory.add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"}, valid_from=NOON)
         for _ in range(2):

@@ -33,8 +33,8 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
 ) -> None:
     async def run() -> None:
         clock = Clock()
-        async with Tellback(":memory:", embedder=None, clock=clock) as rc:
-            memory = rc.user("maya").memory
+        async with Tellback(":memory:", embedder=None, clock=clock) as tb:
+            memory = tb.user("maya").memory
             space = await memory.create_space()
             other = await memory.add_atom(space.id, "Something else.", valid_from=NOON - 100 * DAY)
             chain = [await memory.add_atom(space.id, "Lives at 0.", valid_from=NOON + start_days[0] * DAY)]
@@ -80,8 +80,8 @@ def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
 ) -> None:
     async def run() -> None:
         clock = Clock()
-        async with Tellback(":memory:", embedder=None, clock=clock) as rc:
-            memory = rc.user("maya").memory
+        async with Tellback(":memory:", embedder=None, clock=clock) as tb:
+            memory = tb.user("maya").memory
             full_space, expected_space = [(await memory.create_space()).id for _ in range(2)]
             remaining_numbers = [n for n in range(len(start_days)) if n not in deleted_numbers]
             ids: dict[str, list[str]] = {full_space: [], expected_space: []}
@@ -166,8 +166,8 @@ questions = st.fixed_dictionaries(
 class Replica:
     """One store, on which the same is done as on the other; numbers stand for ids."""
 
-    def __init__(self, rc: Tellback, user: str, clock: Clock) -> None:
-        self.memory = rc.user(user).memory
+    def __init__(self, tb: Tellback, user: str, clock: Clock) -> None:
+        self.memory = tb.user(user).memory
         self.clock = clock
         self.ids: list[str] = []
 
@@ -238,8 +238,8 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
         tellbacks = [
             Tellback(url, embedder=embedder, clock=clock) for url in (str(tmp_path / "a.db"), ready_postgres_url)
         ]
-        for rc in tellbacks:
-            runner.run(rc.open())
+        for tb in tellbacks:
+            runner.run(tb.open())
         users = iter(range(10**6))
 
         @settings(no_deadline, max_examples=12)
@@ -249,29 +249,29 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
         def check(history: list[Any], question_list: list[dict[str, Any]]) -> None:
             name = f"user {next(users)}"
 
-            async def replay(rc: Tellback) -> list[Any]:
+            async def replay(tb: Tellback) -> list[Any]:
                 clock.now = NOON
-                replica = Replica(rc, name, clock)
+                replica = Replica(tb, name, clock)
                 await replica.create_space()
                 for step in history:
                     await replica.apply_step(step)
                 clock.now = NOON + 60 * DAY
                 return [await replica.answers(question) for question in question_list]
 
-            sqlite_answers, postgres_answers = (runner.run(replay(rc)) for rc in tellbacks)
+            sqlite_answers, postgres_answers = (runner.run(replay(tb)) for tb in tellbacks)
             assert sqlite_answers == postgres_answers
 
         try:
             check()
         finally:
-            for rc in tellbacks:
-                runner.run(rc.close())
+            for tb in tellbacks:
+                runner.run(tb.close())
 
 
 async def test_what_is_held_is_what_would_be_read_anew_after_an_import(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(path) as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space()
         for part in range(5):  # the larger ones are taken in by a thread
             texts = [f"{WORDS[n % 13]} {WORDS[n * part % 11]} {n}" for n in range(50 + 130 * part)]

@@ -54,15 +54,15 @@ def check_answers(model: BoundedModel) -> None:
 async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel) -> None:
     model.exchanges.clear()
     extractor = LlmExtractor(model, retries=1)
-    async with Tellback(":memory:", extractor=extractor) as rc:
-        user = rc.user("maya")
+    async with Tellback(":memory:", extractor=extractor) as tb:
+        user = tb.user("maya")
         space = await user.memory.create_space("chat")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])
         conversation = await user.conversations.create("chat")
         for user_text, answer in zip(TEXTS[::2], (*TEXTS[1::2], "I see."), strict=True):
             await user.conversations.append_turn(conversation.id, user_text, {"content": answer})
         await user.conversations.close(conversation.id)
-        await rc.jobs.drain(timeout=280)
+        await tb.jobs.drain(timeout=280)
         [job] = await user.memory.list_jobs()
         atoms = await user.memory.list_atoms(space.id)
         messages = await user.conversations.messages(conversation.id)

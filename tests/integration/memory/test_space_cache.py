@@ -17,17 +17,17 @@ from tellback.stores import SpaceChanges
 from tests.integration.memory.helpers import assert_valid_result, texts
 
 
-async def create_filled_space(rc: Tellback, count: int, name: str = "maya") -> tuple[Any, str]:
-    memory = rc.user(name).memory
+async def create_filled_space(tb: Tellback, count: int, name: str = "maya") -> tuple[Any, str]:
+    memory = tb.user(name).memory
     space = await memory.create_space()
     await memory.add_atoms(space.id, [{"text": f"{name} saw heron {n} by lake {n % 7}."} for n in range(count)])
     return memory, space.id
 
 
-def count_reads(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def count_reads(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The versions that were asked to be gone on from."""
     refreshes: list[int] = []
-    memories: Any = rc.store.memories
+    memories: Any = tb.store.memories
     changes = memories.changes
 
     async def counting(*args: Any, **kwargs: Any) -> Any:
@@ -42,15 +42,15 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        memory, space = await create_filled_space(rc, 50)
+    async with Tellback(path) as tb:
+        memory, space = await create_filled_space(tb, 50)
         await memory.recall_by_topic(space, "heron")
-        space_bytes = rc._memory.space_cache.nbytes
+        space_bytes = tb._memory.space_cache.nbytes
         assert space_bytes > 50 * 256 * 2  # at the least, the vectors
     max_bytes = 4 * space_bytes
-    async with Tellback(path, memory_bytes=max_bytes) as rc:
-        spaces = [await create_filled_space(rc, 50, f"user {n}") for n in range(12)]
-        space_cache = rc._memory.space_cache
+    async with Tellback(path, memory_bytes=max_bytes) as tb:
+        spaces = [await create_filled_space(tb, 50, f"user {n}") for n in range(12)]
+        space_cache = tb._memory.space_cache
         for _ in range(2):
             for n, (memory, space) in enumerate(spaces):
                 result = await memory.recall_by_topic(space, "heron 7", 100)
@@ -59,7 +59,7 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
                 assert all(text.startswith(f"user {n} ") for text in texts(result))
                 assert space_cache.nbytes <= max_bytes
         assert 1 <= len(space_cache) <= 5
-        refreshes = count_reads(rc, monkeypatch)
+        refreshes = count_reads(tb, monkeypatch)
         for memory, space in spaces[-2:]:  # the last ones used are held
             await memory.recall_by_topic(space, "heron 7")
         assert refreshes == []
@@ -70,36 +70,36 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
             await memory.recall_by_topic(space, "heron 7")
         assert refreshes == [-1]
     for bytes in (0, 1):
-        async with Tellback(path, memory_bytes=bytes) as rc:
-            for memory, space in [await create_filled_space(rc, 20, f"{bytes} {n}") for n in range(3)]:
+        async with Tellback(path, memory_bytes=bytes) as tb:
+            for memory, space in [await create_filled_space(tb, 20, f"{bytes} {n}") for n in range(3)]:
                 assert len(await memory.recall_by_topic(space, "heron", 100)) == 20
-            assert len(rc._memory.space_cache) <= 1
+            assert len(tb._memory.space_cache) <= 1
 
 
 async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None:
-    async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await create_filled_space(rc, 10)
+    async with Tellback(tmp_path / "tellback.db") as tb:
+        memory, space = await create_filled_space(tb, 10)
         sizes = []
         for _ in range(4):
             await memory.recall_by_topic(space, "heron")
-            sizes.append(rc._memory.space_cache.nbytes)
+            sizes.append(tb._memory.space_cache.nbytes)
             await memory.add_atoms(space, [{"text": "word " * 200}] * 100)
         assert sizes == sorted(sizes)
         assert sizes[-1] > sizes[0] + 300 * 1000
         await memory.delete_space(space)
         with pytest.raises(NotFoundError):
             await memory.recall_by_topic(space, "heron")
-        assert (rc._memory.space_cache.nbytes, len(rc._memory.space_cache)) == (0, 0)
+        assert (tb._memory.space_cache.nbytes, len(tb._memory.space_cache)) == (0, 0)
         for n in range(20):
             with pytest.raises(NotFoundError):
                 await memory.recall_by_topic(f"ms_{n}", "heron")
-        assert len(rc._memory.space_cache) == 0
+        assert len(tb._memory.space_cache) == 0
 
 
 async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await create_filled_space(rc, 400)
-        refreshes = count_reads(rc, monkeypatch)
+    async with Tellback(tmp_path / "tellback.db") as tb:
+        memory, space = await create_filled_space(tb, 400)
+        refreshes = count_reads(tb, monkeypatch)
         results = await asyncio.gather(*(memory.recall_by_topic(space, f"heron {n}", 3) for n in range(50)))
         assert refreshes == [-1]
         assert all(len(result) == 3 and result.total_candidates == 400 for result in results)
@@ -109,11 +109,11 @@ async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, m
 
 async def test_a_recall_that_is_cancelled_anywhere_leaves_the_space_usable(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        _, space = await create_filled_space(rc, 600)
+    async with Tellback(path) as tb:
+        _, space = await create_filled_space(tb, 600)
     for wait in (0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03):
-        async with Tellback(path) as rc:
-            memory = rc.user("maya").memory
+        async with Tellback(path) as tb:
+            memory = tb.user("maya").memory
             tasks = [asyncio.create_task(memory.recall_by_topic(space, "heron 5")) for _ in range(3)]
             await asyncio.sleep(wait)
             tasks[0].cancel()
@@ -122,7 +122,7 @@ async def test_a_recall_that_is_cancelled_anywhere_leaves_the_space_usable(tmp_p
                 assert not isinstance(result, BaseException)
                 assert result.total_candidates == 600
             assert len(await memory.recall_by_topic(space, "heron 5", 1000)) == 600
-            assert len(rc._memory.space_cache) == 1
+            assert len(tb._memory.space_cache) == 1
 
 
 async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
@@ -142,8 +142,8 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
         apply(self, changes)
 
     monkeypatch.setattr(SpaceView, "apply", failing)
-    async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await create_filled_space(rc, 20)
+    async with Tellback(tmp_path / "tellback.db") as tb:
+        memory, space = await create_filled_space(tb, 20)
         results = await asyncio.gather(
             *(memory.recall_by_topic(space, "heron 5", 100) for _ in range(5)), return_exceptions=True
         )
@@ -158,10 +158,10 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
 async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await create_filled_space(rc, 30)
+    async with Tellback(tmp_path / "tellback.db") as tb:
+        memory, space = await create_filled_space(tb, 30)
         await memory.recall_by_topic(space, "heron")
-        memories: Any = rc.store.memories
+        memories: Any = tb.store.memories
 
         async def unavailable(*args: Any, **kwargs: Any) -> Any:
             raise StoreUnavailableError("gone for lunch")
@@ -183,10 +183,10 @@ async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
 
 
 async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await create_filled_space(rc, 30)
+    async with Tellback(tmp_path / "tellback.db") as tb:
+        memory, space = await create_filled_space(tb, 30)
         await memory.recall_by_topic(space, "heron")
-        memories: Any = rc.store.memories
+        memories: Any = tb.store.memories
         changes = memories.changes
         release = asyncio.Event()
 
@@ -199,7 +199,7 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
             slowed.setattr(memories, "changes", slow)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(memory.recall_by_topic(space, "swan"), 0.01)
-        refreshes = count_reads(rc, monkeypatch)
+        refreshes = count_reads(tb, monkeypatch)
         assert (await memory.recall_by_topic(space, "swan")).atoms[0].text == "Saw a swan."
         assert len(refreshes) == 1
         assert refreshes[0] > 0
@@ -207,24 +207,24 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
 
 async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views_module, "INLINE_ATOMS", 10)
-    async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await create_filled_space(rc, 300)
-        other, small = await create_filled_space(rc, 3, "ben")
+    async with Tellback(tmp_path / "tellback.db") as tb:
+        memory, space = await create_filled_space(tb, 300)
+        other, small = await create_filled_space(tb, 3, "ben")
         large_result, small_result = await asyncio.gather(
             memory.recall_by_topic(space, "heron 9", 1000), other.recall_by_topic(small, "heron")
         )
         assert (len(large_result), len(small_result)) == (300, 3)
-        await rc.close()
-        assert rc._memory.space_cache.nbytes == 0
-        await rc.open()
+        await tb.close()
+        assert tb._memory.space_cache.nbytes == 0
+        await tb.open()
         assert len(await memory.recall_by_topic(space, "heron 9", 1000)) == 300
 
 
 async def test_what_is_held_is_counted_also_if_ranking_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Tellback(tmp_path / "tellback.db") as rc:
-        memory, space = await create_filled_space(rc, 30)
+    async with Tellback(tmp_path / "tellback.db") as tb:
+        memory, space = await create_filled_space(tb, 30)
 
         def failing(*args: Any) -> Any:
             raise ZeroDivisionError
@@ -233,19 +233,19 @@ async def test_what_is_held_is_counted_also_if_ranking_it_fails(
             broken.setattr(recall_service, "_top_rows", failing)
             with pytest.raises(ZeroDivisionError):
                 await memory.recall_by_topic(space, "heron")
-        assert len(rc._memory.space_cache) == 1
-        assert rc._memory.space_cache.nbytes > 30 * 256 * 2
+        assert len(tb._memory.space_cache) == 1
+        assert tb._memory.space_cache.nbytes > 30 * 256 * 2
         assert len(await memory.recall_by_topic(space, "heron", 100)) == 30
 
 
 async def test_several_event_loops_share_one_tellback(tmp_path: Path) -> None:
-    async with Tellback(tmp_path / "r.db") as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(tmp_path / "r.db") as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space()
         await memory.add_atoms(space.id, [{"text": f"Saw {n} herons by the lake."} for n in range(50)])
 
         async def recalls(name: str) -> list[str]:
-            loop_memory = rc.user("maya").memory
+            loop_memory = tb.user("maya").memory
             for n in range(15):
                 await loop_memory.add_atom(space.id, f"{name} swam {n} miles.")
                 await asyncio.gather(*(loop_memory.recall_by_topic(space.id, "herons") for _ in range(4)))

@@ -19,8 +19,8 @@ def print_json(**fields: Any) -> None:
 
 
 async def main(url: str, space_id: str) -> None:
-    async with Tellback(url) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(url) as tb:
+        memory = tb.user("maya").memory
         ann = await memory.create_entity(space_id, "PERSON", "Ann")
         [home_atom] = await memory.list_atoms(space_id, "home")
         for n in itertools.count():

@@ -105,9 +105,9 @@ def caller(server: ServerThread, request: pytest.FixtureRequest) -> Iterator[Cal
 
     async def create_caller() -> tuple[SampleData, dict[str, str]]:
         scope: dict[str, Any] = {"tenant_id": "acme", "app_id": f"app{number}"}
-        sample_data = await create_sample_data(server.rc, server.rc.user("maya", **scope), f"Zanzibar{number}")
-        app_key = await server.rc.keys.create("app", **scope)
-        admin_key = await server.rc.keys.create("admin", **scope)
+        sample_data = await create_sample_data(server.tb, server.tb.user("maya", **scope), f"Zanzibar{number}")
+        app_key = await server.tb.keys.create("app", **scope)
+        admin_key = await server.tb.keys.create("admin", **scope)
         async with app_client(server.app, app_key.secret, "maya") as client:
             await start_session(client, sample_data)
         return sample_data, {"app": app_key.secret, "admin": admin_key.secret}

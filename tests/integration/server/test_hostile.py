@@ -28,8 +28,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def server() -> AsyncIterator[str]:
     """A server that everyone on this machine may use."""
     settings = ServerSettings(open=True, body_bytes=BODY, body_seconds=0.5)
-    async with Tellback(":memory:", worker=False) as rc:
-        app = create_app(rc, settings, opens=False)
+    async with Tellback(":memory:", worker=False) as tb:
+        app = create_app(tb, settings, opens=False)
         async with running_server(app, http=BoundedProtocol, ws="none", timeout_graceful_shutdown=2) as address:
             yield address
 

@@ -35,14 +35,14 @@ async def running(app: Any) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", worker=False) as tellback:
         yield tellback
 
 
 @pytest.fixture
-async def url(rc: Tellback) -> AsyncIterator[str]:
-    async with running(create_app(rc, SETTINGS, opens=False)) as address:
+async def url(tb: Tellback) -> AsyncIterator[str]:
+    async with running(create_app(tb, SETTINGS, opens=False)) as address:
         yield address
         assert (await send_request(address, build_request("GET", HERE))).status == 200
 
@@ -126,16 +126,16 @@ def request_without_body(method: str, path: str, length: int) -> bytes:
 
 
 @asynccontextmanager
-async def serve_kind(rc: Tellback, kind: str) -> AsyncIterator[str]:
+async def serve_kind(tb: Tellback, kind: str) -> AsyncIterator[str]:
     settings = SETTINGS if kind != "401" else replace(SETTINGS, open=False)
-    async with running(create_app(rc, settings, opens=False)) as address:
+    async with running(create_app(tb, settings, opens=False)) as address:
         yield address
 
 
 @pytest.mark.parametrize("kind", UNREAD)
-async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Tellback, kind: str) -> None:
+async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(tb: Tellback, kind: str) -> None:
     request_args, status = UNREAD[kind]
-    async with serve_kind(rc, kind) as address, open_connection(address) as connection:
+    async with serve_kind(tb, kind) as address, open_connection(address) as connection:
         await connection.send(request_without_body(*request_args))
         assert (await connection.read_response()).status == status
         await connection.send(b"x")
@@ -143,9 +143,9 @@ async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Tellb
 
 
 @pytest.mark.parametrize("kind", ["401", "live"])
-async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Tellback, kind: str) -> None:
+async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(tb: Tellback, kind: str) -> None:
     request_args, status = UNREAD[kind]
-    async with serve_kind(rc, kind) as address, open_connection(address) as connection:
+    async with serve_kind(tb, kind) as address, open_connection(address) as connection:
         await connection.send(request_without_body(*request_args))
         assert (await connection.read_response()).status == status
         closed_task = asyncio.create_task(connection.is_closed(5))
@@ -156,8 +156,8 @@ async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Tellback
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.3])
-async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Tellback, pause: float) -> None:
-    async with serve_kind(rc, "401") as address, open_connection(address) as connection:
+async def test_a_connection_goes_on_when_such_a_body_comes_in_time(tb: Tellback, pause: float) -> None:
+    async with serve_kind(tb, "401") as address, open_connection(address) as connection:
         for _ in range(4):
             await connection.send(request_without_body("POST", HERE, 10))
             assert (await connection.read_response()).status == 401
@@ -170,10 +170,10 @@ async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Tellback,
 
 @pytest.mark.parametrize(("kind", "status"), [("401", 401), ("open", 201)])
 async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
-    rc: Tellback, kind: str, status: int
+    tb: Tellback, kind: str, status: int
 ) -> None:
     full_request = build_request("POST", HERE, b'{"namespace": "chat"}')
-    async with serve_kind(rc, kind) as address, open_connection(address) as connection:
+    async with serve_kind(tb, kind) as address, open_connection(address) as connection:
         for _ in range(4):
             await connection.send(full_request)
             assert (await connection.read_response()).status == status
@@ -184,7 +184,7 @@ async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
 
 
 @pytest.mark.parametrize("too_large", [False, True])
-async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_large: bool) -> None:
+async def test_an_answer_that_has_begun_is_not_begun_again(tb: Tellback, too_large: bool) -> None:
     seen: list[str] = []
 
     async def answer_early(scope: Scope, receive: Receive, send: Send) -> None:
@@ -195,7 +195,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_lar
         seen.append(message["type"])
         await send({"type": "http.response.body", "body": b"ended"})
 
-    async with running(with_auth(rc, answer_early)) as address, open_connection(address) as connection:
+    async with running(with_auth(tb, answer_early)) as address, open_connection(address) as connection:
         await connection.send(build_request("POST", HERE, b"", [("Transfer-Encoding", "chunked")]))
         for _ in range(4 if too_large else 0):
             await connection.send(b"fa0\r\n" + b"x" * 4_000 + b"\r\n")
@@ -204,7 +204,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_lar
     assert seen == ["http.disconnect"]
 
 
-async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: Tellback) -> None:
+async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(tb: Tellback) -> None:
     async def swallow_errors(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await receive()
@@ -213,12 +213,12 @@ async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: 
             await send({"type": "http.response.start", "status": 500, "headers": []})
             await send({"type": "http.response.body", "body": b"oh"})
 
-    async with running(with_auth(rc, swallow_errors)) as address, open_connection(address) as connection:
+    async with running(with_auth(tb, swallow_errors)) as address, open_connection(address) as connection:
         await connection.send(partial_request())
         assert (await connection.read_response()).code == "body-timeout"
 
 
-def with_auth(rc: Tellback, app: Any) -> AuthMiddleware:
+def with_auth(tb: Tellback, app: Any) -> AuthMiddleware:
     """An app of one's own behind the guard."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
@@ -229,4 +229,4 @@ def with_auth(rc: Tellback, app: Any) -> AuthMiddleware:
             await receive()
             await send({"type": f"lifespan.{phase}.complete"})
 
-    return AuthMiddleware(answered, ServerContext(rc, SETTINGS), Authenticator(rc, SETTINGS))
+    return AuthMiddleware(answered, ServerContext(tb, SETTINGS), Authenticator(tb, SETTINGS))

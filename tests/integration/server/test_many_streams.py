@@ -66,9 +66,9 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
     clients = [Client(number) for number in range(CLIENTS)]
     expected: dict[str, list[int]] = {client.user: [] for client in clients}
     path = str(tmp_path / "kept.db")
-    async with Tellback(path, worker=False) as rc:
-        secret = (await rc.keys.create("app")).secret
-        started = await rc.events.latest()
+    async with Tellback(path, worker=False) as tb:
+        secret = (await tb.keys.create("app")).secret
+        started = await tb.events.latest()
     unlimited = ("--concurrency", "0", "--rate-limit", "0")
     async with running_process("--url", path, *unlimited) as server, asyncio.TaskGroup() as group:
         follow_tasks = []

@@ -33,11 +33,11 @@ async def recalled(session: ClientSession, query: str) -> list[str]:
 
 
 async def test_the_user_is_the_credentials() -> None:
-    rc = Tellback(":memory:")
-    async with running_server(create_app(rc)) as url:
-        acme = (await rc.keys.create("app", tenant_id="acme")).secret
-        globex = (await rc.keys.create("app", tenant_id="globex")).secret
-        user_secret = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
+    tb = Tellback(":memory:")
+    async with running_server(create_app(tb)) as url:
+        acme = (await tb.keys.create("app", tenant_id="acme")).secret
+        globex = (await tb.keys.create("app", tenant_id="globex")).secret
+        user_secret = (await tb.keys.create("user", tenant_id="acme", user_id="maya")).secret
         async with connected(url, acme, **{"X-Tellback-User": "maya"}) as session:
             await session.call_tool("remember", {"text": "Maya keeps bees"})
         async with connected(url, user_secret) as session:
@@ -51,11 +51,11 @@ async def test_the_user_is_the_credentials() -> None:
 
 
 async def test_nobody_gets_in_without_a_credential_or_from_another_page() -> None:
-    rc = Tellback(":memory:")
-    async with running_server(create_app(rc)) as url, httpx2.AsyncClient() as http:
+    tb = Tellback(":memory:")
+    async with running_server(create_app(tb)) as url, httpx2.AsyncClient() as http:
         answer = await http.post(f"{url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated")
-        secret = (await rc.keys.create("user", user_id="maya")).secret
+        secret = (await tb.keys.create("user", user_id="maya")).secret
         headers = {"Authorization": f"Bearer {secret}", "Origin": "https://evil.example"}
         answer = await http.post(f"{url}/mcp", json={}, headers=headers)
         assert answer.status_code == 403

@@ -37,18 +37,18 @@ RAIN = ToolCall("call_rain", "get_weather", {"city": "Lisbon"})
 class Served:
     """A server of a scripted model."""
 
-    def __init__(self, rc: Tellback, url: str) -> None:
-        self.rc = rc
+    def __init__(self, tb: Tellback, url: str) -> None:
+        self.tb = tb
         self.url = url
 
     async def client(self, role: Any = "app", retries: int = 0, **kwargs: Any) -> AsyncOpenAI:
         """OpenAI's client with a key of that role."""
-        key = await self.rc.keys.create(role, tenant_id="acme", **kwargs)
+        key = await self.tb.keys.create(role, tenant_id="acme", **kwargs)
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key.secret, max_retries=retries)
 
     async def log(self, user: str = "maya") -> list[StoredMessage]:
         """All that is in the log of a user, the oldest first."""
-        conversations = self.rc.user(user, "acme").conversations
+        conversations = self.tb.user(user, "acme").conversations
         found = [await conversations.raw_turns(each.id) for each in reversed(await conversations.list())]
         return [message for messages in found for message in messages]
 
@@ -61,10 +61,10 @@ class Served:
 async def served(model: Any, **settings: Any) -> AsyncIterator[Served]:
     """A server of that model."""
     async with (
-        Tellback(":memory:", model=model) as rc,
-        running_server(create_app(rc, ServerSettings(**settings), opens=False)) as url,
+        Tellback(":memory:", model=model) as tb,
+        running_server(create_app(tb, ServerSettings(**settings), opens=False)) as url,
     ):
-        yield Served(rc, url)
+        yield Served(tb, url)
 
 
 def user(text: Any) -> Any:
@@ -150,8 +150,8 @@ async def test_the_clients_tools_are_called_by_the_client(streams: bool) -> None
             ]
             final_reply = await _ask(client, history, streams, tools=[WEATHER], user="maya")
             log = await server.log()
-            [conversation] = await server.rc.user("maya", "acme").conversations.list()
-            pending = await server.rc.user("maya", "acme").conversations.pending(conversation.id)
+            [conversation] = await server.tb.user("maya", "acme").conversations.list()
+            pending = await server.tb.user("maya", "acme").conversations.pending(conversation.id)
     assert call_reply["finish_reason"] == "tool_calls"
     assert call_reply["content"] == "Let me look."
     assert call == {
@@ -267,7 +267,7 @@ async def test_a_whole_history_sent_each_time_is_logged_once() -> None:
                 reply = await _ask(client, history, False, user="maya")
                 history += [assistant(reply["content"])] + ([user(text)] if text else [])
             log = await server.logged_messages()
-            conversations = await server.rc.user("maya", "acme").conversations.list()
+            conversations = await server.tb.user("maya", "acme").conversations.list()
     assert [text for _, text in log] == ["first", "one", "second", "two", "third", "three"]
     assert len(conversations) == 1
     assert conversations[0].turns == 3
@@ -357,16 +357,16 @@ async def test_the_same_results_twice_at_once_are_answered_once() -> None:
 
 async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
     with ScriptedModel([says("Noted."), says("Try the vegetarian one.")]) as model:
-        async with Tellback(":memory:", model=model, extractor="verbatim") as rc:
-            app = create_app(rc, ServerSettings(), opens=False)
+        async with Tellback(":memory:", model=model, extractor="verbatim") as tb:
+            app = create_app(tb, ServerSettings(), opens=False)
             async with running_server(app) as url:
-                server = Served(rc, url)
+                server = Served(tb, url)
                 async with await server.client() as client:
                     raw = await client.chat.completions.with_raw_response.create(
                         model="tellback", messages=[user("I am vegetarian since March.")], user="maya"
                     )
                     first = raw.headers["X-Tellback-Conversation"]
-                    await rc.user("maya", "acme").conversations.close(first)
+                    await tb.user("maya", "acme").conversations.close(first)
                     raw = await client.chat.completions.with_raw_response.create(
                         model="tellback",
                         messages=[{"role": "system", "content": "Be brief."}, user("Which vegetarian dish do I like?")],
@@ -384,7 +384,7 @@ async def test_memory_can_be_switched_off_and_spaces_named() -> None:
         async with served(model) as server, await server.client() as client:
             no_memory_headers = {"X-Tellback-Space": "none", "X-Tellback-Namespace": "private"}
             await _ask(client, [user("A secret.")], False, user="maya", extra_headers=no_memory_headers)
-            maya = server.rc.user("maya", "acme")
+            maya = server.tb.user("maya", "acme")
             assert await maya.memory.list_spaces() == []
             work_headers = {"X-Tellback-Space": "b%C3%BCro", "X-Tellback-Namespace": "work"}
             await _ask(client, [user("A plan.")], False, user="maya", extra_headers=work_headers)
@@ -417,7 +417,7 @@ async def test_sessions_keep_chats_apart() -> None:
             for session in ("tab-1", "tab-2", "tab-1"):
                 headers = {"X-Tellback-Session": session}
                 await _ask(client, [user("Hi")], False, user="maya", extra_headers=headers)
-            conversations = await server.rc.user("maya", "acme").conversations.list()
+            conversations = await server.tb.user("maya", "acme").conversations.list()
     assert sorted((str(each.session_id), each.turns) for each in conversations) == [("tab-1", 2), ("tab-2", 1)]
 
 

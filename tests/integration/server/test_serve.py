@@ -30,14 +30,14 @@ async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_pat
     assert "/docs" in server.told[0]
     lines = [json.loads(line) for line in server.log]
     assert [line["route"] for line in lines if "route" in line] == ["/ai-conversations", "/docs"]
-    async with Tellback(url, worker=False) as rc:
-        assert await rc.user("local").conversations.get(created.json()["id"]) is not None
+    async with Tellback(url, worker=False) as tb:
+        assert await tb.user("local").conversations.get(created.json()["id"]) is not None
 
 
 async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
-    async with Tellback(url, worker=False) as rc:
-        secret = (await rc.keys.create("app")).secret
+    async with Tellback(url, worker=False) as tb:
+        secret = (await tb.keys.create("app")).secret
     async with running_process(TELLBACK_URL=url, TELLBACK_RATE_LIMIT="5", TELLBACK_METRICS_TOKEN="scrape") as server:
         async with server.client() as client:
             assert (await client.get("/ai-conversations")).status_code == 401

@@ -44,8 +44,8 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
     assert "event: result" in remaining
     result = json.loads(remaining[remaining.index("event: result") + 1].removeprefix("data: "))
     assert result["text"].split() == [f"word{number}" for number in range(10)]
-    async with Tellback(url, worker=False) as rc:
-        stored = await rc.user("maya").conversations.messages(conversation)
+    async with Tellback(url, worker=False) as tb:
+        stored = await tb.user("maya").conversations.messages(conversation)
     assert [message.role for message in stored] == ["user", "assistant"]
 
 

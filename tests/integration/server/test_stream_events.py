@@ -28,8 +28,8 @@ EVENTS = "/ai-events"
 
 
 @asynccontextmanager
-async def served(rc: Tellback, **settings: Any) -> AsyncIterator[tuple[str, FastAPI]]:
-    app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
+async def served(tb: Tellback, **settings: Any) -> AsyncIterator[tuple[str, FastAPI]]:
+    app = create_app(tb, ServerSettings(**{"open": True, **settings}), opens=False)
     async with running_server(app) as url:
         yield url, app
 
@@ -46,34 +46,34 @@ async def appended(frames: AsyncIterator[Frame], count: int) -> list[Frame]:
 
 
 async def test_changes_come_as_they_happen_and_not_those_before() -> None:
-    async with Tellback(":memory:") as rc, served(rc) as (url, _):
-        maya = rc.user("local")
+    async with Tellback(":memory:") as tb, served(tb) as (url, _):
+        maya = tb.user("local")
         await append_messages(maya, "before")
         async with open_stream(url, EVENTS) as (answer, frames):
             ready = await next_frame(frames, "ready")
             assert answer.status_code == 200
-            assert ready.id == str(await rc.events.latest())
+            assert ready.id == str(await tb.events.latest())
             await append_messages(maya, "after")
             [event] = await appended(frames, 1)
             assert event.data["userId"] == "local"
-            assert event.id == str(event.data["position"]) == str(await rc.events.latest())
+            assert event.id == str(event.data["position"]) == str(await tb.events.latest())
 
 
 async def test_types_choose_what_comes() -> None:
-    async with Tellback(":memory:") as rc, served(rc) as (url, _):
+    async with Tellback(":memory:") as tb, served(tb) as (url, _):
         query = f"{EVENTS}?after=0&types=conversation.created,conversation.closed"
         async with open_stream(url, query) as (_, frames):
             await next_frame(frames, "ready")
-            await append_messages(rc.user("local"), "one", "two")
-            [conversation] = await rc.user("local").conversations.list()
-            await rc.user("local").conversations.close(conversation.id)
+            await append_messages(tb.user("local"), "one", "two")
+            [conversation] = await tb.user("local").conversations.list()
+            await tb.user("local").conversations.close(conversation.id)
             found = [await anext(frames), await anext(frames)]
             assert [frame.event for frame in found] == ["conversation.created", "conversation.closed"]
 
 
 async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
-    async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
-        keys = {tenant: (await rc.keys.create("admin", tenant_id=tenant)).secret for tenant in ("acme", "zeta")}
+    async with Tellback(":memory:") as tb, served(tb, open=False) as (url, _):
+        keys = {tenant: (await tb.keys.create("admin", tenant_id=tenant)).secret for tenant in ("acme", "zeta")}
         acme = {"Authorization": f"Bearer {keys['acme']}"}
         as_maya = {**acme, "X-Tellback-User": "maya"}
         zeta = {"Authorization": f"Bearer {keys['zeta']}", "X-Tellback-User": "maya"}
@@ -85,7 +85,7 @@ async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
             for frames in (mayas_frames, of_acme, zetas_frames):
                 await next_frame(frames, "ready")
             for user_id, tenant_id in (("maya", "acme"), ("tom", "acme"), ("maya", "zeta"), ("maya", "acme")):
-                await append_messages(rc.user(user_id, tenant_id), "hello")
+                await append_messages(tb.user(user_id, tenant_id), "hello")
             owners = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(mayas_frames, 2)]
             assert owners == [("acme", "maya")] * 2
             owners = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(of_acme, 3)]
@@ -95,8 +95,8 @@ async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
 
 
 async def test_only_admins_follow_everyone() -> None:
-    async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
-        secret = (await rc.keys.create("app", tenant_id="acme")).secret
+    async with Tellback(":memory:") as tb, served(tb, open=False) as (url, _):
+        secret = (await tb.keys.create("app", tenant_id="acme")).secret
         async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {secret}"}) as client:
             assert (await client.get(f"{EVENTS}?everyone=true")).status_code == 403
             assert (await client.get(EVENTS)).status_code == 422  # whose?
@@ -115,8 +115,8 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
     last_id: str | None = "0"
     seen: list[int] = []
     for _ in range(5):
-        async with Tellback(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
-            maya = rc.user("local")
+        async with Tellback(tmp_path / "kept.db") as tb, served(tb, heartbeat_seconds=0.1) as (url, _):
+            maya = tb.user("local")
             for _ in range(3):
                 writing = asyncio.create_task(append_messages(maya, *["hello"] * rng.randint(0, 30)))
                 await asyncio.sleep(rng.choice([0, 0.01]))
@@ -128,8 +128,8 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
                         seen.append(frame.data["position"])
                         last_id = frame.id
                 await writing
-    async with Tellback(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
-        last_position = await rc.events.latest()
+    async with Tellback(tmp_path / "kept.db") as tb, served(tb, heartbeat_seconds=0.1) as (url, _):
+        last_position = await tb.events.latest()
         async with open_stream(url, EVENTS, headers={"Last-Event-ID": last_id or ""}) as (_, frames):
             async for frame in frames:
                 if frame.event not in (None, "ready"):
@@ -140,7 +140,7 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
 
 
 async def test_a_feed_ends_when_the_server_stops() -> None:
-    async with Tellback(":memory:") as rc, served(rc) as (url, app), open_stream(url, EVENTS) as (_, frames):
+    async with Tellback(":memory:") as tb, served(tb) as (url, app), open_stream(url, EVENTS) as (_, frames):
         await next_frame(frames, "ready")
         ShutdownSignal.for_app(app).set()
         assert await remaining_frames(frames) == []
@@ -148,27 +148,27 @@ async def test_a_feed_ends_when_the_server_stops() -> None:
 
 async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "CHECK_SECONDS", 0.05)
-    async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
-        key = await rc.keys.create("user", tenant_id="acme", user_id="maya")
+    async with Tellback(":memory:") as tb, served(tb, open=False) as (url, _):
+        key = await tb.keys.create("user", tenant_id="acme", user_id="maya")
         headers = {"Authorization": f"Bearer {key.secret}"}
         async with open_stream(url, EVENTS, headers=headers) as (_, frames):
             await next_frame(frames, "ready")
-            await rc.keys.revoke(key.key.id)
+            await tb.keys.revoke(key.key.id)
             [*_, last_frame] = await remaining_frames(frames)
             assert (last_frame.event, last_frame.data["code"]) == ("error", "not-authenticated")
 
 
 async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tellback(":memory:") as rc, served(rc) as (url, _):
-        await append_messages(rc.user("local"), "hello")
+    async with Tellback(":memory:") as tb, served(tb) as (url, _):
+        await append_messages(tb.user("local"), "hello")
         reads: list[Any] = []
-        read = rc.events.read
+        read = tb.events.read
 
         async def counting_read(*args: Any, **kwargs: Any) -> Any:
             reads.append(args)
             return await read(*args, **kwargs)
 
-        monkeypatch.setattr(rc.events, "read", counting_read)
+        monkeypatch.setattr(tb.events, "read", counting_read)
 
         async def follow() -> list[Frame]:
             async with open_stream(url, EVENTS) as (_, frames):
@@ -181,13 +181,13 @@ async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.Monkey
             follow_tasks = [group.create_task(follow()) for _ in range(10)]
             for _ in follow_tasks:
                 await asyncio.wait_for(ready.acquire(), WAIT_SECONDS)
-            await append_messages(rc.user("local"), *["hello"] * 5)
+            await append_messages(tb.user("local"), *["hello"] * 5)
         assert all(task.result() == follow_tasks[0].result() for task in follow_tasks)
         assert reads == []
 
 
-async def job_of(rc: Tellback) -> str:
-    user = rc.user("local")
+async def job_of(tb: Tellback) -> str:
+    user = tb.user("local")
     space = await user.memory.create_space("default")
     await append_messages(user, "I moved to Lisbon.")
     [conversation] = await user.conversations.list()
@@ -197,8 +197,8 @@ async def job_of(rc: Tellback) -> str:
 
 
 async def test_a_job_is_followed_until_it_is_done() -> None:
-    async with Tellback(":memory:", extractor="verbatim") as rc, served(rc) as (url, _):
-        id = await job_of(rc)
+    async with Tellback(":memory:", extractor="verbatim") as tb, served(tb) as (url, _):
+        id = await job_of(tb)
         async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             found = [frame.data for frame in await remaining_frames(frames) if frame.event == "job"]
         assert found[-1]["status"] == "done"
@@ -208,32 +208,32 @@ async def test_a_job_is_followed_until_it_is_done() -> None:
 async def test_a_job_is_followed_until_it_has_failed() -> None:
     model = ScriptedModel([raises(ZeroDivisionError("cannot"))])
     once = WorkerOptions(attempts=1)
-    async with Tellback(":memory:", model=model, extractor="llm", worker=once) as rc, served(rc) as (url, _):
-        id = await job_of(rc)
+    async with Tellback(":memory:", model=model, extractor="llm", worker=once) as tb, served(tb) as (url, _):
+        id = await job_of(tb)
         async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             found = [frame.data for frame in await remaining_frames(frames) if frame.event == "job"]
         assert found[-1]["status"] == "failed"
 
 
 async def test_a_job_is_followed_until_it_is_cancelled() -> None:
-    async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, _):
-        id = await job_of(rc)
+    async with Tellback(":memory:", worker=False) as tb, served(tb) as (url, _):
+        id = await job_of(tb)
         async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             assert (await next_frame(frames, "job")).data["status"] == "queued"
-            await rc.jobs.cancel(id)
+            await tb.jobs.cancel(id)
             assert [frame.data["status"] for frame in await remaining_frames(frames)] == ["cancelled"]
 
 
 async def test_another_users_job_is_unknown() -> None:
-    async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, _):
-        id = await job_of(rc)
+    async with Tellback(":memory:", worker=False) as tb, served(tb) as (url, _):
+        id = await job_of(tb)
         async with open_stream(url, f"/ai-memory/jobs/{id}/events", headers={"X-Tellback-User": "tom"}) as (answer, _):
             assert answer.status_code == 404
 
 
 async def test_a_job_is_not_followed_any_further_when_the_server_stops() -> None:
-    async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, app):
-        id = await job_of(rc)
+    async with Tellback(":memory:", worker=False) as tb, served(tb) as (url, app):
+        id = await job_of(tb)
         async with open_stream(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             await next_frame(frames, "job")
             ShutdownSignal.for_app(app).set()

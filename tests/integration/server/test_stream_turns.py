@@ -25,10 +25,10 @@ STREAM_BODY = {"text": "Hello?", "stream": True}
 
 @asynccontextmanager
 async def serve_chat(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Tellback, FastAPI]]:
-    async with Tellback(":memory:", model=model) as rc:
-        app = create_app(rc, ServerSettings(open=True, **settings), opens=False)
+    async with Tellback(":memory:", model=model) as tb:
+        app = create_app(tb, ServerSettings(open=True, **settings), opens=False)
         async with running_server(app) as url:
-            yield url, rc, app
+            yield url, tb, app
 
 
 async def ask_then_fail(url: str, body: dict[str, Any], model: PacedModel, path: str = CHAT) -> None:
@@ -65,13 +65,13 @@ async def test_the_header_accept_asks_for_a_stream() -> None:
 
 async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
     model = PacedModel()
-    async with serve_chat(model) as (url, rc, _):
+    async with serve_chat(model) as (url, tb, _):
         model.texts.put_nowait("Hel")
         async with open_stream(url, CHAT, STREAM_BODY) as (_, frames):
             await next_frame(frames, "text")
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
-        [conversation] = await rc.user("local").conversations.list()
-        assert [stored.role for stored in await rc.user("local").conversations.messages(conversation.id)] == ["user"]
+        [conversation] = await tb.user("local").conversations.list()
+        assert [stored.role for stored in await tb.user("local").conversations.messages(conversation.id)] == ["user"]
 
 
 async def test_a_client_that_leaves_before_the_first_word_stops_the_model() -> None:
@@ -83,7 +83,7 @@ async def test_a_client_that_leaves_before_the_first_word_stops_the_model() -> N
 
 async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() -> None:
     model = PacedModel()
-    async with serve_chat(model) as (url, rc, _):
+    async with serve_chat(model) as (url, tb, _):
         await ask_then_fail(url, {"text": "Hello?"}, model)
         await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
         model.texts.put_nowait("Again.")
@@ -91,17 +91,17 @@ async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() 
         async with httpx2.AsyncClient(base_url=url) as client:  # the conversation is free
             answer = await client.post(CHAT, json={"text": "Still there?", "wait": 10})
         assert answer.json()["text"] == "Again."
-        assert len(await rc.user("local").conversations.list()) == 1
+        assert len(await tb.user("local").conversations.list()) == 1
 
 
 async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> None:
     model = PacedModel()
-    async with Tellback(":memory:", model=model, summary_every=None) as rc:
-        conversations = rc.user("local").conversations
+    async with Tellback(":memory:", model=model, summary_every=None) as tb:
+        conversations = tb.user("local").conversations
         conversation = await conversations.create("chat")
         for number in range(30):
             await conversations.append_turn(conversation.id, f"What is {number}?", {"content": "A number."})
-        async with running_server(create_app(rc, ServerSettings(open=True), opens=False)) as url:
+        async with running_server(create_app(tb, ServerSettings(open=True), opens=False)) as url:
             await ask_then_fail(url, {}, model, f"/ai-conversations/{conversation.id}/rolling-summary")
             await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 

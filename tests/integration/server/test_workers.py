@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 async def create_key(url: str, role: Any = "admin", **kwargs: Any) -> NewApiKey:
-    async with Tellback(url, worker=False) as rc:
-        return await rc.keys.create(role, **kwargs)
+    async with Tellback(url, worker=False) as tb:
+        return await tb.keys.create(role, **kwargs)
 
 
 @asynccontextmanager

@@ -20,15 +20,15 @@ PROMPT_SECONDS = 5.0
 """Far less than the time a claim holds for, and enough for a busy machine."""
 
 
-def conversations_of(rc: Tellback) -> Conversations:
-    return rc.user(USER).conversations
+def conversations_of(tb: Tellback) -> Conversations:
+    return tb.user(USER).conversations
 
 
-async def load_messages(rc: Tellback, id: str) -> list[StoredMessage]:
+async def load_messages(tb: Tellback, id: str) -> list[StoredMessage]:
     """All messages, whose seqs are dense from 1."""
-    messages = await conversations_of(rc).messages(id, include_internal=True, include_hidden=True)
+    messages = await conversations_of(tb).messages(id, include_internal=True, include_hidden=True)
     assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
-    conversation = await conversations_of(rc).get(id)
+    conversation = await conversations_of(tb).get(id)
     assert conversation is not None
     assert conversation.last_seq == len(messages)
     return messages
@@ -83,15 +83,15 @@ class EventRecorder:
             assert event.data["seq"] == len(of_conversation) + 1, f"out of order: {event}"
             of_conversation[event.data["message_id"]] = event.data["seq"]
 
-    async def read_new(self, rc: Tellback) -> None:
-        for event in await rc.events.read(self.position, limit=1_000_000):
+    async def read_new(self, tb: Tellback) -> None:
+        for event in await tb.events.read(self.position, limit=1_000_000):
             self.record(event)
 
     def assert_covers(self, id: str, messages: Iterable[StoredMessage]) -> None:
         assert self.seqs.get(id, {}) == {message.id: message.seq for message in messages}
 
 
-async def assert_turn_runs_at_once(rc: Tellback, id: str, text: str = "Are you there?") -> TurnResult:
+async def assert_turn_runs_at_once(tb: Tellback, id: str, text: str = "Are you there?") -> TurnResult:
     """Nobody's claim is in the way, and the model is sent a history it accepts."""
     requests: list[ChatRequest] = []
 
@@ -100,7 +100,7 @@ async def assert_turn_runs_at_once(rc: Tellback, id: str, text: str = "Are you t
         return "I am."
 
     async with asyncio.timeout(PROMPT_SECONDS):
-        outcome = await conversations_of(rc).run_turn(id, FunctionModel(answer), text)
+        outcome = await conversations_of(tb).run_turn(id, FunctionModel(answer), text)
     assert (outcome.status, outcome.text) == ("completed", "I am.")
     [request] = requests
     assert is_valid_history(request.messages)

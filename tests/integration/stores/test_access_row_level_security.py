@@ -17,14 +17,14 @@ TABLES = ("api_keys", "idempotent_responses", "rate_windows")
 @pytest.fixture
 async def populated_database(ready_postgres_url: str) -> str:
     """A database in which each scope has a key and an answer, each app a key, and someone a limit."""
-    async with Tellback(ready_postgres_url, worker=False) as rc:
-        now = rc.clock()
+    async with Tellback(ready_postgres_url, worker=False) as tb:
+        now = tb.clock()
         for scope in (MAYA, *OTHERS):
             tenant, app = scope.tenant_id, scope.app_id
-            await rc.keys.create("user", tenant_id=tenant, app_id=app, user_id=scope.user_id)
-            await rc.keys.create("admin", tenant_id=tenant, app_id=app)
-            await rc.store.idempotency.begin(scope, "k", "f", now=now, lease_until=now)
-        await rc.store.rate_windows.take("key_1", 1, 1, 1)
+            await tb.keys.create("user", tenant_id=tenant, app_id=app, user_id=scope.user_id)
+            await tb.keys.create("admin", tenant_id=tenant, app_id=app)
+            await tb.store.idempotency.begin(scope, "k", "f", now=now, lease_until=now)
+        await tb.store.rate_windows.take("key_1", 1, 1, 1)
     return ready_postgres_url
 
 

@@ -19,11 +19,11 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
-    rc = Tellback(url)
-    log = conversations_of(rc)
+    tb = Tellback(url)
+    log = conversations_of(tb)
 
     async def subscribe() -> None:
-        async for _ in rc.events.subscribe():
+        async for _ in tb.events.subscribe():
             pass
 
     async def assert_closed(id: str) -> None:
@@ -35,9 +35,9 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
             lambda: log.append_user_message(id, "no"),
             lambda: log.run_turn(id, HELLO, "no"),
             lambda: log.close(id),
-            lambda: rc.close_stale(10),
-            lambda: rc.events.read(),
-            lambda: rc.events.latest(),
+            lambda: tb.close_stale(10),
+            lambda: tb.events.read(),
+            lambda: tb.events.latest(),
             subscribe,
         ):
             async with asyncio.timeout(5):
@@ -45,35 +45,35 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
                     await cast("Any", attempt)()
 
     await assert_closed("conv_before")
-    await rc.open()
+    await tb.open()
     conversation = await log.create("chat")
     await log.append_user_message(conversation.id, "kept")
-    await rc.close()
-    await rc.close()
+    await tb.close()
+    await tb.close()
     await assert_closed(conversation.id)
-    await rc.open()
-    assert [message.text for message in await load_messages(rc, conversation.id)] == ["kept"]
-    await assert_turn_runs_at_once(rc, conversation.id)
-    await rc.close()
+    await tb.open()
+    assert [message.text for message in await load_messages(tb, conversation.id)] == ["kept"]
+    await assert_turn_runs_at_once(tb, conversation.id)
+    await tb.close()
 
 
 @pytest.mark.parametrize("head_start", [0.0, 0.002, 0.005, 0.02])
 async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url: str, head_start: float) -> None:
-    rc = await Tellback(url).open()
-    conversation = await conversations_of(rc).create("chat")
+    tb = await Tellback(url).open()
+    conversation = await conversations_of(tb).create("chat")
     tasks = [
-        asyncio.create_task(conversations_of(rc).append_user_message(conversation.id, str(number)))
+        asyncio.create_task(conversations_of(tb).append_user_message(conversation.id, str(number)))
         for number in range(50)
     ]
     await asyncio.sleep(head_start)
     async with asyncio.timeout(10):
-        await rc.close()
+        await tb.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     stored_ids = {result.id for result in results if isinstance(result, StoredMessage)}
     errors = [result for result in results if not isinstance(result, StoredMessage)]
     assert all(isinstance(error, StoreError) for error in errors), errors
-    async with Tellback(url) as rc:
-        messages = await load_messages(rc, conversation.id)
+    async with Tellback(url) as tb:
+        messages = await load_messages(tb, conversation.id)
         assert stored_ids <= {message.id for message in messages}
         texts = {message.text for message in messages}
         for number, result in enumerate(results):
@@ -84,12 +84,12 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
 async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
     postgres_server: PostgresServer, ready_postgres_url: str
 ) -> None:
-    rc = await Tellback(ready_postgres_url).open()
-    conversation = await conversations_of(rc).create("chat")
-    await assert_turn_runs_at_once(rc, conversation.id)
-    await rc.close()
+    tb = await Tellback(ready_postgres_url).open()
+    conversation = await conversations_of(tb).create("chat")
+    await assert_turn_runs_at_once(tb, conversation.id)
+    await tb.close()
     with pytest.raises(StoreClosedError):
-        await conversations_of(rc).run_turn(conversation.id, HELLO, "no")
+        await conversations_of(tb).run_turn(conversation.id, HELLO, "no")
     name = ready_postgres_url.rpartition("/")[2]
     question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'tellback'"
     deadline = time.monotonic() + 5

@@ -56,8 +56,8 @@ class CrashRounds:
         self.outputs: list[Output] = []
 
     async def run(self, count: int, *, kill_child: Callable[[int, ChildProcess], Awaitable[None]]) -> None:
-        async with Tellback(self.url) as rc:
-            self.conversation_ids = [(await conversations_of(rc).create("crash")).id]
+        async with Tellback(self.url) as tb:
+            self.conversation_ids = [(await conversations_of(tb).create("crash")).id]
         child = await ChildProcess.start("load")
         try:
             for number in range(count):
@@ -80,12 +80,12 @@ class CrashRounds:
         try:
             self.outputs += dead.outputs
             created = [line["created"] for line in dead.outputs if "created" in line]
-            async with Tellback(self.url) as rc:
+            async with Tellback(self.url) as tb:
                 for id in (*self.conversation_ids, *created):
-                    await assert_turn_runs_at_once(rc, id)
-                await self.event_recorder.read_new(rc)
+                    await assert_turn_runs_at_once(tb, id)
+                await self.event_recorder.read_new(tb)
                 for id in (*self.conversation_ids, *created):
-                    messages = await load_messages(rc, id)
+                    messages = await load_messages(tb, id)
                     self.event_recorder.assert_covers(id, messages)
                     assert_stored(
                         messages, (line for line in acknowledged_outputs(dead.outputs) if line["conversation"] == id)
@@ -97,9 +97,9 @@ class CrashRounds:
     async def check_everything(self) -> None:
         """At the end: later rounds have taken nothing from earlier ones."""
         event_recorder = EventRecorder()
-        async with Tellback(self.url) as rc:
-            await event_recorder.read_new(rc)
-            everything = {c.id: await load_messages(rc, c.id) for c in await conversations_of(rc).list()}
+        async with Tellback(self.url) as tb:
+            await event_recorder.read_new(tb)
+            everything = {c.id: await load_messages(tb, c.id) for c in await conversations_of(tb).list()}
             for id, messages in everything.items():
                 event_recorder.assert_covers(id, messages)
         messages = [message for found in everything.values() for message in found]

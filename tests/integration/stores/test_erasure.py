@@ -34,8 +34,8 @@ USERS = [f"person{number:02}x" for number in range(6)]
 class RandomUsers:
     """Users who write at random, texts of all lengths that name them again and again."""
 
-    def __init__(self, rc: Tellback, seed: int) -> None:
-        self.rc = rc
+    def __init__(self, tb: Tellback, seed: int) -> None:
+        self.tb = tb
         self.names = list(USERS)
         self.rng = random.Random(seed)
         self.conversation_ids: dict[str, list[str]] = {name: [] for name in USERS}
@@ -48,7 +48,7 @@ class RandomUsers:
 
     async def run_random_action(self) -> None:
         name = self.rng.choice(self.names)
-        user = self.rc.user(name)
+        user = self.tb.user(name)
         conversations, spaces, atoms = self.conversation_ids[name], self.spaces[name], self.atoms[name]
         if not conversations or not spaces or self.rng.random() < 0.04:
             conversations.append((await user.conversations.create(name, self.text(name)[:200])).id)
@@ -71,14 +71,14 @@ class RandomUsers:
     async def save_summary(self, user: User, id: str) -> None:
         conversation = await user.conversations.get(id)
         assert conversation is not None
-        await self.rc.store.conversations.save_summary(
+        await self.tb.store.conversations.save_summary(
             user.scope,
             id,
             self.text(user.scope.user_id),
             until_seq=conversation.rolling_summary_until_seq + 1,
             turns=1,
             expected_seq=conversation.rolling_summary_until_seq,
-            now=self.rc.clock(),
+            now=self.tb.clock(),
         )
 
     async def add_atom(self, user: User, space: str) -> None:
@@ -95,21 +95,21 @@ class RandomUsers:
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path, embedder=None, worker=False) as rc:
-        random_users = RandomUsers(rc, seed)
+    async with Tellback(path, embedder=None, worker=False) as tb:
+        random_users = RandomUsers(tb, seed)
         for _ in range(80):
             await asyncio.gather(*(random_users.run_random_action() for _ in range(15)))
         erased, *others = USERS
         assert count_in_files(path, erased)
-        exports_before = [await rc.user(name).admin.export_user_data() for name in others]
-        await rc.user(erased).admin.delete_user_data(confirm=True)
+        exports_before = [await tb.user(name).admin.export_user_data() for name in others]
+        await tb.user(erased).admin.delete_user_data(confirm=True)
         assert count_in_files(path, erased) == {}
         random_users.names.remove(erased)
         for _ in range(5):  # nor does it come back out of a cache
             await asyncio.gather(*(random_users.run_random_action() for _ in range(15)))
-        await rc.user(others[0]).admin.delete_user_data(confirm=True)
+        await tb.user(others[0]).admin.delete_user_data(confirm=True)
         assert count_in_files(path, erased, others[0]) == {}
-        remaining = await rc.user(others[-1]).admin.export_user_data()
+        remaining = await tb.user(others[-1]).admin.export_user_data()
         assert len(remaining["events"]) >= len(exports_before[-1]["events"]) > 0
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -134,12 +134,12 @@ async def everything(url: str) -> dict[str, str]:
 
 
 async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
-    async with Tellback(url, worker=False) as rc:
-        maya, omar = rc.user(MAYA), rc.user("omar")
-        await create_user_data(rc, maya, WORD)
-        await create_user_data(rc, omar, "Oslo")
-        await create_binding(rc.store, omar.scope, ConversationScope("chat", MAYA), ConversationScope("chat", "omar"))
-        await create_binding(rc.store, maya.scope, ConversationScope("chat", ANY))
+    async with Tellback(url, worker=False) as tb:
+        maya, omar = tb.user(MAYA), tb.user("omar")
+        await create_user_data(tb, maya, WORD)
+        await create_user_data(tb, omar, "Oslo")
+        await create_binding(tb.store, omar.scope, ConversationScope("chat", MAYA), ConversationScope("chat", "omar"))
+        await create_binding(tb.store, maya.scope, ConversationScope("chat", ANY))
         tables = await everything(url)
         assert {table for table, rows in tables.items() if MAYA in rows or WORD in rows} >= {
             *(
@@ -167,9 +167,9 @@ from tellback.stores.engine import run_in_scope
 from tellback.stores.operations.user_data import erase_user
 
 async def main(path, name):
-    rc = await Tellback(path, worker=False).open()
-    scope = rc.user(name).scope
-    await rc.store._engine.write(None, lambda: run_in_scope(scope, erase_user(scope, 1, True)))
+    tb = await Tellback(path, worker=False).open()
+    scope = tb.user(name).scope
+    await tb.store._engine.write(None, lambda: run_in_scope(scope, erase_user(scope, 1, True)))
     os._exit(7)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -178,25 +178,25 @@ asyncio.run(main(*sys.argv[1:]))
 
 async def test_a_crash_before_the_file_is_wiped_is_made_up_for_by_the_next_to_open_it(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path, worker=False) as rc:
-        await create_user_data(rc, rc.user(MAYA), WORD)
-        await create_user_data(rc, rc.user("omar"), "Oslo")
+    async with Tellback(path, worker=False) as tb:
+        await create_user_data(tb, tb.user(MAYA), WORD)
+        await create_user_data(tb, tb.user("omar"), "Oslo")
     command = [sys.executable, "-c", CRASHING_PROGRAM, str(path), MAYA]
     completed = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=40, check=False)
     assert completed.returncode == 7
     assert count_in_files(path, MAYA, WORD)
-    async with Tellback(path, worker=False) as rc:
-        await rc.user("omar").conversations.create("chat")  # comes after what the writer does first
+    async with Tellback(path, worker=False) as tb:
+        await tb.user("omar").conversations.create("chat")  # comes after what the writer does first
         assert count_in_files(path, MAYA, WORD) == {}
-        assert set((await rc.user(MAYA).admin.delete_user_data(confirm=True)).values()) == {0}
+        assert set((await tb.user(MAYA).admin.delete_user_data(confirm=True)).values()) == {0}
 
 
 async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(f"sqlite:///{path}?busy_timeout=0.5", worker=False) as rc:
-        maya = rc.user(MAYA)
-        await create_user_data(rc, maya, WORD)
-        await create_user_data(rc, rc.user("omar"), "Oslo")
+    async with Tellback(f"sqlite:///{path}?busy_timeout=0.5", worker=False) as tb:
+        maya = tb.user(MAYA)
+        await create_user_data(tb, maya, WORD)
+        await create_user_data(tb, tb.user("omar"), "Oslo")
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT COUNT(*) FROM messages").fetchall()
@@ -205,7 +205,7 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
             export = await maya.admin.export_user_data()
             assert not any(export[name] for name in COLLECTIONS if name != "messages")
             assert count_in_files(path, MAYA, WORD)
-            await rc.user("omar").conversations.create("chat")  # nobody else is held up
+            await tb.user("omar").conversations.create("chat")  # nobody else is held up
             reader.execute("COMMIT")
         assert set((await maya.admin.delete_user_data(confirm=True)).values()) == {0}
         assert count_in_files(path, MAYA, WORD) == {}
@@ -214,9 +214,9 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
 
 async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
-        await create_user_data(rc, rc.user(MAYA), WORD)
-        conversation = await rc.user("omar").conversations.create("chat")
+    async with Tellback(path, worker=False) as tb, Tellback(path, worker=False) as other:
+        await create_user_data(tb, tb.user(MAYA), WORD)
+        conversation = await tb.user("omar").conversations.create("chat")
         erased_event = asyncio.Event()
 
         async def write(writer_rc: Tellback) -> int:
@@ -227,38 +227,38 @@ async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path:
                 write_count += 1
             return write_count
 
-        writers = [asyncio.create_task(write(writer_rc)) for writer_rc in (rc, rc, other)]
+        writers = [asyncio.create_task(write(writer_rc)) for writer_rc in (tb, tb, other)]
         await asyncio.sleep(0.1)
-        await rc.user(MAYA).admin.delete_user_data(confirm=True)
+        await tb.user(MAYA).admin.delete_user_data(confirm=True)
         erased_event.set()
         write_counts = await asyncio.gather(*writers)
         assert count_in_files(path, MAYA, WORD) == {}
-        messages = await rc.user("omar").conversations.messages(conversation.id, limit=None)
+        messages = await tb.user("omar").conversations.messages(conversation.id, limit=None)
         assert [message.seq for message in messages] == list(range(1, sum(write_counts) + 1))
 
 
 async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
+    async with Tellback(path, worker=False) as tb, Tellback(path, worker=False) as other:
         names = [f"{MAYA}-{number}" for number in range(6)]
         for name in names:
-            await create_user_data(rc, rc.user(name), WORD)
+            await create_user_data(tb, tb.user(name), WORD)
         await asyncio.gather(
             *(
                 tellback.user(name).admin.delete_user_data(confirm=True)
-                for tellback, name in zip([rc, other] * 3, names, strict=True)
+                for tellback, name in zip([tb, other] * 3, names, strict=True)
             )
         )
         assert count_in_files(path, MAYA, WORD) == {}
-        assert len(await rc.events.read(types=["user.erased"])) == 6
+        assert len(await tb.events.read(types=["user.erased"])) == 6
     assert dict(read_rows(path)["platform_state"])["wipe"] % 3 == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["json", "zip"])
 async def test_a_large_export_takes_little_memory(tmp_path: Path, suffix: str) -> None:
-    async with Tellback(tmp_path / "tellback.db", embedder=None, worker=False) as rc:
-        maya = rc.user(MAYA)
+    async with Tellback(tmp_path / "tellback.db", embedder=None, worker=False) as tb:
+        maya = tb.user(MAYA)
         conversation = await maya.conversations.create("chat")
         words = " ".join(str(number) for number in range(500))
         for start in range(0, 8_000, 1_000):

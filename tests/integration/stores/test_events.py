@@ -20,9 +20,9 @@ PROMPT = 1.5
 """Less than the time after which PostgreSQL's events are looked for without an announcement."""
 
 
-def subscription(rc: Tellback, after: int = 0, **filters: Any) -> Any:
+def subscription(tb: Tellback, after: int = 0, **filters: Any) -> Any:
     """A subscription that ends with its block; `subscribe` is an async generator."""
-    return aclosing(cast("Any", rc.events.subscribe(after, **filters)))
+    return aclosing(cast("Any", tb.events.subscribe(after, **filters)))
 
 
 async def take_events(events: AsyncIterator[Event], count: int, seconds: float = 20) -> list[Event]:
@@ -34,13 +34,13 @@ async def take_events(events: AsyncIterator[Event], count: int, seconds: float =
 
 
 async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
-    async with Tellback(url, worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        start = await rc.events.latest()
+    async with Tellback(url, worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        start = await tb.events.latest()
         arrival_times: dict[str, float] = {}
         event_recorder = EventRecorder()
         async with (
-            subscription(rc, start) as events,
+            subscription(tb, start) as events,
             child_process("append", url=url, conversations=[conversation.id], tag="x", count=20, rest=0.05) as writer,
         ):
             for _ in range(20):
@@ -48,66 +48,66 @@ async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
                 arrival_times[event.data["message_id"]] = time.time()
                 event_recorder.record(event)
             outputs = acknowledged_outputs(await writer.wait())
-        event_recorder.assert_covers(conversation.id, await load_messages(rc, conversation.id))
+        event_recorder.assert_covers(conversation.id, await load_messages(tb, conversation.id))
         assert max(arrival_times[line["id"]] - line["at"] for line in outputs) < PROMPT
 
 
 async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
     event_recorder = EventRecorder()
-    async with Tellback(url, worker=False) as rc, child_processes("append", 2) as [first_writer, second_writer]:
-        conversation = await conversations_of(rc).create("chat")
-        async with subscription(rc) as events:
+    async with Tellback(url, worker=False) as tb, child_processes("append", 2) as [first_writer, second_writer]:
+        conversation = await conversations_of(tb).create("chat")
+        async with subscription(tb) as events:
             await first_writer.send(url=url, conversations=[conversation.id], tag="before", count=30)
             for event in await take_events(events, 15):  # in the middle of it
                 event_recorder.record(event)
         await first_writer.wait()
         await second_writer.send(url=url, conversations=[conversation.id], tag="between", count=30)
         await second_writer.wait()
-    async with Tellback(url, worker=False) as rc, subscription(rc, event_recorder.position) as events:
+    async with Tellback(url, worker=False) as tb, subscription(tb, event_recorder.position) as events:
         for event in await take_events(events, 1 + 60 - 15):
             event_recorder.record(event)
-        await conversations_of(rc).append_user_message(conversation.id, "after")
+        await conversations_of(tb).append_user_message(conversation.id, "after")
         for event in await take_events(events, 1, PROMPT):
             event_recorder.record(event)
-        event_recorder.assert_covers(conversation.id, await load_messages(rc, conversation.id))
+        event_recorder.assert_covers(conversation.id, await load_messages(tb, conversation.id))
 
 
 async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
     writers, conversations, count = 4, 3, 120
     async with (
-        Tellback(url, worker=False) as rc,
+        Tellback(url, worker=False) as tb,
         Tellback(url, worker=False) as other,
         child_processes("append", writers) as processes,
     ):
-        ids = [(await conversations_of(rc).create("chat")).id for _ in range(conversations)]
+        ids = [(await conversations_of(tb).create("chat")).id for _ in range(conversations)]
         expected_count = writers * count + conversations
         for index, process in enumerate(processes):
             await process.send(url=url, conversations=ids, tag=f"process {index}", count=count)
 
-        async def read_in_batches(rc: Tellback, batch_size: int) -> list[int]:
+        async def read_in_batches(tb: Tellback, batch_size: int) -> list[int]:
             event_recorder = EventRecorder()
             positions: list[int] = []
             while len(positions) < expected_count:
-                async with subscription(rc, event_recorder.position) as events:
+                async with subscription(tb, event_recorder.position) as events:
                     for event in await take_events(events, min(batch_size, expected_count - len(positions))):
                         event_recorder.record(event)
                         positions.append(event.position)
             for id in ids:
-                event_recorder.assert_covers(id, await load_messages(rc, id))
+                event_recorder.assert_covers(id, await load_messages(tb, id))
             return positions
 
         # Both may ask for positions at the same time; they must agree on them.
-        first_seqs, second_seqs = await asyncio.gather(read_in_batches(rc, 7), read_in_batches(other, 50))
+        first_seqs, second_seqs = await asyncio.gather(read_in_batches(tb, 7), read_in_batches(other, 50))
         assert first_seqs == second_seqs
         for process in processes:
             await process.wait()
-        assert await rc.events.read(first_seqs[-1]) == []
+        assert await tb.events.read(first_seqs[-1]) == []
 
 
 async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url: str) -> None:
     """Its transaction took its place among the rows early, and others committed in the meantime."""
-    async with Tellback(ready_postgres_url, worker=False) as rc, subscription(rc) as events:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(ready_postgres_url, worker=False) as tb, subscription(tb) as events:
+        conversation = await conversations_of(tb).create("chat")
         await take_events(events, 1)
         late_connection = await asyncpg.connect(ready_postgres_url)
         try:
@@ -118,13 +118,13 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
                 " VALUES ('default', 'default', 'maya', 'late', $1, '{}', 0)",
                 conversation.id,
             )
-            await conversations_of(rc).append_user_message(conversation.id, "early")
+            await conversations_of(tb).append_user_message(conversation.id, "early")
             [early] = await take_events(events, 1)
             assert early.type == "message.appended"
             await transaction.commit()
         finally:
             await late_connection.close()
-        await conversations_of(rc).append_user_message(conversation.id, "last")
+        await conversations_of(tb).append_user_message(conversation.id, "last")
         seen = await take_events(events, 2)
         assert [event.type for event in seen] == ["late", "message.appended"]
         assert early.position < seen[0].position < seen[1].position
@@ -132,11 +132,11 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
 
 async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_of_its_table(postgres_url: str) -> None:
     """A table that was empty when it was looked at is read from its start for each event, wherever the rows lie."""
-    async with Tellback(postgres_url, worker=False, summary_every=None) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(postgres_url, worker=False, summary_every=None) as tb:
+        conversation = await conversations_of(tb).create("chat")
         for number in range(20):
-            await conversations_of(rc).append_user_message(conversation.id, f"before {number}")
-            last_seq = await rc.events.latest()
+            await conversations_of(tb).append_user_message(conversation.id, f"before {number}")
+            last_seq = await tb.events.latest()
         admin = await asyncpg.connect(postgres_url)
         try:
             await admin.execute("DELETE FROM tellback.events")
@@ -144,20 +144,20 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
         finally:
             await admin.close()
         for number in range(20):
-            await conversations_of(rc).append_user_message(conversation.id, f"after {number}")
-        events = await rc.events.read(last_seq)
+            await conversations_of(tb).append_user_message(conversation.id, f"after {number}")
+        events = await tb.events.read(last_seq)
         assert [event.data["seq"] for event in events] == list(range(21, 41))
         assert [event.position for event in events] == list(range(last_seq + 1, last_seq + 21))
 
 
 @pytest.mark.parametrize("stop_method", ["closed", "cancelled"])
 async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, stop_method: str) -> None:
-    async with Tellback(url, worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url, worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
         before = asyncio.all_tasks()
 
         async def subscribe() -> None:
-            async with subscription(rc) as events:
+            async with subscription(tb) as events:
                 async for _ in events:
                     pass
 
@@ -167,9 +167,9 @@ async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, stop_met
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
         else:
-            async with subscription(rc) as events:
+            async with subscription(tb) as events:
                 await take_events(events, 1)
-        await conversations_of(rc).append_user_message(conversation.id, "still there")
+        await conversations_of(tb).append_user_message(conversation.id, "still there")
     remaining_tasks = asyncio.all_tasks() - before
     if remaining_tasks:  # cancelled, and on their way out
         await asyncio.wait(remaining_tasks, timeout=5)
@@ -177,16 +177,16 @@ async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, stop_met
 
 
 async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
-    async def subscribe(rc: Tellback, started: asyncio.Event) -> None:
-        async with subscription(rc) as events:
+    async def subscribe(tb: Tellback, started: asyncio.Event) -> None:
+        async with subscription(tb) as events:
             async for _ in events:
                 started.set()
 
     # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
     for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
-        async with Tellback(url, worker=False) as rc:
-            await conversations_of(rc).create("chat")
-            listener = asyncio.create_task(subscribe(rc, started := asyncio.Event()))
+        async with Tellback(url, worker=False) as tb:
+            await conversations_of(tb).create("chat")
+            listener = asyncio.create_task(subscribe(tb, started := asyncio.Event()))
             async with asyncio.timeout(5):
                 await started.wait()
             await asyncio.sleep(wait)

@@ -25,12 +25,12 @@ def as_user(url: str, user: str) -> str:
 
 
 async def write_and_read(url: str) -> None:
-    async with Tellback(url) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(url) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         await conversations.append_user_message(conversation.id, "hello")
         assert [message.text for message in await conversations.messages(conversation.id)] == ["hello"]
-        assert [event.type for event in await rc.events.read()][-1] == "message.appended"
+        assert [event.type for event in await tb.events.read()][-1] == "message.appended"
 
 
 @pytest.mark.parametrize("schema", ["tellback", "MySchema", "my schema", "public,x", 'quo"te', "naïve"])
@@ -122,14 +122,14 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
 
 
 async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
-    async with Tellback(postgres_url) as rc:
+    async with Tellback(postgres_url) as tb:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + engines.INSTANCE_GRACE_SECONDS + 1
 
         async def read_owner_states() -> set[bool | None]:
             seen = set()
             while loop.time() < deadline:
-                seen.add(await rc.store.is_instance_alive("pg|123456789"))
+                seen.add(await tb.store.is_instance_alive("pg|123456789"))
                 await asyncio.sleep(0.01)
             return seen
 
@@ -138,10 +138,10 @@ async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postg
 
 
 async def test_an_owner_that_was_away_long_ago_has_its_time_again(postgres_url: str) -> None:
-    async with Tellback(postgres_url) as rc:
-        assert await rc.store.is_instance_alive("pg|123456789") is None
+    async with Tellback(postgres_url) as tb:
+        assert await tb.store.is_instance_alive("pg|123456789") is None
         await asyncio.sleep(engines.INSTANCE_GRACE_SECONDS + 0.5)
-        assert await rc.store.is_instance_alive("pg|123456789") is None
+        assert await tb.store.is_instance_alive("pg|123456789") is None
 
 
 async def test_a_session_refused_for_a_while_comes_back(
@@ -149,8 +149,8 @@ async def test_a_session_refused_for_a_while_comes_back(
 ) -> None:
     store = PostgresStore(postgres_url)
     engine: Any = store._engine
-    async with Tellback(store) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(store) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         allowed = engine._prepare
 
@@ -169,8 +169,8 @@ async def test_a_session_refused_for_a_while_comes_back(
 async def test_cancelling_anywhere_leaves_every_connection_clean(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    async with Tellback(f"{postgres_url}?pool_size=2") as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(f"{postgres_url}?pool_size=2") as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         for n in range(60):
             append_task = asyncio.ensure_future(conversations.append_user_message(conversation.id, str(n)))
@@ -187,8 +187,8 @@ async def test_cancelling_anywhere_leaves_every_connection_clean(
 async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
     from tellback import ConfigurationError
 
-    async with Tellback(postgres_url) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(postgres_url) as tb:
+        conversations = tb.user("maya").conversations
         with pytest.raises(ConfigurationError, match="another event loop"):
             await asyncio.to_thread(lambda: asyncio.run(conversations.list()))
 

@@ -42,11 +42,11 @@ async def create_tables(url: str) -> None:
 async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_goes_on(
     own_server: PostgresServer,
 ) -> None:
-    async with Tellback(own_server.url(), worker=False) as rc:
-        log = conversations_of(rc)
+    async with Tellback(own_server.url(), worker=False) as tb:
+        log = conversations_of(tb)
         conversation = await log.create("chat")
         before = await log.append_user_message(conversation.id, "before")
-        await assert_turn_runs_at_once(rc, conversation.id)
+        await assert_turn_runs_at_once(tb, conversation.id)
         await asyncio.to_thread(own_server.stop)
         for attempt in (
             lambda: log.append_user_message(conversation.id, "while it is down"),
@@ -56,16 +56,16 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
             lambda: log.create("chat"),
             lambda: log.close(conversation.id),
             lambda: log.run_turn(conversation.id, HELLO, "Anyone?"),
-            lambda: rc.events.read(),
-            lambda: rc.events.latest(),
+            lambda: tb.events.read(),
+            lambda: tb.events.latest(),
         ):
             with pytest.raises(StoreUnavailableError) as failed:
                 await cast("Any", attempt)()
             assert not failed.value.in_doubt
         await asyncio.to_thread(own_server.start)
         after = await log.append_user_message(conversation.id, "after")
-        await assert_turn_runs_at_once(rc, conversation.id)
-        messages = await load_messages(rc, conversation.id)
+        await assert_turn_runs_at_once(tb, conversation.id)
+        messages = await load_messages(tb, conversation.id)
         assert [message.text for message in messages if message.role == "user"] == [
             "before",
             "Are you there?",
@@ -76,12 +76,12 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
 
 
 async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: PostgresServer) -> None:
-    rc = await Tellback(own_server.url(), worker=False).open()
-    conversation = await conversations_of(rc).create("chat")
-    await assert_turn_runs_at_once(rc, conversation.id)
+    tb = await Tellback(own_server.url(), worker=False).open()
+    conversation = await conversations_of(tb).create("chat")
+    await assert_turn_runs_at_once(tb, conversation.id)
     await asyncio.to_thread(own_server.stop)
     async with asyncio.timeout(5):
-        await rc.close()
+        await tb.close()
 
 
 @dataclass
@@ -99,8 +99,8 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
     raw: list[Exception] = []
     acknowledgements = asyncio.Semaphore(0)
     stop = asyncio.Event()
-    async with Tellback(own_server.url(), worker=False) as rc:
-        log = conversations_of(rc)
+    async with Tellback(own_server.url(), worker=False) as tb:
+        log = conversations_of(tb)
         conversations = [await log.create("chat") for _ in range(3)]
 
         async def write(name: str) -> None:
@@ -135,10 +135,10 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
         assert raw == []
 
         event_recorder = EventRecorder()
-        await event_recorder.read_new(rc)
+        await event_recorder.read_new(tb)
         found: dict[str, str] = {}
         for conversation in conversations:
-            messages = await load_messages(rc, conversation.id)
+            messages = await load_messages(tb, conversation.id)
             event_recorder.assert_covers(conversation.id, messages)
             for message in messages:
                 assert message.text not in found, f"stored twice: {message.text}"
@@ -154,12 +154,12 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
 
 
 async def test_a_subscriber_survives_a_restart_of_the_server(own_server: PostgresServer) -> None:
-    async with Tellback(own_server.url(), worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(own_server.url(), worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
         event_recorder, seen = EventRecorder(), asyncio.Semaphore(0)
 
         async def subscribe() -> None:
-            events = cast("Any", rc.events.subscribe())
+            events = cast("Any", tb.events.subscribe())
             async with aclosing(events):
                 async for event in events:
                     event_recorder.record(event)
@@ -168,7 +168,7 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
         listener = asyncio.create_task(subscribe())
         try:
             async with asyncio.timeout(20):
-                await conversations_of(rc).append_user_message(conversation.id, "before")
+                await conversations_of(tb).append_user_message(conversation.id, "before")
                 await seen.acquire()
                 await seen.acquire()
                 await asyncio.to_thread(own_server.stop)
@@ -176,22 +176,22 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
                 await asyncio.wait([listener], timeout=3)
                 await asyncio.to_thread(own_server.start)
                 assert not listener.done(), listener.exception()
-                await conversations_of(rc).append_user_message(conversation.id, "after")
+                await conversations_of(tb).append_user_message(conversation.id, "after")
                 await seen.acquire()
-            event_recorder.assert_covers(conversation.id, await load_messages(rc, conversation.id))
+            event_recorder.assert_covers(conversation.id, await load_messages(tb, conversation.id))
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
 
 
 async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
-    async with Tellback(own_server.url(), worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(own_server.url(), worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
         event_recorder = EventRecorder()
         await asyncio.to_thread(own_server.kill)
         await asyncio.to_thread(own_server.start)
-        await conversations_of(rc).append_user_message(conversation.id, "after")
-        events = cast("Any", rc.events.subscribe())
+        await conversations_of(tb).append_user_message(conversation.id, "after")
+        events = cast("Any", tb.events.subscribe())
         async with aclosing(events), asyncio.timeout(10):
             while len(event_recorder.seqs.get(conversation.id, {})) < 1:
                 event: Event = await anext(events)
@@ -202,8 +202,8 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
     await create_tables(postgres_url)
     async with FaultProxy(postgres_url) as proxy:
         store = store_with_short_timeouts(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
-        async with Tellback(store) as rc:
-            conversation = await conversations_of(rc).create("chat")
+        async with Tellback(store) as tb:
+            conversation = await conversations_of(tb).create("chat")
             stored_texts: list[str] = []
             doubts: list[bool] = []
             for marker in (b"tellback.tenant_id", b"INSERT INTO messages"):
@@ -211,42 +211,42 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
                 text = f"after {marker.decode()}"
                 async with asyncio.timeout(10):
                     try:
-                        await conversations_of(rc).append_user_message(conversation.id, text)
+                        await conversations_of(tb).append_user_message(conversation.id, text)
                     except StoreError as error:  # on another connection it may as well have worked
                         doubts.append(error.in_doubt)
                     else:
                         stored_texts.append(text)
             assert proxy.triggered
             assert not any(doubts)
-            assert [message.text for message in await load_messages(rc, conversation.id)] == stored_texts
+            assert [message.text for message in await load_messages(tb, conversation.id)] == stored_texts
 
 
 async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
-    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
         proxy.trap(b"tellback.tenant_id", "pass and cut")
-        await conversations_of(rc).append_user_message(conversation.id, "once")
+        await conversations_of(tb).append_user_message(conversation.id, "once")
         assert proxy.triggered == 1
-        assert [message.text for message in await load_messages(rc, conversation.id)] == ["once"]
+        assert [message.text for message in await load_messages(tb, conversation.id)] == ["once"]
 
 
 async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced_unnoticed(postgres_url: str) -> None:
     """The moment between a server's last words on an idle connection and its end, which a restart makes likely."""
     fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
-    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        await rc.store.conversations.get(conversation.scope, conversation.id)
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        await tb.store.conversations.get(conversation.scope, conversation.id)
         await proxy.inject(b"E" + (len(fields) + 4).to_bytes(4) + fields)
         await asyncio.sleep(0.1)  # it is on its way to a client that says nothing
-        await conversations_of(rc).append_user_message(conversation.id, "once")
-        assert [message.text for message in await load_messages(rc, conversation.id)] == ["once"]
+        await conversations_of(tb).append_user_message(conversation.id, "once")
+        assert [message.text for message in await load_messages(tb, conversation.id)] == ["once"]
 
 
 async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres_url: str) -> None:
-    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        await conversations_of(rc).create("chat")
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
+        await conversations_of(tb).create("chat")
         proxy.trap(b"ROLLBACK", "pass and say nothing")
-        append_task = asyncio.create_task(conversations_of(rc).append_user_message("conv_unknown", "to nobody"))
+        append_task = asyncio.create_task(conversations_of(tb).append_user_message("conv_unknown", "to nobody"))
         deadline = time.monotonic() + 5
         while not proxy.triggered:
             assert time.monotonic() < deadline
@@ -261,17 +261,17 @@ async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres
 async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retry_clears(
     postgres_url: str, fault: Any
 ) -> None:
-    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
         proxy.trap(b"COMMIT", fault)
         with pytest.raises(StoreUnavailableError) as failed:
-            await conversations_of(rc).append_user_message(conversation.id, "perhaps", "key")
+            await conversations_of(tb).append_user_message(conversation.id, "perhaps", "key")
         assert proxy.triggered == 1
         assert failed.value.in_doubt
-        stored = await load_messages(rc, conversation.id)
+        stored = await load_messages(tb, conversation.id)
         assert [message.text for message in stored] == ([] if fault == "cut" else ["perhaps"])
-        retried = await conversations_of(rc).append_user_message(conversation.id, "perhaps", "key")
-        assert [message.id for message in await load_messages(rc, conversation.id)] == [retried.id]
+        retried = await conversations_of(tb).append_user_message(conversation.id, "perhaps", "key")
+        assert [message.id for message in await load_messages(tb, conversation.id)] == [retried.id]
 
 
 @pytest.mark.parametrize("fault", ["pass and say nothing", "pass and answer late"])
@@ -279,14 +279,14 @@ async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url
     await create_tables(postgres_url)
     async with (
         FaultProxy(postgres_url) as proxy,
-        Tellback(store_with_short_timeouts(proxy.url, command_timeout=0.5), worker=False) as rc,
+        Tellback(store_with_short_timeouts(proxy.url, command_timeout=0.5), worker=False) as tb,
     ):
-        conversation = await conversations_of(rc).create("chat")
+        conversation = await conversations_of(tb).create("chat")
         proxy.trap(b"COMMIT", fault)
         with pytest.raises(StoreUnavailableError) as failed:
-            await conversations_of(rc).append_user_message(conversation.id, "perhaps")
+            await conversations_of(tb).append_user_message(conversation.id, "perhaps")
         assert proxy.triggered == 1
-        [message] = await load_messages(rc, conversation.id)
+        [message] = await load_messages(tb, conversation.id)
         assert message.text == "perhaps"
         assert failed.value.in_doubt
 
@@ -294,38 +294,38 @@ async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url
 async def test_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    async with Tellback(postgres_url) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "before")
+    async with Tellback(postgres_url) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "before")
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    async with Tellback(postgres_url) as rc:
-        assert [message.text for message in await load_messages(rc, conversation.id)] == ["before"]
+    async with Tellback(postgres_url) as tb:
+        assert [message.text for message in await load_messages(tb, conversation.id)] == ["before"]
         for attempt in (
-            lambda: conversations_of(rc).append_user_message(conversation.id, "no"),
-            lambda: conversations_of(rc).create("chat"),
-            lambda: conversations_of(rc).run_turn(conversation.id, HELLO, "no"),
+            lambda: conversations_of(tb).append_user_message(conversation.id, "no"),
+            lambda: conversations_of(tb).create("chat"),
+            lambda: conversations_of(tb).run_turn(conversation.id, HELLO, "no"),
         ):
             with pytest.raises(StoreReadOnlyError) as caught_error:
                 await cast("Any", attempt)()
             assert not caught_error.value.in_doubt
     postgres_server.psql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-    async with Tellback(postgres_url) as rc:
-        await assert_turn_runs_at_once(rc, conversation.id)
-        assert len(await load_messages(rc, conversation.id)) == 3
+    async with Tellback(postgres_url) as tb:
+        await assert_turn_runs_at_once(tb, conversation.id)
+        assert len(await load_messages(tb, conversation.id)) == 3
 
 
 async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    async with Tellback(postgres_url) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "before")
-        events = await rc.events.read()
+    async with Tellback(postgres_url) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "before")
+        events = await tb.events.read()
     postgres_server.psql(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_read_only = on")
-    async with Tellback(postgres_url) as rc:
-        assert await rc.events.latest() == events[-1].position
-        assert await rc.events.read() == events
+    async with Tellback(postgres_url) as tb:
+        assert await tb.events.latest() == events[-1].position
+        assert await tb.events.read() == events
 
 
 async def test_wrong_names_are_told_at_once(postgres_server: PostgresServer) -> None:
@@ -353,13 +353,13 @@ async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
         async with Tellback(postgres_url):
             pass
         with pytest.raises(StoreError, match=r"GRANT tellback_app|its rights"):
-            async with Tellback(postgres_server.url(name, "poor")) as rc:
-                await conversations_of(rc).create("chat")
+            async with Tellback(postgres_server.url(name, "poor")) as tb:
+                await conversations_of(tb).create("chat")
         postgres_server.psql("GRANT tellback_app TO poor")
-        async with Tellback(postgres_server.url(name, "poor")) as rc:
-            conversation = await conversations_of(rc).create("chat")
-            await assert_turn_runs_at_once(rc, conversation.id)
-            assert len(await rc.events.read()) == 3
+        async with Tellback(postgres_server.url(name, "poor")) as tb:
+            conversation = await conversations_of(tb).create("chat")
+            await assert_turn_runs_at_once(tb, conversation.id)
+            assert len(await tb.events.read()) == 3
     finally:
         postgres_server.psql("DROP ROLE poor")
 
@@ -377,26 +377,26 @@ async def test_a_schema_from_the_future_is_left_alone(postgres_url: str) -> None
 
 
 async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_url: str) -> None:
-    async with Tellback(f"{postgres_url}?pool_size=2") as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(f"{postgres_url}?pool_size=2") as tb:
+        conversation = await conversations_of(tb).create("chat")
         await asyncio.gather(
-            *(conversations_of(rc).append_user_message(conversation.id, str(number)) for number in range(100))
+            *(conversations_of(tb).append_user_message(conversation.id, str(number)) for number in range(100))
         )
-        assert len(await load_messages(rc, conversation.id)) == 100
+        assert len(await load_messages(tb, conversation.id)) == 100
 
 
 async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
     await create_tables(postgres_url)
-    async with Tellback(store_with_short_timeouts(postgres_url, command_timeout=1.0)) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(store_with_short_timeouts(postgres_url, command_timeout=1.0)) as tb:
+        conversation = await conversations_of(tb).create("chat")
         other = await asyncpg.connect(postgres_url)
         try:
             async with other.transaction():
                 await other.execute("SELECT 1 FROM tellback.conversations FOR UPDATE")
                 with pytest.raises((StoreBusyError, StoreUnavailableError)) as failed:
-                    await conversations_of(rc).append_user_message(conversation.id, "blocked")
+                    await conversations_of(tb).append_user_message(conversation.id, "blocked")
                 assert not failed.value.in_doubt
         finally:
             await other.close()
-        await conversations_of(rc).append_user_message(conversation.id, "free")
-        assert [message.text for message in await load_messages(rc, conversation.id)] == ["free"]
+        await conversations_of(tb).append_user_message(conversation.id, "free")
+        assert [message.text for message in await load_messages(tb, conversation.id)] == ["free"]

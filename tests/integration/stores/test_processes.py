@@ -33,12 +33,12 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_processes_that_write_one_conversation_share_one_dense_order(url: str) -> None:
-    async with Tellback(url) as rc, child_processes("append", 4) as writers:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url) as tb, child_processes("append", 4) as writers:
+        conversation = await conversations_of(tb).create("chat")
         for index, writer in enumerate(writers):
             await writer.send(url=url, conversations=[conversation.id], tag=f"process {index}", count=60)
         outputs = [await writer.wait() for writer in writers]
-        messages = await load_messages(rc, conversation.id)
+        messages = await load_messages(tb, conversation.id)
         assert len(messages) == 240
         for lines in outputs:
             assert len(acknowledged_outputs(lines)) == 60
@@ -48,27 +48,27 @@ async def test_processes_that_write_one_conversation_share_one_dense_order(url: 
 
 async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: str) -> None:
     keys = [f"key {number}" for number in range(30)]
-    async with Tellback(url) as rc, child_processes("append_keyed", 3) as writers:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url) as tb, child_processes("append_keyed", 3) as writers:
+        conversation = await conversations_of(tb).create("chat")
         for index, writer in enumerate(writers):
             await writer.send(url=url, conversation=conversation.id, tag=f"process {index}", keys=keys)
         for writer in writers:
             await writer.wait_for("opened")
         await asyncio.gather(*(writer.send() for writer in writers))
         outputs = [line for writer in writers for line in acknowledged_outputs(await writer.wait())]
-        messages = await load_messages(rc, conversation.id)
+        messages = await load_messages(tb, conversation.id)
         assert_stored(messages, outputs)
         assert sorted(message.idempotency_key or "" for message in messages) == sorted(keys)
         assert len({(line["key"], line["id"]) for line in outputs}) == len(keys)
 
 
 async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> None:
-    async with Tellback(url) as rc, child_processes("run_turns", 3) as runners:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url) as tb, child_processes("run_turns", 3) as runners:
+        conversation = await conversations_of(tb).create("chat")
         for index, runner in enumerate(runners):
             await runner.send(url=url, conversation=conversation.id, tag=f"process{index}", count=6)
         outputs = [await runner.wait() for runner in runners]
-        messages = await load_messages(rc, conversation.id)
+        messages = await load_messages(tb, conversation.id)
         assert_not_interleaved(messages)
         assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 18
         for lines in outputs:
@@ -77,44 +77,44 @@ async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> N
 
 
 async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: str) -> None:
-    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
+        conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
         running = (await holder.wait_for("running"))["running"]
         with pytest.raises(TurnConflictError) as caught_error:
-            await conversations_of(rc).run_turn(conversation.id, HELLO, "Me too.", wait=0)
+            await conversations_of(tb).run_turn(conversation.id, HELLO, "Me too.", wait=0)
         assert caught_error.value.turn_id == running
-        assert len(await load_messages(rc, conversation.id)) == 2  # the refused turn has left nothing
+        assert len(await load_messages(tb, conversation.id)) == 2  # the refused turn has left nothing
         await holder.send()
         await holder.wait()
-        await assert_turn_runs_at_once(rc, conversation.id)
-        assert_not_interleaved(await load_messages(rc, conversation.id))
+        await assert_turn_runs_at_once(tb, conversation.id)
+        assert_not_interleaved(await load_messages(tb, conversation.id))
 
 
 async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(url: str) -> None:
-    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
+        conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
         running = (await holder.wait_for("running"))["running"]
-        first = asyncio.create_task(conversations_of(rc).run_turn(conversation.id, HELLO, "First."))
+        first = asyncio.create_task(conversations_of(tb).run_turn(conversation.id, HELLO, "First."))
         await asyncio.sleep(0)
         with pytest.raises(TurnConflictError) as caught_error:
-            await conversations_of(rc).run_turn(conversation.id, HELLO, "Second.", wait=0.2)
+            await conversations_of(tb).run_turn(conversation.id, HELLO, "Second.", wait=0.2)
         assert caught_error.value.turn_id == running
         await holder.send()
         assert (await first).status == "completed"
 
 
 async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_died(url: str) -> None:
-    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
+        conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
         await holder.wait_for("running")
-        waiting = asyncio.create_task(assert_turn_runs_at_once(rc, conversation.id))
+        waiting = asyncio.create_task(assert_turn_runs_at_once(tb, conversation.id))
         await asyncio.sleep(0.1)  # let it look at the claim of one who still lives
         await holder.kill()
         await waiting
-        assert [message.role for message in await load_messages(rc, conversation.id)] == [
+        assert [message.role for message in await load_messages(tb, conversation.id)] == [
             "user",
             "assistant",
             "user",
@@ -123,21 +123,21 @@ async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_di
 
 
 async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> None:
-    async with Tellback(url) as rc, child_processes("hold_turn", 1) as [holder]:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
+        conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
         running = (await holder.wait_for("running"))["running"]
         holder.signal(signal.SIGSTOP)
         try:
             with pytest.raises(TurnConflictError) as caught_error:
-                await conversations_of(rc).run_turn(conversation.id, HELLO, "Are you dead?", wait=1)
+                await conversations_of(tb).run_turn(conversation.id, HELLO, "Are you dead?", wait=1)
         finally:
             holder.signal(signal.SIGCONT)
         assert caught_error.value.turn_id == running
         await holder.send()
         assert (await holder.wait())[-1] == {"done": "completed"}
-        await assert_turn_runs_at_once(rc, conversation.id)
-        assert_not_interleaved(await load_messages(rc, conversation.id))
+        await assert_turn_runs_at_once(tb, conversation.id)
+        assert_not_interleaved(await load_messages(tb, conversation.id))
 
 
 async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url: str) -> None:
@@ -145,14 +145,14 @@ async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url
         await asyncio.gather(*(opener.send(url=new_url) for opener in openers))
         outputs = [line for opener in openers for line in acknowledged_outputs(await opener.wait())]
         assert len(outputs) == 6
-        async with Tellback(new_url) as rc:
+        async with Tellback(new_url) as tb:
             for line in outputs:
-                assert_stored(await load_messages(rc, line["conversation"]), [line])
+                assert_stored(await load_messages(tb, line["conversation"]), [line])
 
 
 async def test_many_processes_may_upgrade_a_store_at_the_same_moment(new_url: str, tmp_path: Path) -> None:
-    async with Tellback(new_url) as rc:
-        before = await conversations_of(rc).create("chat")
+    async with Tellback(new_url) as tb:
+        before = await conversations_of(tb).create("chat")
     folder = str(write_migrations(tmp_path / "migrations"))
     async with child_processes("open_once", 6) as openers:
         await asyncio.gather(*(opener.send(url=new_url, migrations=folder) for opener in openers))
@@ -197,8 +197,8 @@ async def _until_waiting(server: PostgresServer, count: int) -> None:
 async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
-    async with Tellback(tmp_path / "tellback.db") as rc, AsyncExitStack() as stack:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(tmp_path / "tellback.db") as tb, AsyncExitStack() as stack:
+        conversation = await conversations_of(tb).create("chat")
         writers: list[ChildProcess] = []
         for folder in (tmp_path, link):
             job = {
@@ -210,8 +210,8 @@ async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: 
             writers.append(await stack.enter_async_context(child_process("append", **job)))
         outputs = [await writer.wait() for writer in writers]  # both have ended before anything is read
         for output in outputs:
-            assert_stored(await load_messages(rc, conversation.id), output)
-        assert len(await load_messages(rc, conversation.id)) == 40
+            assert_stored(await load_messages(tb, conversation.id), output)
+        assert len(await load_messages(tb, conversation.id)) == 40
 
 
 async def test_one_process_may_open_the_same_store_twice(url: str) -> None:

@@ -27,9 +27,9 @@ SCOPES = (
 @pytest.fixture
 async def populated_database(postgres_url: str) -> AsyncIterator[str]:
     """A database in which each scope has a conversation with one message."""
-    async with Tellback(postgres_url) as rc:
+    async with Tellback(postgres_url) as tb:
         for scope in SCOPES:
-            log = rc.user(scope.user_id, scope.tenant_id, scope.app_id).conversations
+            log = tb.user(scope.user_id, scope.tenant_id, scope.app_id).conversations
             conversation = await log.create("chat")
             await log.append_user_message(conversation.id, f"of {scope}")
         yield postgres_url
@@ -150,7 +150,7 @@ async def test_the_role_owns_nothing_and_passes_no_check(populated_database: str
 
 
 async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> None:
-    async with Tellback(postgres_url) as rc, connected(postgres_url) as admin:
+    async with Tellback(postgres_url) as tb, connected(postgres_url) as admin:
         await admin.execute(
             "CREATE TABLE public.witnessed (who TEXT, what TEXT); GRANT INSERT ON public.witnessed TO PUBLIC"
         )
@@ -163,11 +163,11 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
                 f"CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON {table}"
                 " FOR EACH ROW EXECUTE FUNCTION public.witness()"
             )
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "hello", "key")
-        await assert_turn_runs_at_once(rc, conversation.id)
-        await rc.events.read()
-        await conversations_of(rc).close(conversation.id)
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "hello", "key")
+        await assert_turn_runs_at_once(tb, conversation.id)
+        await tb.events.read()
+        await conversations_of(tb).close(conversation.id)
         recorded = await admin.fetch("SELECT DISTINCT who, what FROM public.witnessed")
         assert {row["who"] for row in recorded} == {APP_ROLE}
         assert {row["what"] for row in recorded} == {
@@ -181,26 +181,26 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
 
 async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> None:
     """The tests connect as a superuser, whom no policy binds: only the role makes this one count."""
-    async with Tellback(postgres_url) as rc, connected(postgres_url) as admin:
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "hello")
-        await load_messages(rc, conversation.id)
+    async with Tellback(postgres_url) as tb, connected(postgres_url) as admin:
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "hello")
+        await load_messages(tb, conversation.id)
         for table in TABLES:
             await admin.execute(f"CREATE POLICY nothing ON {table} AS RESTRICTIVE FOR SELECT USING (false)")
-        assert await conversations_of(rc).get(conversation.id) is None
-        assert await conversations_of(rc).list() == []
-        assert await rc.events.read() == []
+        assert await conversations_of(tb).get(conversation.id) is None
+        assert await conversations_of(tb).list() == []
+        assert await tb.events.read() == []
         assert await admin.fetchval("SELECT count(*) FROM messages") == 1
 
 
 async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(populated_database: str) -> None:
     """As a mistake of ours would be: the scope of the transaction is one user's, the values name another."""
-    async with Tellback(populated_database) as rc:
+    async with Tellback(populated_database) as tb:
         own_scope, other_scope = SCOPES[0], SCOPES[1]
-        [other_conversation] = await rc.user(
+        [other_conversation] = await tb.user(
             other_scope.user_id, other_scope.tenant_id, other_scope.app_id
         ).conversations.list()
-        engine: Any = rc.store._engine
+        engine: Any = tb.store._engine
 
         def statements_of_other_scope() -> Any:
             values = {"tenant_id": other_scope.tenant_id, "app_id": other_scope.app_id, "user_id": other_scope.user_id}
@@ -216,14 +216,14 @@ async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(pop
     "name", ["O'Hara", 'quo"te', "back\\slash", "'; SET tellback.platform = 'on", "\\'", "$$", "é😀"]
 )
 async def test_a_scope_with_any_name_is_kept_apart(postgres_url: str, name: str) -> None:
-    async with Tellback(postgres_url) as rc:
+    async with Tellback(postgres_url) as tb:
         for user in (name, "maya"):
-            log = rc.user(user, tenant_id=name, app_id=name).conversations
+            log = tb.user(user, tenant_id=name, app_id=name).conversations
             conversation = await log.create("chat")
             await log.append_user_message(conversation.id, f"of {user}")
-        log = rc.user(name, tenant_id=name, app_id=name).conversations
+        log = tb.user(name, tenant_id=name, app_id=name).conversations
         [conversation] = await log.list()
         assert [message.text for message in await log.messages(conversation.id)] == [f"of {name}"]
-        assert await rc.user(name).conversations.list() == []
+        assert await tb.user(name).conversations.list() == []
         async with as_app(postgres_url, Scope(name, name, name)) as connection:
             assert await visible_scopes(connection, "messages") == {Scope(name, name, name)}

@@ -33,11 +33,11 @@ from tests.support.subprocesses import Output, child_process
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
-async def fill(rc: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[list[StoredMessage], list[str]]:
+async def fill(tb: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[list[StoredMessage], list[str]]:
     """Append at once, more than there is room for: what was acknowledged, and what was refused."""
     texts = [f"{tag} {number} " + "x" * size for number in range(60)]
     results = await asyncio.gather(
-        *(conversations_of(rc).append_user_message(id, text) for text in texts), return_exceptions=True
+        *(conversations_of(tb).append_user_message(id, text) for text in texts), return_exceptions=True
     )
     stored: list[StoredMessage] = []
     errors: list[str] = []
@@ -51,38 +51,38 @@ async def fill(rc: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[lis
     return stored, errors
 
 
-async def assert_only(rc: Tellback, id: str, stored: list[StoredMessage]) -> None:
+async def assert_only(tb: Tellback, id: str, stored: list[StoredMessage]) -> None:
     """Exactly these messages, each with its event."""
-    messages = await load_messages(rc, id)
+    messages = await load_messages(tb, id)
     assert {message.id: message.seq for message in messages} == {message.id: message.seq for message in stored}
     event_recorder = EventRecorder()
-    await event_recorder.read_new(rc)
+    await event_recorder.read_new(tb)
     event_recorder.assert_covers(id, messages)
 
 
 async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/tellback.db"
-    async with Tellback(url) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        stored = [await conversations_of(rc).append_user_message(conversation.id, "before")]
-        connection: sqlite3.Connection = cast("Any", rc.store)._engine._writer._connection
+    async with Tellback(url) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        stored = [await conversations_of(tb).append_user_message(conversation.id, "before")]
+        connection: sqlite3.Connection = cast("Any", tb.store)._engine._writer._connection
         [pages] = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 60}")
         for tag in ("one by one", "once more"):
-            new, errors = await fill(rc, conversation.id, tag)
+            new, errors = await fill(tb, conversation.id, tag)
             assert errors
             stored += new
         with pytest.raises(StoreFullError):
-            await conversations_of(rc).run_turn(conversation.id, HELLO, "y" * 1_000_000)
-        await assert_only(rc, conversation.id, stored)  # it can still be read
+            await conversations_of(tb).run_turn(conversation.id, HELLO, "y" * 1_000_000)
+        await assert_only(tb, conversation.id, stored)  # it can still be read
         connection.execute("PRAGMA max_page_count = 1000000")
-        new, errors = await fill(rc, conversation.id, "with room again")
+        new, errors = await fill(tb, conversation.id, "with room again")
         assert not errors
         stored += new
-        await assert_only(rc, conversation.id, stored)
-        await assert_turn_runs_at_once(rc, conversation.id)
-    async with Tellback(url) as rc:
-        assert len(await load_messages(rc, conversation.id)) == len(stored) + 2
+        await assert_only(tb, conversation.id, stored)
+        await assert_turn_runs_at_once(tb, conversation.id)
+    async with Tellback(url) as tb:
+        assert len(await load_messages(tb, conversation.id)) == len(stored) + 2
 
 
 @pytest.fixture
@@ -117,39 +117,39 @@ def fill_disk(folder: Path) -> Path:
 
 async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
-    async with Tellback(url) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        stored, _ = await fill(rc, conversation.id, "before", size=2_000)
+    async with Tellback(url) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        stored, _ = await fill(tb, conversation.id, "before", size=2_000)
         ballast = fill_disk(small_disk)
         while True:  # the file's log has room of its own from before, which is used up first
-            new, errors = await fill(rc, conversation.id, "until it is full")
+            new, errors = await fill(tb, conversation.id, "until it is full")
             stored += new
             if errors:
                 break
         with pytest.raises(StoreFullError):
-            await conversations_of(rc).run_turn(conversation.id, HELLO, "y" * 100_000)
-        await assert_only(rc, conversation.id, stored)
+            await conversations_of(tb).run_turn(conversation.id, HELLO, "y" * 100_000)
+        await assert_only(tb, conversation.id, stored)
         ballast.unlink()
-        stored.append(await conversations_of(rc).append_user_message(conversation.id, "with room again"))
-        await assert_only(rc, conversation.id, stored)
-        await assert_turn_runs_at_once(rc, conversation.id)
-    async with Tellback(url) as rc:
-        assert len(await load_messages(rc, conversation.id)) == len(stored) + 2
+        stored.append(await conversations_of(tb).append_user_message(conversation.id, "with room again"))
+        await assert_only(tb, conversation.id, stored)
+        await assert_turn_runs_at_once(tb, conversation.id)
+    async with Tellback(url) as tb:
+        assert len(await load_messages(tb, conversation.id)) == len(stored) + 2
 
 
 async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
-    async with Tellback(url) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "before")
+    async with Tellback(url) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "before")
     ballast = fill_disk(small_disk)
     with pytest.raises(StoreFullError):
-        async with Tellback(url) as rc:
-            await conversations_of(rc).append_user_message(conversation.id, "no")
+        async with Tellback(url) as tb:
+            await conversations_of(tb).append_user_message(conversation.id, "no")
     ballast.unlink()
-    async with Tellback(url) as rc:
-        await assert_turn_runs_at_once(rc, conversation.id)
-        assert len(await load_messages(rc, conversation.id)) == 3
+    async with Tellback(url) as tb:
+        await assert_turn_runs_at_once(tb, conversation.id)
+        assert len(await load_messages(tb, conversation.id)) == 3
 
 
 @pytest.fixture
@@ -167,9 +167,9 @@ def open_folder() -> Iterator[Path]:
 @pytest.mark.parametrize("open_elsewhere", [False, True], ids=["nobody else", "open elsewhere"])
 async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsewhere: bool) -> None:
     path = open_folder / "tellback.db"
-    async with Tellback(path) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "before")
+    async with Tellback(path) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "before")
         if open_elsewhere:
             outputs = await run_unprivileged(path, conversation.id)
     if not open_elsewhere:
@@ -178,8 +178,8 @@ async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsew
     assert "rights" in outputs[-1]["text"]
     if open_elsewhere:  # else SQLite lacks the file that readers share, and may not make it
         assert outputs[-2] == {"read": ["before"]}
-    async with Tellback(path) as rc:
-        assert [message.text for message in await load_messages(rc, conversation.id)] == ["before"]
+    async with Tellback(path) as tb:
+        assert [message.text for message in await load_messages(tb, conversation.id)] == ["before"]
 
 
 async def run_unprivileged(path: Path, id: str) -> list[Output]:
@@ -192,9 +192,9 @@ async def run_unprivileged(path: Path, id: str) -> list[Output]:
 
 async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "before")
+    async with Tellback(path) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "before")
     async with Tellback(f"sqlite:///{path}?mode=ro") as reader:
         assert [message.text for message in await load_messages(reader, conversation.id)] == ["before"]
         async with Tellback(path) as writer:
@@ -205,8 +205,8 @@ async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp
             await conversations_of(reader).append_user_message(conversation.id, "no")
         with pytest.raises(StoreReadOnlyError, match="mode=ro"):
             await conversations_of(reader).run_turn(conversation.id, HELLO, "no")
-    async with Tellback(path) as rc:
-        assert len(await load_messages(rc, conversation.id)) == 2
+    async with Tellback(path) as tb:
+        assert len(await load_messages(tb, conversation.id)) == 2
 
 
 async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
 
 async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
-        log = conversations_of(rc)
+    async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as tb:
+        log = conversations_of(tb)
         conversation = await log.create("chat")
         await log.append_user_message(conversation.id, "before")
         other = sqlite3.connect(path, isolation_level=None)
@@ -242,20 +242,20 @@ async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_pa
         finally:
             other.close()
         await log.append_user_message(conversation.id, "after")
-        await assert_turn_runs_at_once(rc, conversation.id)
-        messages = await load_messages(rc, conversation.id)
+        await assert_turn_runs_at_once(tb, conversation.id)
+        messages = await load_messages(tb, conversation.id)
         assert [message.text for message in messages] == ["before", "after", "Are you there?", "I am."]
 
 
 async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(path) as tb:
+        conversation = await conversations_of(tb).create("chat")
         other = sqlite3.connect(path, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             waiting = [
-                asyncio.create_task(conversations_of(rc).append_user_message(conversation.id, str(n)))
+                asyncio.create_task(conversations_of(tb).append_user_message(conversation.id, str(n)))
                 for n in range(10)
             ]
             done, _ = await asyncio.wait(waiting, timeout=0.3)
@@ -265,21 +265,21 @@ async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path
             other.close()
         async with asyncio.timeout(5):
             await asyncio.gather(*waiting)
-        assert len(await load_messages(rc, conversation.id)) == 10
+        assert len(await load_messages(tb, conversation.id)) == 10
 
 
 async def test_a_locked_file_can_be_opened_and_read(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        conversation = await conversations_of(rc).create("chat")
-        await conversations_of(rc).append_user_message(conversation.id, "before")
+    async with Tellback(path) as tb:
+        conversation = await conversations_of(tb).create("chat")
+        await conversations_of(tb).append_user_message(conversation.id, "before")
     other = sqlite3.connect(path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
-        async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
-            assert [message.text for message in await load_messages(rc, conversation.id)] == ["before"]
+        async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as tb:
+            assert [message.text for message in await load_messages(tb, conversation.id)] == ["before"]
             with pytest.raises(StoreBusyError):
-                await conversations_of(rc).append_user_message(conversation.id, "no")
+                await conversations_of(tb).append_user_message(conversation.id, "no")
     finally:
         other.close()
 
@@ -295,33 +295,33 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> No
 
 async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(path) as tb:
+        conversation = await conversations_of(tb).create("chat")
         for number in range(200):
-            await conversations_of(rc).append_user_message(conversation.id, f"{number} " + "x" * 500)
+            await conversations_of(tb).append_user_message(conversation.id, f"{number} " + "x" * 500)
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
     with pytest.raises(StoreCorruptError):
-        async with Tellback(path) as rc:
-            await conversations_of(rc).messages(conversation.id)
+        async with Tellback(path) as tb:
+            await conversations_of(tb).messages(conversation.id)
 
 
 async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
-    async with Tellback(path) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with Tellback(path) as tb:
+        conversation = await conversations_of(tb).create("chat")
         for number in range(200):
-            await conversations_of(rc).append_user_message(conversation.id, f"{number} " + "x" * 500)
+            await conversations_of(tb).append_user_message(conversation.id, f"{number} " + "x" * 500)
     size = path.stat().st_size
-    async with Tellback(path) as rc:
+    async with Tellback(path) as tb:
         with path.open("r+b") as file:
             file.seek(4096)
             file.write(b"\xff" * (size - 4096))
         with pytest.raises(StoreCorruptError):
-            await conversations_of(rc).messages(conversation.id)
+            await conversations_of(tb).messages(conversation.id)
         with pytest.raises(StoreError):
-            await conversations_of(rc).append_user_message(conversation.id, "no")
+            await conversations_of(tb).append_user_message(conversation.id, "no")
 
 
 @pytest.mark.parametrize("location", ["missing/tellback.db", "folder"])

@@ -28,12 +28,12 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_postgres_url: str) -> None:
-    async with FaultProxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
-        conversation = await conversations_of(rc).create("chat")
+    async with FaultProxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
+        conversation = await conversations_of(tb).create("chat")
         proxy.trap(b"COMMIT", "pass and cut")
         with pytest.raises(StoreUnavailableError):
-            await conversations_of(rc).run_turn(conversation.id, HELLO, "Perhaps.")
-        await assert_turn_runs_at_once(rc, conversation.id)
+            await conversations_of(tb).run_turn(conversation.id, HELLO, "Perhaps.")
+        await assert_turn_runs_at_once(tb, conversation.id)
 
 
 async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
@@ -109,15 +109,15 @@ async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.sleep(7.0)  # more than twice as long as a claim holds by itself
         return "Done."
 
-    async with Tellback(":memory:", worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("chat")
         turn = asyncio.create_task(maya.conversations.run_turn(conversation.id, FunctionModel(slow_answer), "Hello?"))
         await model_called.wait()
         for _ in range(5):
             await asyncio.sleep(1.2)
-            answer = await rc.store.conversations.begin_turn(
-                maya.scope, conversation.id, make_claim("other"), None, tail_limit=5, now=rc.clock()
+            answer = await tb.store.conversations.begin_turn(
+                maya.scope, conversation.id, make_claim("other"), None, tail_limit=5, now=tb.clock()
             )
             assert isinstance(answer, TurnBusy)
         assert (await turn).text == "Done."

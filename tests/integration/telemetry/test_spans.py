@@ -72,8 +72,8 @@ def parent(span: ReadableSpan) -> int | None:
 async def test_every_way_to_recall_is_a_span_that_counts_its_hits(
     exporter: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        memory = rc.user("maya").memory
+    async with Tellback(":memory:", worker=False) as tb:
+        memory = tb.user("maya").memory
         space = await memory.create_space("home")
         await memory.add_atom(space.id, "Maya lives in Lisbon.")
         await memory.add_atom(space.id, "Maya has a cat.")
@@ -106,8 +106,8 @@ async def test_tools_of_a_turn_are_below_what_is_current(
         """How the weather is."""
         return "sunny"
 
-    async with Tellback(":memory:", model=model, worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", model=model, worker=False) as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("chat")
         with provider.get_tracer("test").start_as_current_span("request") as request:
             await maya.conversations.run_turn(conversation.id, user_text="How is it?", tools=[weather])
@@ -127,8 +127,8 @@ async def test_a_turn_is_one_trace_from_recall_to_the_answer(exporter: InMemoryS
         return "a secret place"
 
     model = ScriptedModel([calls("look", place="Lisbon"), says("A secret answer.")])
-    async with Tellback(":memory:", worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        maya = tb.user("maya")
         if entry_point == "chat":
             reply: Any = await maya.chat("A secret question?", model=model, tools=[look])
         else:
@@ -162,8 +162,8 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
     exporter: InMemorySpanExporter, streams: bool
 ) -> None:
     model = ScriptedModel([raises(ProviderOverloadedError("too busy"))])
-    async with Tellback(":memory:", worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("chat")
         items = maya.conversations.stream_turn(conversation.id, model, "Hello?")
         with pytest.raises(ProviderOverloadedError):
@@ -177,8 +177,8 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
 
 
 async def test_a_stream_that_is_closed_ends_its_spans(exporter: InMemorySpanExporter) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        maya = tb.user("maya")
         conversation = await maya.conversations.create("chat")
         items = maya.conversations.stream_turn(conversation.id, ScriptedModel([says("One, two.")]), "Count!")
         await anext(items)
@@ -221,13 +221,13 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
 
 async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemorySpanExporter) -> None:
     model = ScriptedModel([says("no JSON"), answers({"facts": [], "entities": []})])
-    async with Tellback(":memory:", model=model, worker=QUICK_OPTIONS) as rc:
-        memory, conversations = rc.user("maya").memory, rc.user("maya").conversations
+    async with Tellback(":memory:", model=model, worker=QUICK_OPTIONS) as tb:
+        memory, conversations = tb.user("maya").memory, tb.user("maya").conversations
         space = await memory.create_space("home")
         conversation = await conversations.create("chat")
         await conversations.append_turn(conversation.id, "I live in Porto.", {"content": "I see."})
         await memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
-        await rc.jobs.drain()
+        await tb.jobs.drain()
     [job] = spans_with_prefix(exporter, "process job extract")
     calls = spans_with_prefix(exporter, "chat ")
     assert [span.name for span in calls] == ["chat scripted", "chat scripted"]
@@ -241,8 +241,8 @@ async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemory
 
 
 async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanExporter) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(":memory:", worker=False) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         await conversations.append_turn(conversation.id, "I live in Porto.", {"content": "I see."})
         await conversations.refresh_rolling_summary(
@@ -329,8 +329,8 @@ async def add(x: int) -> int:
     return x + 1
 
 async def main() -> None:
-    async with Tellback(":memory:", model=ScriptedModel([calls("add", x=1), says("2")]), worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", model=ScriptedModel([calls("add", x=1), says("2")]), worker=False) as tb:
+        maya = tb.user("maya")
         space = await maya.memory.create_space("home")
         talk = await maya.conversations.create("chat")
         assert (await maya.conversations.run_turn(talk.id, user_text="1 + 1?", tools=[add])).text == "2"
@@ -390,8 +390,8 @@ async def test_a_turn_says_what_was_said_where_content_is_captured(
 ) -> None:
     telemetry.configure(tracer_provider=provider, capture_content=True)
     model = ScriptedModel([says("Sunny.")])
-    async with Tellback(":memory:", worker=False) as rc:
-        conversations = rc.user("maya").conversations
+    async with Tellback(":memory:", worker=False) as tb:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         if streams:
             assert [item async for item in conversations.stream_turn(conversation.id, model, "How is Lisbon?")]

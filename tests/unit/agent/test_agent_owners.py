@@ -32,7 +32,7 @@ CART = {
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as opened:
         yield opened
 
@@ -41,13 +41,13 @@ def make_asking_agent(**fields: Any) -> Agent:
     return build_order_agent(build_order_finder([]), agent=Agent("Shop", **fields))[0]
 
 
-def make_memory_agent(rc: Tellback, **fields: Any) -> Agent:
-    return make_asking_agent(memory=rc, memory_options=MemoryOptions(tools=False), **fields)
+def make_memory_agent(tb: Tellback, **fields: Any) -> Agent:
+    return make_asking_agent(memory=tb, memory_options=MemoryOptions(tools=False), **fields)
 
 
-async def test_a_stored_session_of_one_user_is_not_there_for_another(rc: Tellback) -> None:
+async def test_a_stored_session_of_one_user_is_not_there_for_another(tb: Tellback) -> None:
     store = InMemorySessions()
-    agent = make_memory_agent(rc, persistence=store)
+    agent = make_memory_agent(tb, persistence=store)
     first = await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError, match="no session 'main' for this user"):
         await respond(agent, "Hi", "main", user="tom")
@@ -67,8 +67,8 @@ async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None
     assert followup.session.version == 2
 
 
-async def test_a_session_that_is_passed_on_is_not_there_for_another_user(rc: Tellback) -> None:
-    agent = make_memory_agent(rc)
+async def test_a_session_that_is_passed_on_is_not_there_for_another_user(tb: Tellback) -> None:
+    agent = make_memory_agent(tb)
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
         await respond(agent, "Hi", first.session, user="tom")
@@ -91,16 +91,16 @@ async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
     await respond(agent, "And?", restored, understands(), says("Still"), sender=Identity("maya"))
 
 
-async def test_users_of_one_name_in_two_tenants_are_two(rc: Tellback) -> None:
-    agent = make_memory_agent(rc, persistence=InMemorySessions())
-    maya = rc.user("maya", tenant_id="one")
+async def test_users_of_one_name_in_two_tenants_are_two(tb: Tellback) -> None:
+    agent = make_memory_agent(tb, persistence=InMemorySessions())
+    maya = tb.user("maya", tenant_id="one")
     await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user=maya)
     with pytest.raises(NotFoundError):
-        await respond(agent, "Hi", "main", user=rc.user("maya", tenant_id="two"))
+        await respond(agent, "Hi", "main", user=tb.user("maya", tenant_id="two"))
 
 
-async def test_an_approval_of_another_user_is_refused(rc: Tellback) -> None:
-    agent = make_memory_agent(rc)
+async def test_an_approval_of_another_user_is_refused(tb: Tellback) -> None:
+    agent = make_memory_agent(tb)
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
         await respond(agent, None, first.session, user="tom", approvals={"call_1": True})

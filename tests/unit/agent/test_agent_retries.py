@@ -34,8 +34,8 @@ LOST = raises(RuntimeError("the connection was lost"))
 
 @pytest.fixture
 async def maya() -> AsyncIterator[User]:
-    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as rc:
-        yield rc.user("maya")
+    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as tb:
+        yield tb.user("maya")
 
 
 def make_memory_agent(memory: User, **fields: Any) -> Agent:

@@ -169,8 +169,8 @@ async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.Mo
     monkeypatch.setenv("TELLBACK_MODEL", "gpt-5-nano")
     assert ChatOptions(model="auto").model == "gpt-5-nano"
     monkeypatch.setenv("TELLBACK_MODEL", "offline")
-    async with Tellback(":memory:", model=ScriptedModel([])) as rc:
-        assert "No model is set up" in (await rc.user("maya").chat("Hello", model="Auto")).text
+    async with Tellback(":memory:", model=ScriptedModel([])) as tb:
+        assert "No model is set up" in (await tb.user("maya").chat("Hello", model="Auto")).text
     assert "No model is set up" in (await Agent("Wanda", model="auto").respond("Hello")).message
     assert (await http_server.check_options(ServeOptions(url=":memory:", model="auto"))).model == "offline"
 
@@ -183,12 +183,12 @@ async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
             self.loaded += 1
 
     model = InProcessModel([])
-    async with Tellback(":memory:", model=model) as rc:
-        await rc.warm_up()
+    async with Tellback(":memory:", model=model) as tb:
+        await tb.warm_up()
     assert model.loaded == 1
 
 
 async def test_a_gguf_file_that_is_missing_is_told_when_a_server_warms_up(tmp_path: Path) -> None:
-    async with Tellback(":memory:", model=str(tmp_path / "none.gguf")) as rc:
+    async with Tellback(":memory:", model=str(tmp_path / "none.gguf")) as tb:
         with pytest.raises(TellbackError, match=r"none\.gguf"):
-            await rc.warm_up()
+            await tb.warm_up()

@@ -132,8 +132,8 @@ async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
 
 async def test_only_what_is_kept_is_said_to_be() -> None:
     assert (await OfflineModel().complete("I like trains.")).text.startswith(NOT_STORED)
-    async with Tellback(":memory:") as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:") as tb:
+        maya = tb.user("maya")
         assert (await maya.chat("I like trains.")).text.startswith(STORED_FOR_MEMORY)
 
 
@@ -169,12 +169,12 @@ async def test_options_of_real_models_are_refused() -> None:
 
 
 async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() -> None:
-    async with Tellback(":memory:", model="offline") as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", model="offline") as tb:
+        maya = tb.user("maya")
         for text in ("I moved to Lisbon in March.", "Where did I move to?", "Where did I move to?"):
             reply = await maya.chat(text)
             await maya.conversations.close(str(reply.conversation_id))
-            await rc.jobs.drain()
+            await tb.jobs.drain()
         [space] = await maya.memory.list_spaces()
         texts = sorted(atom.text for atom in await maya.memory.list_atoms(space.id))
         assert texts == [
@@ -183,18 +183,18 @@ async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() 
             "User: Where did I move to?",
         ]
         assert [line for line in reply.text.splitlines() if line.startswith("[")] == [
-            f'[1] "I moved to Lisbon in March." (you, {rc.clock().day} {rc.clock():%B %Y})'
+            f'[1] "I moved to Lisbon in March." (you, {tb.clock().day} {tb.clock():%B %Y})'
         ]
 
 
 async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
     model = ScriptedModel([says("Maya moved to Lisbon."), says('{"facts": []}')])
-    async with Tellback(":memory:", model=model, extractor="llm") as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", model=model, extractor="llm") as tb:
+        maya = tb.user("maya")
         reply = await maya.chat("I moved to Lisbon in March.", model="offline")
         await maya.conversations.refresh_rolling_summary(str(reply.conversation_id))
         await maya.conversations.close(str(reply.conversation_id))
-        await rc.jobs.drain()
+        await tb.jobs.drain()
     assert len(model.requests) == 2
     for question in map(repr, model.requests):
         assert "I moved to Lisbon in March" in question
@@ -202,8 +202,8 @@ async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
 
 
 async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers() -> None:
-    async with Tellback(":memory:") as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:") as tb:
+        maya = tb.user("maya")
         reply = await maya.chat("I moved to Lisbon in March.")
         summary = await maya.conversations.refresh_rolling_summary(str(reply.conversation_id))
         assert summary.rolling_summary == "user: I moved to Lisbon in March."
@@ -211,17 +211,17 @@ async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers()
 
 async def test_no_model_the_name_and_the_object_mean_the_same() -> None:
     for model in (None, "offline", "Offline", OfflineModel()):
-        async with Tellback(":memory:", model=model) as rc:
-            assert rc.model is None
-            assert (await rc.user("maya").chat("Hello")).text.startswith(STORED_FOR_MEMORY)
+        async with Tellback(":memory:", model=model) as tb:
+            assert tb.model is None
+            assert (await tb.user("maya").chat("Hello")).text.startswith(STORED_FOR_MEMORY)
 
 
 async def test_concurrent_turns_quote_their_own_users_memories() -> None:
-    async with Tellback(":memory:") as rc:
+    async with Tellback(":memory:") as tb:
         names = [f"user{number}" for number in range(8)]
 
         async def recalled_answer(name: str) -> str:
-            user = rc.user(name)
+            user = tb.user(name)
             reply = await user.chat(f"My secret word is zebra{name}.")
             await user.conversations.close(str(reply.conversation_id))
             return (await user.chat("What is my secret word?")).text

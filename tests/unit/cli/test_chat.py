@@ -103,14 +103,14 @@ def open_repl(
     extractor: str | None = "verbatim",
 ) -> Iterator[ChatRepl]:
     with closing(LoopThread()) as loop:
-        rc = Tellback("tellback.db", model=model, extractor=extractor)
-        loop.run(rc.open())
+        tb = Tellback("tellback.db", model=model, extractor=extractor)
+        loop.run(tb.open())
         try:
-            user = rc.user("maya")
-            backend = ModelBackend(user, "chat", "default", model) if build_backend is None else build_backend(rc, user)
+            user = tb.user("maya")
+            backend = ModelBackend(user, "chat", "default", model) if build_backend is None else build_backend(tb, user)
             yield ChatRepl(loop, backend, "default", typist)
         finally:
-            loop.run(rc.close())
+            loop.run(tb.close())
 
 
 def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,12 +219,12 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixt
 
 
 def route_backend(source: str) -> Callable[[Any, Any], ChatBackend]:
-    def build(rc: Any, user: Any) -> ChatBackend:
+    def build(tb: Any, user: Any) -> ChatBackend:
         names: dict[str, Any] = {}
         exec(source, names)
         agent = names["agent"]
-        agent.model = rc.model
-        return RouteBackend(ServedAgent(bind_agent(agent, rc, store_sessions(agent, rc, user.scope)), user))
+        agent.model = tb.model
+        return RouteBackend(ServedAgent(bind_agent(agent, tb, store_sessions(agent, tb, user.scope)), user))
 
     return build
 
@@ -263,8 +263,8 @@ def pay(amount: int) -> str:
 
 @pytest.mark.parametrize(("typed", "reply"), [("y", "Done."), ("", "As you like.")])
 def test_a_call_that_needs_approval_is_asked_for(typed: str, reply: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def build_spec_backend(rc: Any, user: Any) -> ChatBackend:
-        rc.register_agent({"name": "payer", "tools": [{"type": "FUNCTION", "name": "pay"}]}, tools=[pay])
+    def build_spec_backend(tb: Any, user: Any) -> ChatBackend:
+        tb.register_agent({"name": "payer", "tools": [{"type": "FUNCTION", "name": "pay"}]}, tools=[pay])
         return SpecBackend(user, user.agents.get("payer"), "default")
 
     typist = Typist("Pay 5 euros.", typed)
@@ -283,8 +283,8 @@ def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[
         "tools:\n  - {type: RECALL_BY_TOPIC, name: recallMemory, memorySpaceId: $space}\n"
     )
 
-    def build_spec_backend(rc: Any, user: Any) -> ChatBackend:
-        rc.register_agent(spec)
+    def build_spec_backend(tb: Any, user: Any) -> ChatBackend:
+        tb.register_agent(spec)
         return SpecBackend(user, spec, "default", arguments={"tone": "kindly"})
 
     model = ScriptedModel([calls("recallMemory", query="kettle"), says("Nothing yet."), says("Still nothing.")])

@@ -30,8 +30,8 @@ def store_conversation(*texts: str, user: str = "maya") -> str:
     """A conversation that is bound to a memory space; gives its id."""
 
     async def created() -> str:
-        async with Tellback("tellback.db", worker=False) as rc:
-            handle = rc.user(user)
+        async with Tellback("tellback.db", worker=False) as tb:
+            handle = tb.user(user)
             space = await handle.memory.create_space("default", once=True)
             await handle.memory.create_binding({"namespace": "chat"}, [space.id], once=True)
             conversation = await handle.conversations.create("chat", title="About [bold]Lisbon[/bold]")

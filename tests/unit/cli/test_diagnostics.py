@@ -38,15 +38,15 @@ broken.create_route(title="Nowhere").initial_state.transition_to(chat_state="Ask
 number = 7
 
 
-def make(rc):
-    rc.register_agent({"name": "helper", "systemPrompt": "Help."})
+def make(tb):
+    tb.register_agent({"name": "helper", "systemPrompt": "Help."})
 
 
 def build():
     return [agent]
 
 
-def fail(rc):
+def fail(tb):
     raise LookupError("no settings")
 """
 
@@ -71,8 +71,8 @@ def test_the_doctor_finds_an_installation_without_a_model_well(cli: Cli, as_json
 
 def test_the_doctor_counts_what_a_store_holds(as_json: Json) -> None:
     async def create_store() -> None:
-        async with Tellback("tellback.db", worker=False) as rc:
-            await rc.user("maya").conversations.create("chat")
+        async with Tellback("tellback.db", worker=False) as tb:
+            await tb.user("maya").conversations.create("chat")
 
     asyncio.run(create_store())
     [store] = checks_named(as_json("doctor", "--port", "0"), "store")

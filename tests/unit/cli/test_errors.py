@@ -65,10 +65,10 @@ def test_a_file_that_is_not_ours_is_left_alone(arguments: list[str], error_outpu
 
 def test_a_damaged_store_is_told_as_such(error_output: ErrorOutput, as_json: Callable[..., Any]) -> None:
     async def create_store() -> None:
-        async with Tellback("tellback.db", worker=False) as rc:
-            conversation = await rc.user("local").conversations.create("chat")
+        async with Tellback("tellback.db", worker=False) as tb:
+            conversation = await tb.user("local").conversations.create("chat")
             for number in range(200):
-                await rc.user("local").conversations.append_user_message(conversation.id, f"Message {number} " * 20)
+                await tb.user("local").conversations.append_user_message(conversation.id, f"Message {number} " * 20)
 
     asyncio.run(create_store())
     content = bytearray(Path("tellback.db").read_bytes())

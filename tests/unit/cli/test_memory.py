@@ -26,8 +26,8 @@ def add_people(*names: str) -> list[str]:
     """Make entities, and a memory of each; gives their ids."""
 
     async def created() -> list[str]:
-        async with Tellback("tellback.db", worker=False) as rc:
-            memory = rc.user("maya").memory
+        async with Tellback("tellback.db", worker=False) as tb:
+            memory = tb.user("maya").memory
             space = await memory.create_space("default", once=True)
             found = []
             for name in names:

@@ -124,13 +124,13 @@ def call_style(method: Any) -> str:
 
 
 async def test_attributes_are_there_too() -> None:
-    rc, client = Tellback(":memory:"), TellbackClient("http://127.0.0.1")
-    pairs: list[tuple[Any, Any]] = [(rc, client), (rc.user("maya"), client.user("maya"))]
+    tb, client = Tellback(":memory:"), TellbackClient("http://127.0.0.1")
+    pairs: list[tuple[Any, Any]] = [(tb, client), (tb.user("maya"), client.user("maya"))]
     for local, remote in pairs:
         found = {name for name in dir(local) if not name.startswith("_")} - public_methods(type(local)).keys()
         missing = {f"{type(local).__name__}.{name}" for name in found if not hasattr(remote, name)}
         assert missing == {name for name in NOT_REMOTE_ATTRIBUTES if name.startswith(f"{type(local).__name__}.")}
-    assert rc.user("maya").user_id == client.user("maya").user_id == "maya"
+    assert tb.user("maya").user_id == client.user("maya").user_id == "maya"
     assert client.user().user_id is None
     await client.close()
 

@@ -23,14 +23,14 @@ pytestmark = pytest.mark.slow
 
 
 async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as tb:
         settings = ServerSettings()
         console_ui = ConsoleUI()
-        rates = RateLimiter(rc.store.rate_windows, None)
+        rates = RateLimiter(tb.store.rate_windows, None)
         browser_auth = BrowserAuth(
             [console_ui],
-            ServerContext(rc, settings),
-            Authenticator(rc, settings),
+            ServerContext(tb, settings),
+            Authenticator(tb, settings),
             HostPolicy((), is_open=False),
             FailedLoginLimiter(None),
             rates,
@@ -56,15 +56,15 @@ async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
 
 async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> None:
     """Also without a credential: what is below the assets' path is for everyone."""
-    rc = Tellback(":memory:")
-    app = create_app(rc, ServerSettings(), web_uis=[ConsoleUI()])
+    tb = Tellback(":memory:")
+    app = create_app(tb, ServerSettings(), web_uis=[ConsoleUI()])
     async with app.router.lifespan_context(app), app_client(app) as client:
         before = len(Client.instances)
         for path in ("nothing", "dynamic_resources/a/b"):
             for method in ("GET", "POST"):
                 answer = await client.request(method, f"/console/_nicegui/{__version__}/{path}")
                 assert (answer.status_code, answer.json()["code"]) == (404, "unknown-path")
-        key = await rc.keys.create("admin")
+        key = await tb.keys.create("admin")
         response = await client.get(
             "/console/nowhere", headers={"Authorization": f"Bearer {key.secret}", "Accept": "text/html"}
         )

@@ -23,7 +23,7 @@ from tests.support.travel_agents import FULL_REQUEST, TripSetup, make_flight_age
 
 
 def build_context(
-    rc: Tellback, role: ApiKeyRole = "admin", user_id: str | None = "maya", agent: Agent | None = None, **query: str
+    tb: Tellback, role: ApiKeyRole = "admin", user_id: str | None = "maya", agent: Agent | None = None, **query: str
 ) -> PageContext:
     async def holds(**_: Any) -> bool:
         return True
@@ -33,7 +33,7 @@ def build_context(
 
     agent = agent or make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
     principal = Principal("key_1", "acme", "default", role, user_id if role == "user" else None)
-    caller = Caller(ServerContext(rc, ServerSettings(), {agent.name: agent}), principal, user_id)
+    caller = Caller(ServerContext(tb, ServerSettings(), {agent.name: agent}), principal, user_id)
     return PageContext(caller, query, holds, count, TenantAgents())
 
 
@@ -45,12 +45,12 @@ def test_the_example_of_an_agent_is_one() -> None:
 
 
 def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:
-    rc = Tellback(":memory:")
-    context_of_chosen = build_context(rc, "app", None, user="noor & co")
+    tb = Tellback(":memory:")
+    context_of_chosen = build_context(tb, "app", None, user="noor & co")
     assert (context_of_chosen.user_id, context_of_chosen.user.scope.tenant_id) == ("noor & co", "acme")
     assert context_of_chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
-    assert build_context(rc, "app", None).user_id is None
-    context = build_context(rc, "user", "maya", user="noor")
+    assert build_context(tb, "app", None).user_id is None
+    context = build_context(tb, "user", "maya", user="noor")
     assert (context.user_id, context.caller.principal.user_id) == ("maya", "maya")
     with pytest.raises(NotAllowedError, match="role 'admin'"):
         context.caller.require_admin()
@@ -67,24 +67,24 @@ def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user()
 def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
     error: TellbackError, admins: str, others: str
 ) -> None:
-    rc = Tellback(":memory:")
-    assert build_context(rc).error_text(error).startswith(admins) or admins in build_context(rc).error_text(error)
-    message = build_context(rc, "user").error_text(error)
+    tb = Tellback(":memory:")
+    assert build_context(tb).error_text(error).startswith(admins) or admins in build_context(tb).error_text(error)
+    message = build_context(tb, "user").error_text(error)
     assert others in message
     assert "secret" not in message
     assert "sk-1" not in message
 
 
 def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
-    rc = Tellback(":memory:")
-    rc.register_agent({"name": "plain", "systemPrompt": "Help."})
-    rc.register_agent({"name": "renamed", "systemPrompt": "Help.", "userMessage": "$question"})
-    rc.register_agent({"name": "toned", "systemPrompt": "$tone"})
-    rc.register_agent(
+    tb = Tellback(":memory:")
+    tb.register_agent({"name": "plain", "systemPrompt": "Help."})
+    tb.register_agent({"name": "renamed", "systemPrompt": "Help.", "userMessage": "$question"})
+    tb.register_agent({"name": "toned", "systemPrompt": "$tone"})
+    tb.register_agent(
         {"name": "spared", "systemPrompt": "$tone", "arguments": {"tone": {"type": "string", "default": "Be kind."}}}
     )
-    rc.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
-    context = build_context(rc)
+    tb.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
+    context = build_context(tb)
     assert list_chat_agents(context) == ["Wanda", "plain", "renamed", "spared"]
     assert isinstance(create_backend(context, None), ModelBackend)
     assert isinstance(create_backend(context, "Wanda"), RouteBackend)
@@ -95,12 +95,12 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
 
 
 async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        context = build_context(rc)
+    async with Tellback(":memory:", worker=False) as tb:
+        context = build_context(tb)
         expired = await context.user.conversations.create(CHAT_NAMESPACE, close_after=0.001)
         await context.user.conversations.append_user_message(expired.id, "Hello?")
-        now = rc.clock()
-        rc.clock = lambda: now.replace(year=now.year + 1)
+        now = tb.clock()
+        tb.clock = lambda: now.replace(year=now.year + 1)
         earlier = await ModelBackend(context.user).load_history()
     assert (earlier.conversation, earlier.messages) == (None, ())
     assert earlier.expired is not None
@@ -108,24 +108,24 @@ async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
 
 
 async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        conversation = create_backend(build_context(rc), "Wanda")
+    async with Tellback(":memory:", worker=False) as tb:
+        conversation = create_backend(build_context(tb), "Wanda")
         events = [item async for item in conversation.send("I want to book a flight to Rome")]
-        history = await create_backend(build_context(rc), "Wanda").load_history()
+        history = await create_backend(build_context(tb), "Wanda").load_history()
         assert history.session is not None
         assert history.session.extracted == {"destination": "Rome"}
         assert [message.role for message in history.messages] == ["user", "assistant"]
         assert await conversation.close()
         assert not await conversation.close()
-        history_after_end = await create_backend(build_context(rc), "Wanda").load_history()
+        history_after_end = await create_backend(build_context(tb), "Wanda").load_history()
     assert events
     assert (history_after_end.session, history_after_end.messages) == (None, ())
 
 
 async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_once() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as tb:
         setup = TripSetup(None, approval=True)
-        context = build_context(rc, agent=setup.agent)
+        context = build_context(tb, agent=setup.agent)
         setup.script(setup.understands_trip(destination="Rome", passengers=2), "Shall I look?")
         request_event = [item async for item in create_backend(context, "Wanda").send(FULL_REQUEST)][-1]
         assert isinstance(request_event, BackendReply)

@@ -106,17 +106,17 @@ def test_importing_twice_or_a_part_first_is_importing_once(
 
 
 async def compare(complete: Path, part: Path) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as tb:
         for user, files in {"once": [complete], "twice": [complete, complete], "in parts": [part, complete]}.items():
             for file in files:
-                await import_chats(rc.user(user), file, extract=False)
-        once, twice, in_parts = [await stored_texts(rc, user) for user in ("once", "twice", "in parts")]
+                await import_chats(tb.user(user), file, extract=False)
+        once, twice, in_parts = [await stored_texts(tb, user) for user in ("once", "twice", "in parts")]
     assert twice == once
     assert sorted(chain(*in_parts)) == sorted(chain(*once))
 
 
-async def stored_texts(rc: Tellback, user: str) -> list[list[str]]:
-    conversations = rc.user(user).conversations
+async def stored_texts(tb: Tellback, user: str) -> list[list[str]]:
+    conversations = tb.user(user).conversations
     return [
         [
             f"{conversation.session_id} {each.role} {each.text}"

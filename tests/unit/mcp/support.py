@@ -16,8 +16,8 @@ from tellback.user import User
 
 @asynccontextmanager
 async def open_app() -> AsyncIterator[Tellback]:
-    async with Tellback(":memory:", worker=False, embedder=None) as rc:
-        yield rc
+    async with Tellback(":memory:", worker=False, embedder=None) as tb:
+        yield tb
 
 
 @asynccontextmanager

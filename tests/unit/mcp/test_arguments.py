@@ -57,15 +57,15 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_wrong_arguments_are_named(mode: str) -> None:
-    async with open_app() as rc, connect(rc.user("maya"), mode) as client:
-        await rc.user("maya").memory.create_space()
+    async with open_app() as tb, connect(tb.user("maya"), mode) as client:
+        await tb.user("maya").memory.create_space()
         for tool, arguments, reason in WRONG:
             assert reason in await call_refused(client, tool, **arguments), (tool, arguments)
-        assert all(space.atom_count == 0 for space in await rc.user("maya").memory.list_spaces())
+        assert all(space.atom_count == 0 for space in await tb.user("maya").memory.list_spaces())
 
 
 async def test_many_mistakes_are_not_all_told() -> None:
-    async with open_app() as rc, connect(rc.user("maya")) as client:
+    async with open_app() as tb, connect(tb.user("maya")) as client:
         error_text = await call_refused(client, "recall", **{f"x{number}" * 100: 1 for number in range(1_000)})
         assert len(error_text) < 1_000
         assert error_text.endswith("and 996 more")
@@ -73,7 +73,7 @@ async def test_many_mistakes_are_not_all_told() -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_an_unknown_tool_is_an_error_that_names_the_known_ones(mode: str) -> None:
-    async with open_app() as rc, connect(rc.user("maya"), mode) as client:
+    async with open_app() as tb, connect(tb.user("maya"), mode) as client:
         with pytest.raises(MCPError, match=r"There is no tool 'erase'. There are: recall, timeline, entities"):
             await client.call_tool("erase", {})
 
@@ -121,7 +121,7 @@ async def test_a_call_that_takes_too_long_is_stopped(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_cancelled_call_stops_and_the_next_one_works(mode: str) -> None:
-    async with open_app() as rc:
+    async with open_app() as tb:
         started, finished = asyncio.Event(), asyncio.Event()
 
         async def user_of(scope: object) -> User:
@@ -131,7 +131,7 @@ async def test_a_cancelled_call_stops_and_the_next_one_works(mode: str) -> None:
                     await asyncio.sleep(60)
                 finally:
                     finished.set()
-            return rc.user("maya")
+            return tb.user("maya")
 
         async with Client(build_server(user_of), mode=mode) as client, asyncio.timeout(20):
             call = asyncio.create_task(client.call_tool("recall", {"query": "food"}))

@@ -11,8 +11,8 @@ from tellback.types.jobs import Job
 
 
 async def test_a_job_that_begins_between_two_looks_is_not_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", worker=False) as tb:
+        maya = tb.user("maya")
         space = await maya.memory.create_space("default")
         await maya.memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])
         conversation = await maya.conversations.create("chat")

@@ -137,8 +137,8 @@ async def test_a_request_with_large_schemas_is_refused_and_one_with_a_costly_pat
         return {"text": "Hi", "tools": [{"name": "lookup", "parameters": parameters}]}
 
     async with (
-        Tellback(":memory:", model=ScriptedModel([says("Hello.")]), worker=False) as rc,
-        rest_client(rc) as client,
+        Tellback(":memory:", model=ScriptedModel([says("Hello.")]), worker=False) as tb,
+        rest_client(tb) as client,
     ):
         large = {"properties": {f"p{number}": {"type": "string"} for number in range(MAX_SCHEMA_NODES)}}
         expect_json(await client.post(path, json=body(large)), 413)

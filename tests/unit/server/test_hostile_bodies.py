@@ -52,9 +52,9 @@ class RunningServer:
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
-        self.rc = Tellback(":memory:", embedder=None, worker=False)
-        runner.run(self.rc.open())
-        app = create_app(self.rc, ServerSettings(open=True, rate_limit=None), opens=False)
+        self.tb = Tellback(":memory:", embedder=None, worker=False)
+        runner.run(self.tb.open())
+        app = create_app(self.tb, ServerSettings(open=True, rate_limit=None), opens=False)
         self.client = app_client(app, user="maya")
         self.described = app.openapi()
         self.ids = runner.run(self._create_resources())
@@ -66,7 +66,7 @@ class RunningServer:
         ]
 
     async def _create_resources(self) -> dict[str, str]:
-        maya = self.rc.user("maya")
+        maya = self.tb.user("maya")
         space = await maya.memory.create_space()
         entity = await maya.memory.create_entity(space.id, "PERSON", "Ana")
         atom = await maya.memory.add_atom(space.id, "Ana likes tea.", entity_ids=[entity.id])
@@ -109,7 +109,7 @@ def running_server() -> Iterator[RunningServer]:
         created = RunningServer(runner)
         yield created
         runner.run(created.client.aclose())
-        runner.run(created.rc.close())
+        runner.run(created.tb.close())
 
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
@@ -140,8 +140,8 @@ def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(run
 
 
 async def test_numbers_that_nobody_can_hold_are_refused() -> None:
-    async with Tellback(":memory:", embedder=None, worker=False) as rc:
-        app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
+    async with Tellback(":memory:", embedder=None, worker=False) as tb:
+        app = create_app(tb, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
             conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
             call = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
@@ -163,8 +163,8 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
 
 
 async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
-    async with Tellback(":memory:", embedder=None, worker=False) as rc:
-        app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
+    async with Tellback(":memory:", embedder=None, worker=False) as tb:
+        app = create_app(tb, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
             conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
             messages_path = f"/ai-conversations/{conversation}/user-messages"
@@ -204,8 +204,8 @@ async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_importe
         "traceId": "t",
         "idempotencyKey": None,
     }
-    async with Tellback(":memory:", embedder=None, worker=False) as rc:
-        app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
+    async with Tellback(":memory:", embedder=None, worker=False) as tb:
+        app = create_app(tb, ServerSettings(open=True, rate_limit=None), opens=False)
         async with app_client(app, user="maya") as client:
             conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
             answer = await client.post(

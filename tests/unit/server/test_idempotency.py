@@ -23,73 +23,73 @@ KEY = {"Idempotency-Key": "k-1"}
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def app(rc: Tellback) -> Any:
-    return create_app(rc, ServerSettings(), opens=False)
+def app(tb: Tellback) -> Any:
+    return create_app(tb, ServerSettings(), opens=False)
 
 
 @pytest.fixture
-async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    created = await rc.keys.create("user", user_id="maya")
+async def maya(tb: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    created = await tb.keys.create("user", user_id="maya")
     async with app_client(app, created.secret) as client:
         yield client
 
 
-async def count_conversations(rc: Tellback, user: str = "maya") -> int:
-    return len(await rc.user(user).conversations.list())
+async def count_conversations(tb: Tellback, user: str = "maya") -> int:
+    return len(await tb.user(user).conversations.list())
 
 
-async def test_a_request_that_comes_again_is_done_once(rc: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_a_request_that_comes_again_is_done_once(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     assert (repeated.status_code, repeated.content) == (first.status_code, first.content)
     assert repeated.headers["content-type"] == first.headers["content-type"]
     assert "idempotency-replayed" not in first.headers
     assert repeated.headers["idempotency-replayed"] == "true"
-    assert await count_conversations(rc) == 1
+    assert await count_conversations(tb) == 1
 
 
-async def test_without_a_key_or_with_another_each_request_is_new(rc: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_without_a_key_or_with_another_each_request_is_new(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     for headers in (None, None, KEY, {"Idempotency-Key": "k-2"}):
         assert (await maya.post("/ai-conversations", json=CHAT, headers=headers)).status_code == 201
-    assert await count_conversations(rc) == 4
+    assert await count_conversations(tb) == 4
 
 
 @pytest.mark.parametrize("change", ["body", "query", "path"])
-async def test_a_key_is_for_one_request(rc: Tellback, maya: httpx2.AsyncClient, change: str) -> None:
+async def test_a_key_is_for_one_request(tb: Tellback, maya: httpx2.AsyncClient, change: str) -> None:
     await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     path = {"query": "/ai-conversations?x=1", "path": "/ai-memory/spaces"}.get(change, "/ai-conversations")
     body = {"namespace": "other"} if change == "body" else CHAT
     answer = await maya.post(path, json=body, headers=KEY)
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-conflict")
     assert answer.json()["data"]["key"] == "k-1"
-    assert await count_conversations(rc) == 1
+    assert await count_conversations(tb) == 1
 
 
-async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_a_request_that_is_being_answered_is_not_begun_again(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     answers = await asyncio.gather(*(maya.post("/ai-conversations", json=CHAT, headers=KEY) for _ in range(8)))
-    assert await count_conversations(rc) == 1
+    assert await count_conversations(tb) == 1
     assert {each.status_code for each in answers} <= {201, 409}
     assert {each.json()["code"] for each in answers if each.status_code == 409} <= {"request-in-progress"}
     assert len({each.json()["id"] for each in answers if each.status_code == 201}) == 1
 
 
 async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
-    rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, started, may_continue = rc.store.conversations.create, asyncio.Event(), asyncio.Event()
+    create, started, may_continue = tb.store.conversations.create, asyncio.Event(), asyncio.Event()
 
     async def slowly(*args: Any) -> Any:
         started.set()
         await may_continue.wait()
         return await create(*args)
 
-    monkeypatch.setattr(rc.store.conversations, "create", slowly)
+    monkeypatch.setattr(tb.store.conversations, "create", slowly)
     first = asyncio.create_task(maya.post("/ai-conversations", json=CHAT, headers=KEY))
     await started.wait()
     second = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
@@ -101,42 +101,42 @@ async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).content == (await first).content
 
 
-async def test_a_problem_is_not_kept(rc: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_a_problem_is_not_kept(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     wrong = await maya.post("/ai-conversations", json={"namespace": ""}, headers=KEY)
     assert wrong.status_code == 422
     assert (await maya.post("/ai-conversations", json={"nonsense": 1}, headers=KEY)).status_code == 422
     assert (await maya.post("/ai-conversations/conv_none/close", headers=KEY)).status_code == 404
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
-    assert await count_conversations(rc) == 1
+    assert await count_conversations(tb) == 1
 
 
 async def test_a_failure_of_the_server_is_not_kept(
-    rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*args: Any) -> Any:
         raise StoreUnavailableError("away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rc.store.conversations, "create", fails)
+        patched.setattr(tb.store.conversations, "create", fails)
         assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 503
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
 
 
 async def test_what_may_have_been_done_is_not_done_again_unseen(
-    rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = rc.store.conversations.create
+    create = tb.store.conversations.create
 
     async def create_then_fail(*args: Any) -> Any:
         await create(*args)
         raise StoreUnavailableError("away", in_doubt=True)
 
     with monkeypatch.context() as patched:
-        patched.setattr(rc.store.conversations, "create", create_then_fail)
+        patched.setattr(tb.store.conversations, "create", create_then_fail)
         assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 503
     repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     assert (repeated.status_code, repeated.json()["code"]) == (409, "request-in-progress")
-    assert await count_conversations(rc) == 1
+    assert await count_conversations(tb) == 1
 
 
 @pytest.mark.parametrize("is_turn", [False, True])
@@ -150,19 +150,19 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
         await asyncio.Event().wait()
         return ""
 
-    async with Tellback(":memory:", model=FunctionModel(hangs), worker=False) as rc:
-        conversation = await rc.user("local").conversations.create("chat")
-        create = rc.store.conversations.create
+    async with Tellback(":memory:", model=FunctionModel(hangs), worker=False) as tb:
+        conversation = await tb.user("local").conversations.create("chat")
+        create = tb.store.conversations.create
 
         async def creates(*args: Any) -> Any:
             await create(*args)
             return await hangs(args)
 
-        monkeypatch.setattr(rc.store.conversations, "create", creates)
+        monkeypatch.setattr(tb.store.conversations, "create", creates)
         path, body = "/ai-conversations", dict(CHAT)
         if is_turn:
             path, body = f"/ai-conversations/{conversation.id}/run-turn", {"userText": "Hi"}
-        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+        async with app_client(create_app(tb, ServerSettings(open=True), opens=False)) as client:
             for _ in range(2):
                 started.clear()
                 asking = asyncio.create_task(client.post(path, json=body, headers=KEY))
@@ -173,34 +173,34 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
                 waiting.cancel()
         if is_turn:
             assert isinstance(answer, asyncio.CancelledError), "it was asked again"
-            assert len(await rc.user("local").conversations.messages(conversation.id)) == 1
+            assert len(await tb.user("local").conversations.messages(conversation.id)) == 1
         else:
             assert isinstance(answer, httpx2.Response)
             assert answer.json()["code"] == "request-in-progress"
-            assert len(await rc.user("local").conversations.list()) == 2
+            assert len(await tb.user("local").conversations.list()) == 2
 
 
-async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
-    created = await rc.keys.create("app")
+async def test_keys_of_users_are_apart(tb: Tellback, app: Any) -> None:
+    created = await tb.keys.create("app")
     ids = set()
     for user in ("maya", "omar"):
         async with app_client(app, created.secret, user) as client:
             ids.add((await client.post("/ai-conversations", json=CHAT, headers=KEY)).json()["id"])
     assert len(ids) == 2
-    assert (await count_conversations(rc), await count_conversations(rc, "omar")) == (1, 1)
+    assert (await count_conversations(tb), await count_conversations(tb, "omar")) == (1, 1)
 
 
-async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, app: Any) -> None:
+async def test_what_an_admin_was_answered_is_not_told_to_others(tb: Tellback, app: Any) -> None:
     for role in ("admin", "app", "user"):
-        created = await rc.keys.create(role, user_id="maya" if role == "user" else None)
+        created = await tb.keys.create(role, user_id="maya" if role == "user" else None)
         async with app_client(app, created.secret, "maya") as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == (200 if role == "admin" else 403)
-    assert (await rc.user("maya").admin.export_user_data())["idempotent_responses"] == []
+    assert (await tb.user("maya").admin.export_user_data())["idempotent_responses"] == []
 
 
-async def test_what_admins_do_for_everyone_is_done_again(rc: Tellback, app: Any) -> None:
-    created = await rc.keys.create("admin", tenant_id="acme")
+async def test_what_admins_do_for_everyone_is_done_again(tb: Tellback, app: Any) -> None:
+    created = await tb.keys.create("admin", tenant_id="acme")
     for _ in range(2):
         async with app_client(app, created.secret) as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
@@ -208,7 +208,7 @@ async def test_what_admins_do_for_everyone_is_done_again(rc: Tellback, app: Any)
         assert "idempotency-replayed" not in answer.headers
 
 
-async def test_an_answer_without_a_body_comes_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_an_answer_without_a_body_comes_again(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     space = (await maya.post("/ai-memory/spaces", json={"name": "notes"})).json()
     answers = [await maya.delete(f"/ai-memory/spaces/{space['id']}", headers=KEY) for _ in range(2)]
     assert [each.status_code for each in answers] == [204, 204]
@@ -216,7 +216,7 @@ async def test_an_answer_without_a_body_comes_again(rc: Tellback, maya: httpx2.A
     assert answers[1].content == b""
 
 
-async def test_routes_with_a_way_of_their_own_keep_it(rc: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_routes_with_a_way_of_their_own_keep_it(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     conversation = (await maya.post("/ai-conversations", json=CHAT)).json()["id"]
     path = f"/ai-conversations/{conversation}/user-messages"
     answers = [await maya.post(path, json={"content": "Hi"}, headers=KEY) for _ in range(2)]
@@ -225,20 +225,20 @@ async def test_routes_with_a_way_of_their_own_keep_it(rc: Tellback, maya: httpx2
     assert answers[0].json()["idempotencyKey"] == "k-1"
 
 
-async def test_erasing_a_user_forgets_what_they_were_answered(rc: Tellback, maya: httpx2.AsyncClient) -> None:
+async def test_erasing_a_user_forgets_what_they_were_answered(tb: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
-    await rc.user("maya").admin.delete_user_data(confirm=True)
-    created = await rc.keys.create("user", user_id="maya")
+    await tb.user("maya").admin.delete_user_data(confirm=True)
+    created = await tb.keys.create("user", user_id="maya")
     maya.headers["Authorization"] = f"Bearer {created.secret}"
     repeated = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     assert repeated.json()["id"] != first.json()["id"]
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 501])
-async def test_a_key_that_cannot_be_one_is_refused(rc: Tellback, maya: httpx2.AsyncClient, key: str) -> None:
+async def test_a_key_that_cannot_be_one_is_refused(tb: Tellback, maya: httpx2.AsyncClient, key: str) -> None:
     answer = await maya.post("/ai-conversations", json=CHAT, headers={"Idempotency-Key": key})
     assert answer.status_code == 422
-    assert await count_conversations(rc) == 0
+    assert await count_conversations(tb) == 0
 
 
 def test_the_header_is_described_where_it_is_taken() -> None:
@@ -261,8 +261,8 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
     """Whatever comes in whatever order: one conversation for each key, of the namespace that came first with it."""
 
     async def run() -> None:
-        async with Tellback(":memory:", worker=False, embedder=None) as rc:
-            app = create_app(rc, ServerSettings(open=True), opens=False)
+        async with Tellback(":memory:", worker=False, embedder=None) as tb:
+            app = create_app(tb, ServerSettings(open=True), opens=False)
             first: dict[str, str] = {}
             async with app_client(app) as client:
                 for key, namespace in requests:
@@ -271,7 +271,7 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
                     )
                     expected_namespace = first.setdefault(key, namespace)
                     assert answer.status_code == (201 if expected_namespace == namespace else 422)
-            created = [each.namespace for each in await rc.user("local").conversations.list()]
+            created = [each.namespace for each in await tb.user("local").conversations.list()]
             assert sorted(created) == sorted(first.values())
 
     asyncio.run(run())
@@ -281,36 +281,36 @@ def test_a_kept_answer_does_not_show_what_is_in_it() -> None:
     assert "secret" not in repr(StoredResponse(200, "application/json", b"secret"))
 
 
-async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Tellback, app: Any) -> None:
-    created = await rc.keys.create("admin")
+async def test_an_erasure_is_of_whom_it_names_whatever_its_key(tb: Tellback, app: Any) -> None:
+    created = await tb.keys.create("admin")
     for name in ("alice", "bob"):
-        await rc.user(name).conversations.create("chat")
+        await tb.user(name).conversations.create("chat")
         async with app_client(app, created.secret, name) as admin:
             answer = await admin.post("/ai-admin/delete", json={"confirm": True}, headers=KEY)
         assert answer.status_code == 200
-        assert await count_conversations(rc, name) == 0
+        assert await count_conversations(tb, name) == 0
 
 
-async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: Any) -> None:
-    created, user_key = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
+async def test_nothing_of_an_erased_user_is_kept_for_admins(tb: Tellback, app: Any) -> None:
+    created, user_key = await tb.keys.create("admin"), await tb.keys.create("user", user_id="maya", name="zebra phone")
     async with app_client(app, created.secret) as admin:
         path = f"/ai-admin/keys/{user_key.key.id}"
         assert (await admin.delete(path, headers=KEY)).status_code == 200
-        await rc.user("maya").admin.delete_user_data(confirm=True)
+        await tb.user("maya").admin.delete_user_data(confirm=True)
         assert (await admin.delete(path, headers=KEY)).status_code == 404
 
 
-async def test_a_key_of_a_turn_is_for_its_conversation(rc: Tellback, maya: httpx2.AsyncClient) -> None:
-    rc._runtime.model = ScriptedModel([says("One."), says("Two.")])
+async def test_a_key_of_a_turn_is_for_its_conversation(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+    tb._runtime.model = ScriptedModel([says("One."), says("Two.")])
     for text in ("One.", "Two."):
-        conversation = await rc.user("maya").conversations.create("chat")
+        conversation = await tb.user("maya").conversations.create("chat")
         answer = await maya.post(f"/ai-conversations/{conversation.id}/run-turn", json={"userText": "Hi"}, headers=KEY)
         assert answer.json()["text"] == text
 
 
-async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
-    rc._runtime.model = ScriptedModel([calls("look"), says("Done."), says("Done before.")])
-    conversation = await rc.user("maya").conversations.create("chat")
+async def test_a_turn_that_waits_for_tools_is_not_given_again(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+    tb._runtime.model = ScriptedModel([calls("look"), says("Done."), says("Done before.")])
+    conversation = await tb.user("maya").conversations.create("chat")
     path, body = f"/ai-conversations/{conversation.id}/run-turn", {"tools": [{"name": "look"}]}
     first = (await maya.post(path, json={**body, "userText": "Look!"}, headers=KEY)).json()
     results = [{"toolUseId": call["id"], "content": "seen"} for call in first["pending"]]
@@ -319,11 +319,11 @@ async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Tellback, maya
     assert (retried["text"], retried["pending"]) == ("Done before.", [])
 
 
-async def test_a_turn_of_ones_own_is_appended_once(rc: Tellback, maya: httpx2.AsyncClient) -> None:
-    conversation = await rc.user("maya").conversations.create("chat")
+async def test_a_turn_of_ones_own_is_appended_once(tb: Tellback, maya: httpx2.AsyncClient) -> None:
+    conversation = await tb.user("maya").conversations.create("chat")
     body = {"userContent": "Hi", "assistant": {"content": "Hello!"}}
     for _ in range(2):
         assert (
             await maya.post(f"/ai-conversations/{conversation.id}/turns", json=body, headers=KEY)
         ).status_code == 201
-    assert [each.text for each in await rc.user("maya").conversations.messages(conversation.id)] == ["Hi", "Hello!"]
+    assert [each.text for each in await tb.user("maya").conversations.messages(conversation.id)] == ["Hi", "Hello!"]

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with open_tellback(":memory:") as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
-    async with rest_client(rc) as client:
+async def rest(tb: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(tb) as client:
         yield client
 
 

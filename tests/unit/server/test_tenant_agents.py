@@ -20,13 +20,13 @@ from tests.support.travel_agents import TripSetup
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", embedder=None) as opened:
         yield opened
 
 
 async def client(
-    rc: Tellback,
+    tb: Tellback,
     role: ApiKeyRole = "user",
     user: str = "maya",
     *agents: Agent,
@@ -34,31 +34,31 @@ async def client(
     app: Any = None,
     **fields: Any,
 ) -> httpx2.AsyncClient:
-    created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
-    server = app or create_app(rc, ServerSettings(rate_limit=None, **fields), agents=agents, opens=False)
+    created = await tb.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    server = app or create_app(tb, ServerSettings(rate_limit=None, **fields), agents=agents, opens=False)
     return app_client(server, created.secret, None if role == "user" else user)
 
 
-def shared_by_all(kind: str, rc: Tellback) -> Any:
+def shared_by_all(kind: str, tb: Tellback) -> Any:
     """Places for sessions that know of no tenants."""
     if kind == "in the tellback":
-        return Persistence(SqliteAdapter(rc))
+        return Persistence(SqliteAdapter(tb))
     return {"own adapter": Persistence(InMemoryAdapter()), "own store": InMemorySessions(), "none": None}[kind]
 
 
 @pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
-async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Tellback, kind: str) -> None:
+async def test_users_of_the_same_name_in_two_tenants_share_no_session(tb: Tellback, kind: str) -> None:
     prompts: list[str] = []
 
     async def record_prompt(request: Any) -> str:
         prompts.append(" ".join(str(each.content) for each in request.messages))
         return "Noted."
 
-    agent = Agent("Plain", model=FunctionModel(record_prompt), persistence=shared_by_all(kind, rc))
-    app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
+    agent = Agent("Plain", model=FunctionModel(record_prompt), persistence=shared_by_all(kind, tb))
+    app = create_app(tb, ServerSettings(rate_limit=None), agents=[agent], opens=False)
     body = {"sessionId": "web-42"}
     for tenant in ("acme", "globex", "default"):
-        async with await client(rc, "user", "maya", tenant=tenant, app=app) as caller:
+        async with await client(tb, "user", "maya", tenant=tenant, app=app) as caller:
             answer = await caller.post("/ai-agents/Plain/respond", json={**body, "message": f"I am of {tenant}"})
             assert answer.status_code == 200, answer.text
             assert answer.json()["session"]["version"] == 1
@@ -71,54 +71,54 @@ async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Tellba
 
 
 @pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
-async def test_another_user_cannot_go_on_with_a_session(rc: Tellback, kind: str) -> None:
-    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=shared_by_all(kind, rc))
-    app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
+async def test_another_user_cannot_go_on_with_a_session(tb: Tellback, kind: str) -> None:
+    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=shared_by_all(kind, tb))
+    app = create_app(tb, ServerSettings(rate_limit=None), agents=[agent], opens=False)
     body = {"sessionId": "web-42", "message": "Hi"}
-    async with await client(rc, "user", "maya", app=app) as maya:
+    async with await client(tb, "user", "maya", app=app) as maya:
         assert (await maya.post("/ai-agents/Plain/respond", json=body)).status_code == 200
-    async with await client(rc, "user", "omar", app=app) as omar:
+    async with await client(tb, "user", "omar", app=app) as omar:
         answer = await omar.post("/ai-agents/Plain/respond", json=body)
         assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
         assert (await omar.get("/ai-agents/Plain/diagram", params={"sessionId": "web-42"})).status_code == 404
 
 
-async def test_an_id_that_looks_like_another_apps_opens_nothing(rc: Tellback) -> None:
+async def test_an_id_that_looks_like_another_apps_opens_nothing(tb: Tellback) -> None:
     adapter = InMemoryAdapter()
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(adapter))
-    app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
-    async with await client(rc, "user", "maya", tenant="acme", app=app) as caller:
+    app = create_app(tb, ServerSettings(rate_limit=None), agents=[agent], opens=False)
+    async with await client(tb, "user", "maya", tenant="acme", app=app) as caller:
         await caller.post("/ai-agents/Plain/respond", json={"sessionId": "web-42", "message": "Hi"})
     [stored] = adapter.snapshot()["sessions"]
     assert stored.user_id is not None
-    async with await client(rc, "app", stored.user_id, app=app) as caller:
+    async with await client(tb, "app", stored.user_id, app=app) as caller:
         body = {"sessionId": stored.id, "message": "Hi"}
         assert (await caller.post("/ai-agents/Plain/respond", json=body)).status_code == 422
         assert (await caller.get("/ai-agents/Plain/sessions")).status_code == 422
 
 
-async def test_sessions_of_code_beside_the_server_go_on_through_it(rc: Tellback) -> None:
+async def test_sessions_of_code_beside_the_server_go_on_through_it(tb: Tellback) -> None:
     agent = Agent(
-        "Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(InMemoryAdapter()), memory=rc
+        "Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(InMemoryAdapter()), memory=tb
     )
     await agent.respond("Hi", "web-42", user="maya")
-    async with await client(rc, "user", "maya", agent) as caller:
+    async with await client(tb, "user", "maya", agent) as caller:
         answer = await caller.post("/ai-agents/Plain/respond", json={"sessionId": "web-42", "message": "Hi again"})
     assert answer.json()["session"]["version"] == 2
 
 
-async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Tellback) -> None:
-    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), memory=rc.user("author"))
-    async with await client(rc, "user", "maya", agent) as caller:
+async def test_an_agent_made_for_one_user_serves_each_their_own_memory(tb: Tellback) -> None:
+    agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), memory=tb.user("author"))
+    async with await client(tb, "user", "maya", agent) as caller:
         answer = await caller.post("/ai-agents/Plain/respond", json={"message": "I am Maya"})
     assert answer.status_code == 200, answer.text
-    assert await rc.user("author").conversations.list() == []
-    assert len(await rc.user("maya").conversations.list()) == 1
+    assert await tb.user("author").conversations.list() == []
+    assert len(await tb.user("maya").conversations.list()) == 1
 
 
-async def test_without_a_user_nobody_responds(rc: Tellback) -> None:
-    created = await rc.keys.create("app")
-    app = create_app(rc, ServerSettings(), agents=[TripSetup(None).agent], opens=False)
+async def test_without_a_user_nobody_responds(tb: Tellback) -> None:
+    created = await tb.keys.create("app")
+    app = create_app(tb, ServerSettings(), agents=[TripSetup(None).agent], opens=False)
     async with app_client(app, created.secret) as caller:
         assert (await caller.get("/ai-agents")).status_code == 200
         assert (await caller.post("/ai-agents/Wanda/respond", json={"message": "Hi"})).status_code == 422

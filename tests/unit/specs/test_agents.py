@@ -33,7 +33,7 @@ SUPPORT: dict[str, Any] = {
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:") as opened:
         yield opened
 
@@ -46,8 +46,8 @@ def registry() -> SpecRegistry:
 
 
 @pytest.fixture
-def maya(rc: Tellback) -> User:
-    return rc.user("maya")
+def maya(tb: Tellback) -> User:
+    return tb.user("maya")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ async def test_a_conversation_goes_on(agents: Agents, maya: User, arguments: dic
     assert texts == ["What did I order?", "A kettle.", "Which colour?", "Blue."]
 
 
-async def test_the_model_and_the_namespace_can_be_described(rc: Tellback, maya: User) -> None:
+async def test_the_model_and_the_namespace_can_be_described(tb: Tellback, maya: User) -> None:
     registry = SpecRegistry()
     registry.register({"name": "echo", "namespace": "$kind", "model": "no-such-model", "userMessage": "Hello."})
     agents = Agents(registry, maya)
@@ -215,10 +215,10 @@ async def read_everything(user: User) -> list[Any]:
 
 
 async def test_another_users_space_is_refused_before_anything_happens(
-    rc: Tellback, registry: SpecRegistry, arguments: dict[str, Any]
+    tb: Tellback, registry: SpecRegistry, arguments: dict[str, Any]
 ) -> None:
-    before = await read_everything(rc.user("maya"))
-    strangers = [rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
+    before = await read_everything(tb.user("maya"))
+    strangers = [tb.user("bob"), tb.user("maya", tenant_id="acme"), tb.user("maya", app_id="other")]
     for stranger in strangers:
         with ScriptedModel([]) as model:
             with pytest.raises(NotFoundError, match=arguments["space"]):
@@ -226,10 +226,10 @@ async def test_another_users_space_is_refused_before_anything_happens(
             with pytest.raises(NotFoundError, match=arguments["space"]):
                 await anext(Agents(registry, stranger).invoke_stream("support", arguments, model=model))
         assert await read_everything(stranger) == []
-    assert await read_everything(rc.user("maya")) == before
+    assert await read_everything(tb.user("maya")) == before
 
 
-async def test_a_literal_space_serves_its_owner_only(rc: Tellback, maya: User) -> None:
+async def test_a_literal_space_serves_its_owner_only(tb: Tellback, maya: User) -> None:
     handbook = await maya.memory.create_space("handbook")
     registry = SpecRegistry()
     registry.register(
@@ -242,13 +242,13 @@ async def test_a_literal_space_serves_its_owner_only(rc: Tellback, maya: User) -
     outcome = await Agents(registry, maya).invoke("handbook", question, model=ScriptedModel(["Thirty."]))
     assert outcome.text == "Thirty."
     with pytest.raises(NotFoundError, match=handbook.id):
-        await Agents(registry, rc.user("bob")).invoke("handbook", question, model=ScriptedModel([]))
+        await Agents(registry, tb.user("bob")).invoke("handbook", question, model=ScriptedModel([]))
 
 
 async def test_one_space_of_many_that_is_not_the_users_is_enough(
-    rc: Tellback, maya: User, arguments: dict[str, Any]
+    tb: Tellback, maya: User, arguments: dict[str, Any]
 ) -> None:
-    other_space = await rc.user("bob").memory.create_space("secrets")
+    other_space = await tb.user("bob").memory.create_space("secrets")
     registry = SpecRegistry()
     tools = [{"type": "FORGET", "name": f"f{n}", "memorySpaceId": f"$s{n}"} for n in range(3)]
     registry.register({"name": "cleaner", "tools": tools, "userMessage": "Clean up."})
@@ -258,9 +258,9 @@ async def test_one_space_of_many_that_is_not_the_users_is_enough(
     assert await maya.conversations.list() == []
 
 
-async def test_a_space_to_recall_from_must_be_the_users_too(rc: Tellback, agents: Agents, maya: User) -> None:
+async def test_a_space_to_recall_from_must_be_the_users_too(tb: Tellback, agents: Agents, maya: User) -> None:
     agents._registry.register({"name": "plain"})
-    own_space, other_space = await maya.memory.create_space("mine"), await rc.user("bob").memory.create_space("theirs")
+    own_space, other_space = await maya.memory.create_space("mine"), await tb.user("bob").memory.create_space("theirs")
     await maya.memory.add_atom(own_space.id, "Maya ordered a blue kettle.")
     question = {"userMessage": "What did I order?"}
     with ScriptedModel(["A kettle."]) as model:
@@ -277,11 +277,11 @@ async def test_a_deleted_space_is_unknown(agents: Agents, maya: User, arguments:
         await agents.invoke("support", arguments, model=ScriptedModel([]))
 
 
-async def test_another_users_conversation_is_unknown(rc: Tellback, agents: Agents, arguments: dict[str, Any]) -> None:
-    other_conversation = await rc.user("bob").conversations.create("support")
+async def test_another_users_conversation_is_unknown(tb: Tellback, agents: Agents, arguments: dict[str, Any]) -> None:
+    other_conversation = await tb.user("bob").conversations.create("support")
     with pytest.raises(NotFoundError, match=other_conversation.id):
         await agents.invoke("support", arguments, model=ScriptedModel([]), conversation_id=other_conversation.id)
-    assert await rc.user("bob").conversations.messages(other_conversation.id) == []
+    assert await tb.user("bob").conversations.messages(other_conversation.id) == []
 
 
 async def test_what_does_not_bind_stores_nothing(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:

@@ -157,8 +157,8 @@ def test_quoting_leaves_no_way_out() -> None:
 
 async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    async with Tellback(path) as rc:
-        conversation = await rc.user("maya").conversations.create("chat")
+    async with Tellback(path) as tb:
+        conversation = await tb.user("maya").conversations.create("chat")
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO tellback_migrations VALUES (99, 'from_the_future', 0)")
     connection.close()
@@ -171,17 +171,17 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    async with Tellback(path) as rc:
+    async with Tellback(path) as tb:
         for _ in range(3):
-            await rc.user("maya").conversations.create("chat")
+            await tb.user("maya").conversations.create("chat")
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM events WHERE position < 3")
         with pytest.raises(sqlite3.IntegrityError, match="newest event"):
             connection.execute("DELETE FROM events")
     connection.close()
-    async with Tellback(path) as rc:
-        await rc.user("maya").conversations.create("chat")
-        assert [event.position for event in await rc.events.read()] == [3, 4]
+    async with Tellback(path) as tb:
+        await tb.user("maya").conversations.create("chat")
+        assert [event.position for event in await tb.events.read()] == [3, 4]
 
 
 async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) ->
 
 def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
     model = ScriptedModel([says("Hello!", chunks=2), says("Bye.")])
-    with Tellback(tmp_path / "r.db", model=model) as rc:
-        conversations = rc.user("maya").conversations
+    with Tellback(tmp_path / "r.db", model=model) as tb:
+        conversations = tb.user("maya").conversations
         conversation = conversations.create("chat", title="Sync")
         items = list(conversations.stream_turn(conversation.id, user_text="Hi"))
         assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Hello!"
@@ -211,19 +211,19 @@ def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
         assert str(conversations.run_turn(conversation.id, user_text="Bye")) == "Bye."
         with pytest.raises(NotFoundError):
             conversations.close("conv_nothing")
-        events = rc.events.subscribe(types=["message.appended"])
+        events = tb.events.subscribe(types=["message.appended"])
         assert [next(events).data["seq"] for _ in range(4)] == [1, 2, 3, 4]
         events.close()
-        rc.jobs.drain()
+        tb.jobs.drain()
     before = threading.active_count()
-    with Tellback(tmp_path / "r.db") as rc:
-        assert rc.user("maya").conversations.messages(conversation.id)[0].text == "Hi"
+    with Tellback(tmp_path / "r.db") as tb:
+        assert tb.user("maya").conversations.messages(conversation.id)[0].text == "Hi"
     assert threading.active_count() == before
 
 
 def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
-    with Tellback(tmp_path / "r.db") as rc:
-        conversations = rc.user("maya").conversations
+    with Tellback(tmp_path / "r.db") as tb:
+        conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
 
         def write() -> None:
@@ -248,8 +248,8 @@ def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -
 
 
 def test_the_synchronous_face_does_not_wait_for_itself() -> None:
-    with Tellback(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as rc:
-        conversations = rc.user("maya").conversations
+    with Tellback(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as tb:
+        conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
 
         async def look() -> str:
@@ -261,20 +261,20 @@ def test_the_synchronous_face_does_not_wait_for_itself() -> None:
 
 
 def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> None:
-    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
-        conversations = rc.user("maya").conversations
+    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as tb:
+        conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
         unread_stream = conversations.stream_turn(conversation.id, user_text="Tell me")
         next(unread_stream)
-        rc.close()
+        tb.close()
         with pytest.raises(StoreClosedError):
             conversations.messages(conversation.id)
     unread_stream.close()
 
 
 def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
-    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
-        conversations = rc.user("maya").conversations
+    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as tb:
+        conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
         items = [conversations.stream_turn(conversation.id, user_text="Tell me")]
         next(items[0])
@@ -282,22 +282,22 @@ def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
         async def drop() -> None:
             items.clear()
 
-        cast("SyncRoot", rc)._portal.call(drop())
+        cast("SyncRoot", tb)._portal.call(drop())
         assert len(conversations.messages(conversation.id)) == 1
 
 
 async def test_opening_at_once_opens_once(tmp_path: Path) -> None:
     before = threading.active_count()
-    rc = Tellback(tmp_path / "r.db")
-    await asyncio.gather(rc.open(), rc.open(), rc.open())
+    tb = Tellback(tmp_path / "r.db")
+    await asyncio.gather(tb.open(), tb.open(), tb.open())
     assert [thread.name for thread in threading.enumerate()].count("tellback-writer") == 1
-    await asyncio.gather(rc.close(), rc.close())
+    await asyncio.gather(tb.close(), tb.close())
     assert threading.active_count() <= before + 1  # asyncio's own
 
 
 async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -> None:
-    rc = await Tellback(tmp_path / "r.db").open()
-    closing = asyncio.create_task(rc.store.close())
+    tb = await Tellback(tmp_path / "r.db").open()
+    closing = asyncio.create_task(tb.store.close())
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.gather(closing, return_exceptions=True)
@@ -318,29 +318,29 @@ path, how = sys.argv[1:]
 shared = Tellback(path)
 
 
-async def turns(rc, name, id=None):
+async def turns(tb, name, id=None):
     async def slow(request):
         print(name, "asks", flush=True)
         await asyncio.sleep(0.5)
         print(name, "answers", flush=True)
         return name
 
-    async with rc:
-        talks = rc.user("maya").conversations
+    async with tb:
+        talks = tb.user("maya").conversations
         id = id or (await talks.list())[0].id
         await talks.run_turn(id, FunctionModel(slow), name)
 
 
-async def prepare(rc):
-    await rc.open()
-    talks = rc.user("maya").conversations
+async def prepare(tb):
+    await tb.open()
+    talks = tb.user("maya").conversations
     talk = await talks.create("chat")
     await talks.run_turn(talk.id, ScriptedModel([says("ok")]), "first")
 
 
-async def refused(rc):
-    talks = rc.user("maya").conversations
-    for work in (talks.list(), talks.create("x"), anext(rc.events.subscribe())):
+async def refused(tb):
+    talks = tb.user("maya").conversations
+    for work in (talks.list(), talks.create("x"), anext(tb.events.subscribe())):
         try:
             await asyncio.wait_for(work, 3)
         except Exception as error:
@@ -395,8 +395,8 @@ def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path:
         await asyncio.sleep(60)
         return "never"
 
-    with Tellback(tmp_path / "r.db") as rc:
-        conversations = rc.user("maya").conversations
+    with Tellback(tmp_path / "r.db") as tb:
+        conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
 
         def turn() -> None:
@@ -415,24 +415,24 @@ def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path:
 
 async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    rc = await Tellback(path).open()
+    tb = await Tellback(path).open()
 
     async def first() -> None:
-        events = rc.events.subscribe("latest")
+        events = tb.events.subscribe("latest")
         waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0.05)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 
     await asyncio.to_thread(lambda: asyncio.run(first()))
-    events = rc.events.subscribe()
+    events = tb.events.subscribe()
     waiting = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0.05)
     async with Tellback(path) as other:
         await other.user("maya").conversations.create("chat")
     assert (await asyncio.wait_for(waiting, 5)).type == "conversation.created"
     await events.aclose()
-    await rc.close()
+    await tb.close()
 
 
 @pytest.mark.parametrize("settings", [{"url": 5}, {"summary_every": 0}, {"summary_every": "x"}])
@@ -451,9 +451,9 @@ def test_a_clock_must_say_its_timezone() -> None:
 def test_the_time_can_be_set_through_the_synchronous_face() -> None:
     from datetime import UTC, datetime
 
-    with Tellback(":memory:") as rc:
-        rc.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
-        assert rc.user("maya").conversations.create("chat").created_at.year == 2020
+    with Tellback(":memory:") as tb:
+        tb.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
+        assert tb.user("maya").conversations.create("chat").created_at.year == 2020
 
 
 def test_what_is_in_itself_is_refused_and_not_followed() -> None:
@@ -467,8 +467,8 @@ def test_what_is_in_itself_is_refused_and_not_followed() -> None:
 async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> None:
     endless = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
     with ScriptedModel([calls("pay", amount=math.inf), says("No.")]) as model:
-        async with Tellback(":memory:", model=model, worker=False) as rc:
-            maya = rc.user("maya")
+        async with Tellback(":memory:", model=model, worker=False) as tb:
+            maya = tb.user("maya")
             conversation = await maya.conversations.create("chat")
             with pytest.raises(InvalidArgumentError, match="JSON"):
                 await maya.conversations.append_assistant_turn(conversation.id, [endless])

@@ -165,12 +165,12 @@ async def test_a_dialogue_with_a_kept_session_names_it() -> None:
 
 
 async def test_a_dialogue_can_be_with_a_memory() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        agent, book = make_flight_agent(memory=rc)
+    async with Tellback(":memory:", worker=False) as tb:
+        agent, book = make_flight_agent(memory=tb)
         conversation = Dialogue(agent, user="maya")
         await conversation.says("Fly", understands(route=book), says("Where to?"))
         await conversation.says("Rome", understands(destination="Rome"), says("When?", expect="Rome"))
-        maya = rc.user("maya")
+        maya = tb.user("maya")
         [stored] = await maya.conversations.list()
         assert [each.text for each in await maya.conversations.messages(stored.id)] == [
             "Fly",

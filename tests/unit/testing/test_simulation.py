@@ -99,12 +99,12 @@ async def test_a_simulated_user_changes_its_mind() -> None:
 
 
 async def test_a_simulated_user_can_be_one_who_is_remembered() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        agent, _ = make_flight_agent(model=FlowModel(), memory=rc)
+    async with Tellback(":memory:", worker=False) as tb:
+        agent, _ = make_flight_agent(model=FlowModel(), memory=tb)
         result = await simulate(agent, SimulatedUser("I want to fly", FACTS, eager=3), user="maya")
         assert (result.outcome, len(result.exchanges)) == ("completed", 2)
-        [conversation] = await rc.user("maya").conversations.list()
-        assert len(await rc.user("maya").conversations.messages(conversation.id)) == 4
+        [conversation] = await tb.user("maya").conversations.list()
+        assert len(await tb.user("maya").conversations.messages(conversation.id)) == 4
 
 
 @pytest.mark.parametrize("facts", [{}, {**FACTS, "passengers": 12}])

@@ -61,24 +61,24 @@ def changes() -> list[Event]:
 
 async def collect_events() -> list[Event]:
     extractor = SingleFactExtractor()
-    async with Tellback(":memory:", extractor=extractor, embedder=None) as rc:
-        maya, conversations = rc.user("maya"), rc.user("maya").conversations
+    async with Tellback(":memory:", extractor=extractor, embedder=None) as tb:
+        maya, conversations = tb.user("maya"), tb.user("maya").conversations
         space = (await maya.memory.create_space("home")).id
         binding = await maya.memory.create_binding({"namespace": "bound"}, [space])
-        await rc.bindings.update(binding.id, enabled=False)
-        await rc.bindings.delete(binding.id)
-        await rc.keys.revoke((await rc.keys.create("user", user_id="maya")).key.id)
+        await tb.bindings.update(binding.id, enabled=False)
+        await tb.bindings.delete(binding.id)
+        await tb.keys.revoke((await tb.keys.create("user", user_id="maya")).key.id)
 
         await maya.memory.create_entity(space, "PLACE", "Porto")
         for _ in range(2):  # the second one says the same again
             await maya.memory.run_extraction_for_conversation(await make_conversation(maya, "chat"), space_id=space)
-            await rc.jobs.drain()
+            await tb.jobs.drain()
         extractor.importance = 9
         await maya.memory.run_extraction_for_conversation(await make_conversation(maya, "chat"), space_id=space)
-        await rc.jobs.drain()
+        await tb.jobs.drain()
         extractor.seconds = 60.0
         [job] = await maya.memory.run_extraction_for_conversation(await make_conversation(maya, "chat"), space_id=space)
-        await rc.jobs.cancel(job.id)
+        await tb.jobs.cancel(job.id)
 
         id = await make_conversation(maya, "closing")
         model = FunctionModel(lambda _: closing())
@@ -99,10 +99,10 @@ async def collect_events() -> list[Event]:
         anna = await maya.memory.create_entity(space, "PERSON", "Anna")
         await maya.memory.merge_entities(ann.id, anna.id)
         await maya.memory.delete_space(space)
-        await rc.user("omar").memory.create_space("home")
-        found = await rc.events.read(limit=1_000)
-        await rc.user("omar").admin.delete_user_data(confirm=True)
-        return [*found, *await rc.events.read(found[-1].position)]
+        await tb.user("omar").memory.create_space("home")
+        found = await tb.events.read(limit=1_000)
+        await tb.user("omar").admin.delete_user_data(confirm=True)
+        return [*found, *await tb.events.read(found[-1].position)]
 
 
 def encode_payload(event: Event) -> dict[str, Any]:
@@ -133,13 +133,13 @@ def test_a_change_is_read_as_it_was(changes: list[Event]) -> None:
 
 
 async def test_what_a_job_did_has_the_names_of_the_wire() -> None:
-    async with Tellback(":memory:", extractor=SingleFactExtractor(), embedder=None) as rc:
-        maya = rc.user("maya")
+    async with Tellback(":memory:", extractor=SingleFactExtractor(), embedder=None) as tb:
+        maya = tb.user("maya")
         space = (await maya.memory.create_space("home")).id
         id = await make_conversation(maya, "chat")
         for _ in range(2):
             run = await maya.memory.run_extraction_for_conversation(id, space_id=space)
-            await rc.jobs.drain()
+            await tb.jobs.drain()
         [job] = await maya.memory.list_jobs()
         payload = json.loads(JobWire.from_value(job).to_json())
         assert (payload["result"]["leftOut"], payload["result"]["leftOutFacts"]) == (0, [])

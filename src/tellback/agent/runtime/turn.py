@@ -464,7 +464,7 @@ async def resolve_memory_user(memory: MemorySource, session: SessionState, reque
 def _validate_user_handle(handle: Any) -> UserHandle:
     if not hasattr(handle, "conversations") or not hasattr(handle, "working_context"):
         raise ConfigurationError(
-            f"memory is a user's handle such as rc.user('maya'), a Tellback, or a function that gives a handle, not"
+            f"memory is a user's handle such as tb.user('maya'), a Tellback, or a function that gives a handle, not"
             f" {handle!r:.80}."
         )
     if not hasattr(type(handle), "chat_stream") or hasattr(handle, "_target"):

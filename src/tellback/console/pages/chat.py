@@ -111,7 +111,7 @@ class ChatPage:
         ctx = self._ctx
         self._show_toolbar()
         # Agents with routes bring models of their own.
-        if self._agent not in ctx.agents and (ctx.rc.model is None or is_offline(ctx.rc.model)):
+        if self._agent not in ctx.agents and (ctx.tb.model is None or is_offline(ctx.tb.model)):
             note(f"No model is set up: answers are quotations from memory. {SETUP_HINT}")
         self._session_card = (
             SessionCard(ctx, agent) if (agent := self._agent) is not None and agent in ctx.agents else None

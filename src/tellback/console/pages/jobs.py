@@ -64,7 +64,7 @@ class JobsPage:
         is_for_all_users = bool(self._everyone_switch.value)
         if is_for_all_users:
             ctx.caller.require_admin()
-        found = await ctx.rc.jobs.list(
+        found = await ctx.tb.jobs.list(
             self._status_field.value or None,
             limit=limit,
             user_id=None if is_for_all_users else scope.user_id,
@@ -123,7 +123,7 @@ class JobsPage:
             widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
 
     def _show_button(self, job: Job) -> None:
-        jobs = self._ctx.rc.jobs
+        jobs = self._ctx.tb.jobs
         icon, name, change, notice = (
             ("replay", "Run it again", jobs.retry, "Queued again.")
             if job.status.is_finished
@@ -140,7 +140,7 @@ class JobsPage:
     async def _load_own_job(self, id: str) -> Job:
         """A job that may be acted on; another's is as good as unknown, but to admins of the app."""
         ctx = self._ctx
-        found, scope = await ctx.rc.jobs.get(id), ctx.user.scope
+        found, scope = await ctx.tb.jobs.get(id), ctx.user.scope
         is_in_app = found is not None and (found.tenant_id, found.app_id) == (scope.tenant_id, scope.app_id)
         if found is None or not is_in_app or (found.scope != scope and not ctx.caller.is_admin):
             raise NotFoundError("job", id)

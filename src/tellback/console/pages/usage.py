@@ -102,7 +102,7 @@ class UsagePage:
         list_usage: Callable[..., Any] = ctx.user.admin.usage
         if is_for_all_users:
             ctx.caller.require_admin()
-            list_usage, filters = ctx.rc.usage, {"tenant_id": ctx.user.scope.tenant_id, "app_id": ctx.user.scope.app_id}
+            list_usage, filters = ctx.tb.usage, {"tenant_id": ctx.user.scope.tenant_id, "app_id": ctx.user.scope.app_id}
         before, has_more = None, True
         while has_more and len(found) < MAX_CALLS:
             page = await list_usage(since, until, limit=USAGE_PAGE_SIZE, before=before, **filters)

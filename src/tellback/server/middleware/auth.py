@@ -108,7 +108,7 @@ class AuthMiddleware:
         self._server_context = server_context
         self._authenticator = authenticator
         self._hosts = HostPolicy(settings.allowed_hosts, is_open=settings.open, origins=settings.cors_origins)
-        self._rate_limiter = RateLimiter(server_context.rc.store.rate_windows, settings.rate_limit)
+        self._rate_limiter = RateLimiter(server_context.tb.store.rate_windows, settings.rate_limit)
         self._concurrency = ConcurrencyLimiter(settings.concurrency)
         self._failed_logins = FailedLoginLimiter(settings.failure_limit)
         self._browser_auth = (

@@ -169,7 +169,7 @@ async def get_model(caller: CallerDep, id: Annotated[str, Path(max_length=200, e
 
 def list_served_models(caller: Caller) -> dict[str, Any]:
     """The models that may be named, by their names."""
-    default_model = caller.server.rc.model
+    default_model = caller.server.tb.model
     name = _model_name(default_model)
     return {
         OWN_MODEL: default_model,

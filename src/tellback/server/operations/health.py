@@ -49,8 +49,8 @@ async def ready(request: Request) -> Response:
 class Readiness:
     """Whether a Tellback can work. Opening it has migrated its store; this asks whether the store answers now."""
 
-    def __init__(self, rc: Tellback) -> None:
-        self._rc = rc
+    def __init__(self, tb: Tellback) -> None:
+        self._rc = tb
         self._lock = asyncio.Lock()
         self._checked_at = float("-inf")
         self._reason: str | None = None

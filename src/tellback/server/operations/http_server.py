@@ -156,10 +156,10 @@ async def check_options(options: ServeOptions) -> ServeOptions:
     options = replace(options, model=(await asyncio.to_thread(choose_model, options.model)).name)
     for model in filter(None, (options.model, *options.models)):
         resolve_registration(ChatOptions(model=model))
-    rc, _ = build_tellback(replace(options, runs_jobs=False))
-    async with rc:
-        keys = await rc.keys.list()
-        if options.jwt is not None or any(key.is_valid(rc.clock()) for key in keys):
+    tb, _ = build_tellback(replace(options, runs_jobs=False))
+    async with tb:
+        keys = await tb.keys.list()
+        if options.jwt is not None or any(key.is_valid(tb.clock()) for key in keys):
             return options
         if keys:
             raise ConfigurationError(
@@ -187,8 +187,8 @@ def build_tellback(options: ServeOptions) -> tuple[Tellback, list[Agent]]:
         from tellback.memory.extraction.extractors import LlmExtractor
 
         extractor = LlmExtractor(prompts=Path(options.prompts))
-    rc = Tellback(options.url, model=options.model, extractor=extractor, worker=options.runs_jobs)
-    return rc, load_agents(rc, options.agents)
+    tb = Tellback(options.url, model=options.model, extractor=extractor, worker=options.runs_jobs)
+    return tb, load_agents(tb, options.agents)
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -236,11 +236,11 @@ async def serve_app(
     options: ServeOptions, sock: socket.socket, on_ready: Callable[[], None], *, is_supervised: bool = False
 ) -> None:
     """Open the store, answer requests, and close it after the last one."""
-    rc, agents = build_tellback(options)
-    async with rc:
-        await rc.warm_up()
+    tb, agents = build_tellback(options)
+    async with tb:
+        await tb.warm_up()
         app = create_app(
-            rc, options, agents=agents, opens=False, web_uis=[build_web_ui() for build_web_ui in options.web_uis]
+            tb, options, agents=agents, opens=False, web_uis=[build_web_ui() for build_web_ui in options.web_uis]
         )
         await Server(app, options, on_ready, is_supervised=is_supervised).serve([sock])
     log.info("stopped")

@@ -54,7 +54,7 @@ async def read_metrics(request: Request) -> Response:
     server_context: ServerContext = request.app.state.server_context
     check_metrics_access(request, server_context.settings.metrics_token)
     metrics: Metrics = request.app.state.metrics
-    body = await metrics.render(server_context.rc)
+    body = await metrics.render(server_context.tb)
     return Response(body, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
 
 
@@ -123,13 +123,13 @@ class Metrics:
         elif status == 401:
             self._auth_failures.inc()
 
-    async def render(self, rc: Tellback) -> bytes:
-        await self._refresh_job_counts(rc)
+    async def render(self, tb: Tellback) -> bytes:
+        await self._refresh_job_counts(tb)
         if self._folder is None:
             return generate_latest(self._registry)
         return await asyncio.to_thread(_render_all_processes, self._folder)
 
-    async def _refresh_job_counts(self, rc: Tellback) -> None:
+    async def _refresh_job_counts(self, tb: Tellback) -> None:
         """Count the store's jobs, unless that was done lately."""
         async with self._refresh_lock:
             if time.monotonic() - self._refreshed_at < JOB_REFRESH_SECONDS:
@@ -138,7 +138,7 @@ class Metrics:
             try:
                 async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
                     for status in ("queued", "running", "failed"):
-                        found = await rc.jobs.list(status, limit=MAX_JOBS)
+                        found = await tb.jobs.list(status, limit=MAX_JOBS)
                         self._jobs.labels(status).set(len(found))
             except (StoreError, TimeoutError) as error:
                 log.warning("jobs could not be counted: %s", type(error).__name__)

@@ -63,7 +63,7 @@ async def get_usage(call: Call) -> Any:
     if user_id is not None:
         raise InvalidArgumentError("everyone is for all users: leave out userId, or everyone.")
     tenant_id, app_id = call.caller.app
-    return await getattr(call.caller.server.rc, call.operation.attribute)(
+    return await getattr(call.caller.server.tb, call.operation.attribute)(
         **arguments, tenant_id=tenant_id, app_id=app_id
     )
 
@@ -135,7 +135,7 @@ async def _list_conversations(
     if position is not None and not validation.is_valid_id(position):
         raise invalid_cursor_error()
     tenant_id, app_id = admin.app
-    found = await admin.server.rc.store.conversations.list_across_users(
+    found = await admin.server.tb.store.conversations.list_across_users(
         tenant_id=tenant_id, app_id=app_id, user_id=None, namespace=namespace, after=position or "", limit=limit + 1
     )
     page = found[:limit]

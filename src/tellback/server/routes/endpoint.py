@@ -71,9 +71,9 @@ HANDLES: dict[type[Any], Callable[[Caller], Any]] = {
     Memory: lambda caller: caller.user.memory,
     WorkingContextBuilder: lambda caller: caller.user.working_context,
     Admin: lambda caller: caller.user.admin,
-    AppJobs: lambda caller: AppJobs(caller.server.rc.jobs, *caller.app),
-    AppBindings: lambda caller: AppBindings(caller.server.rc.bindings, *caller.app),
-    AppKeys: lambda caller: AppKeys(caller.server.rc.keys, *caller.app),
+    AppJobs: lambda caller: AppJobs(caller.server.tb.jobs, *caller.app),
+    AppBindings: lambda caller: AppBindings(caller.server.tb.bindings, *caller.app),
+    AppKeys: lambda caller: AppKeys(caller.server.tb.keys, *caller.app),
 }
 """The handle that has an operation's method, by its class."""
 

@@ -123,14 +123,14 @@ class _Subscriber:
 class _Subscription:
     """One subscription to the store's events, and those who follow it."""
 
-    def __init__(self, rc: Tellback, latest: int) -> None:
+    def __init__(self, tb: Tellback, latest: int) -> None:
         self._subscribers: dict[FeedScope, set[_Subscriber]] = {}
         self._recent: deque[_FeedEvent] = deque()
         self._floor = latest  # everything after it, as far as it was read, is held
         self.position = latest
         self.is_ended = False
         self.error: Exception | None = None
-        self._task = asyncio.create_task(self._read(rc), name="tellback feed")
+        self._task = asyncio.create_task(self._read(tb), name="tellback feed")
 
     def join(self, subscriber: _Subscriber) -> None:
         self._subscribers.setdefault(subscriber.feed_scope, set()).add(subscriber)
@@ -159,9 +159,9 @@ class _Subscription:
     async def close(self) -> None:
         await cancel_and_wait(self._task)
 
-    async def _read(self, rc: Tellback) -> None:
+    async def _read(self, tb: Tellback) -> None:
         try:
-            async with aclosing(rc.events.subscribe(after=self.position)) as events:
+            async with aclosing(tb.events.subscribe(after=self.position)) as events:
                 async for event in events:
                     self._publish(_FeedEvent(event))
         except Exception as error:  # whatever it is, those who follow must learn that nothing comes
@@ -193,8 +193,8 @@ class _Subscription:
 class ChangeFeed:
     """The changes of a server's store, for its clients. It reads only while there are some."""
 
-    def __init__(self, rc: Tellback) -> None:
-        self._rc = rc
+    def __init__(self, tb: Tellback) -> None:
+        self._rc = tb
         self._subscription: _Subscription | None = None
         self._starting = asyncio.Lock()
 
@@ -203,7 +203,7 @@ class ChangeFeed:
         """The one of an application, in its `state.feed`."""
         feed = getattr(app.state, "feed", None)
         if feed is None:
-            feed = app.state.feed = cls(app.state.server_context.rc)
+            feed = app.state.feed = cls(app.state.server_context.tb)
             ShutdownSignal.for_app(app).subscribe(feed.end)
         assert isinstance(feed, ChangeFeed)
         return feed

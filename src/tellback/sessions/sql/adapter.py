@@ -50,7 +50,7 @@ def resolve_store_backend(
         return None
     if not store.url.startswith(scheme):
         other = "PostgresAdapter" if adapter == "SqliteAdapter" else "SqliteAdapter"
-        raise ConfigurationError(f"that Tellback is on {store.url}: use {other}(rc).")
+        raise ConfigurationError(f"that Tellback is on {store.url}: use {other}(tb).")
     unsupported = [name for name, value in table_options.items() if value is not None]
     if unsupported:
         raise ConfigurationError(
@@ -61,7 +61,7 @@ def resolve_store_backend(
 
 
 class StoreBackend:
-    """The inside of `SqliteAdapter(rc)` and `PostgresAdapter(rc)`. Sessions are of users of one tenant and app.
+    """The inside of `SqliteAdapter(tb)` and `PostgresAdapter(tb)`. Sessions are of users of one tenant and app.
 
     New conversations are of `namespace`, by default named like the agent, and close `close_after` the last message.
     """

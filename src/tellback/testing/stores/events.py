@@ -66,11 +66,11 @@ class EventContract:
 
     async def test_subscribers_hear_of_changes_and_go_on_where_they_stopped(self, store: Store) -> None:
         async with AsyncExitStack() as stack:
-            rc = Tellback(store)
+            tb = Tellback(store)
             seen: list[Event] = []
 
             async def follow(after: int | None, until: int) -> None:
-                events = rc.events.subscribe(after=after)
+                events = tb.events.subscribe(after=after)
                 stack.push_async_callback(events.aclose)
                 async for event in events:
                     seen.append(event)

@@ -21,9 +21,9 @@ USAGE = ChatUsage(input_tokens=1000, output_tokens=10)
 FAST_WORKER = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
 
 
-async def open_job(rc: Tellback, *words: str) -> tuple[User, Job]:
+async def open_job(tb: Tellback, *words: str) -> tuple[User, Job]:
     """A user who said something that is to be extracted."""
-    user = rc.user("maya")
+    user = tb.user("maya")
     space = await user.memory.create_space("chat")
     conversation = await user.conversations.create("chat")
     for each in words:
@@ -49,8 +49,8 @@ async def test_calls_before_a_providers_failure_are_paid_for() -> None:
     found = answers({"facts": [], "entities": []}, usage=USAGE)
     script = [says("no JSON", usage=USAGE), raises(ProviderOverloadedError("busy", retryable=True)), found]
     with ScriptedModel(script) as model:
-        async with Tellback(":memory:", model=model, worker=FAST_WORKER) as rc:
-            user, job = await open_job(rc, "I live in Porto.")
+        async with Tellback(":memory:", model=model, worker=FAST_WORKER) as tb:
+            user, job = await open_job(tb, "I live in Porto.")
             assert (await wait_until_finished(user, job)).attempts == 2
             assert await used_input_tokens(user) == [1000, 1000]
 
@@ -59,13 +59,13 @@ async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     second_call_started = asyncio.Event()
     script = [says("no JSON", usage=USAGE), says("never", delay=30, expect=lambda _: second_call_started.set())]
-    async with Tellback(url, model=ScriptedModel(script), worker=FAST_WORKER) as rc:
-        _, job = await open_job(rc, "I live in Porto.")
+    async with Tellback(url, model=ScriptedModel(script), worker=FAST_WORKER) as tb:
+        _, job = await open_job(tb, "I live in Porto.")
         async with asyncio.timeout(30):
             await second_call_started.wait()
-        await rc.jobs.cancel(job.id)
-    async with Tellback(url) as rc:  # closing waits for what is under way
-        assert await used_input_tokens(rc.user("maya")) == [1000]
+        await tb.jobs.cancel(job.id)
+    async with Tellback(url) as tb:  # closing waits for what is under way
+        assert await used_input_tokens(tb.user("maya")) == [1000]
 
 
 class FixedExtractor:
@@ -83,8 +83,8 @@ class FixedExtractor:
     "fields", [{"category": Category("x", CategoryKind.PATTERN)}, {"text": "a\ud800"}, {"importance": 99}, {"text": ""}]
 )
 async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
-    async with Tellback(":memory:", extractor=FixedExtractor(**fields)) as rc:
-        user, job = await open_job(rc, "Hello.")
+    async with Tellback(":memory:", extractor=FixedExtractor(**fields)) as tb:
+        user, job = await open_job(tb, "Hello.")
         finished = await wait_until_finished(user, job)
         assert (finished.status.value, finished.attempts) == ("failed", 1)
         assert "facts.0" in str(finished.error)
@@ -97,7 +97,7 @@ async def test_a_year_before_all_others_is_mended_by_the_model() -> None:
         return answers({"facts": [fact_output("User lived in Porto.", **dates)], "entities": []})
 
     with ScriptedModel([found(until="0001-01-01"), found(until="2020")]) as model:
-        async with Tellback(":memory:", model=model) as rc:
-            user, job = await open_job(rc, "I lived in Porto.")
+        async with Tellback(":memory:", model=model) as tb:
+            user, job = await open_job(tb, "I lived in Porto.")
             assert (await wait_until_finished(user, job)).status.value == "done"
     assert "0001-01-01" in str(model.requests[-1].messages[-1])

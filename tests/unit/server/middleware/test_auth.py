@@ -29,13 +29,13 @@ PATH = "/ai-conversations"
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
-def make_server(rc: Tellback, **settings: Any) -> Any:
-    return create_app(rc, ServerSettings(**settings), opens=False)
+def make_server(tb: Tellback, **settings: Any) -> Any:
+    return create_app(tb, ServerSettings(**settings), opens=False)
 
 
 async def send_request(app: Any, secret: str | None = None, user: str | None = None, **options: Any) -> httpx2.Response:
@@ -48,8 +48,8 @@ def status_and_code(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def test_who_has_no_credential_is_told_what_to_send(rc: Tellback) -> None:
-    answer = await send_request(make_server(rc))
+async def test_who_has_no_credential_is_told_what_to_send(tb: Tellback) -> None:
+    answer = await send_request(make_server(tb))
     assert status_and_code(answer) == (401, "not-authenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert "Authorization: Bearer" in answer.json()["detail"]
@@ -58,32 +58,32 @@ async def test_who_has_no_credential_is_told_what_to_send(rc: Tellback) -> None:
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "tb_x", "Bearer x y", "Bearer tb_" + "0" * 28]
 )
-async def test_what_is_no_credential_is_refused(rc: Tellback, header: str) -> None:
-    answer = await send_request(make_server(rc), headers={"Authorization": header})
+async def test_what_is_no_credential_is_refused(tb: Tellback, header: str) -> None:
+    answer = await send_request(make_server(tb), headers={"Authorization": header})
     assert status_and_code(answer) == (401, "not-authenticated")
     assert header.removeprefix("Bearer").strip() in ("", *header.split()) or header not in answer.text
 
 
-async def test_a_key_opens_until_it_is_revoked(rc: Tellback) -> None:
-    app, created = make_server(rc), await rc.keys.create("app", tenant_id="acme")
+async def test_a_key_opens_until_it_is_revoked(tb: Tellback) -> None:
+    app, created = make_server(tb), await tb.keys.create("app", tenant_id="acme")
     assert (await send_request(app, created.secret, "maya")).status_code == 200
     assert (
         await send_request(app, headers={"Authorization": f"bearer   {created.secret} "}, user="maya")
     ).status_code == 200
-    await rc.keys.revoke(created.key.id)
+    await tb.keys.revoke(created.key.id)
     assert status_and_code(await send_request(app, created.secret, "maya")) == (401, "not-authenticated")
 
 
-async def test_a_key_opens_until_it_expires(rc: Tellback) -> None:
-    app, created = make_server(rc), await rc.keys.create("app", expires_at=timedelta(hours=1))
+async def test_a_key_opens_until_it_expires(tb: Tellback) -> None:
+    app, created = make_server(tb), await tb.keys.create("app", expires_at=timedelta(hours=1))
     assert (await send_request(app, created.secret, "maya")).status_code == 200
-    now = rc.clock
-    rc.clock = lambda: now() + timedelta(hours=2)
+    now = tb.clock
+    tb.clock = lambda: now() + timedelta(hours=2)
     assert status_and_code(await send_request(app, created.secret, "maya")) == (401, "not-authenticated")
 
 
-async def test_a_token_and_a_key_open_the_same_server(rc: Tellback) -> None:
-    app, key = make_server(rc, jwt=tokens.settings()), (await rc.keys.create("app", tenant_id="acme")).secret
+async def test_a_token_and_a_key_open_the_same_server(tb: Tellback) -> None:
+    app, key = make_server(tb, jwt=tokens.settings()), (await tb.keys.create("app", tenant_id="acme")).secret
     response = await send_request(app, tokens.token(), method="POST", json={"namespace": "chat"})
     assert response.status_code == 201
     found = await send_request(app, key, "maya", path=f"{PATH}/{response.json()['id']}")
@@ -101,40 +101,40 @@ async def test_a_token_and_a_key_open_the_same_server(rc: Tellback) -> None:
     )
 
 
-async def test_a_token_is_nothing_where_no_issuer_is_known(rc: Tellback) -> None:
-    assert status_and_code(await send_request(make_server(rc), tokens.token())) == (401, "not-authenticated")
+async def test_a_token_is_nothing_where_no_issuer_is_known(tb: Tellback) -> None:
+    assert status_and_code(await send_request(make_server(tb), tokens.token())) == (401, "not-authenticated")
 
 
-async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(rc: Tellback) -> None:
-    app = make_server(rc, jwt=tokens.settings(jwks_url="http://127.0.0.1:1/keys"))
+async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(tb: Tellback) -> None:
+    app = make_server(tb, jwt=tokens.settings(jwks_url="http://127.0.0.1:1/keys"))
     answer = await send_request(app, tokens.token())
     assert status_and_code(answer) == (503, "issuer-unavailable")
     assert answer.headers["retry-after"] == "5"
     assert "127.0.0.1" not in answer.text
 
 
-async def test_a_key_for_one_user_is_for_no_other(rc: Tellback) -> None:
-    app, secret = make_server(rc), (await rc.keys.create("user", user_id="maya")).secret
+async def test_a_key_for_one_user_is_for_no_other(tb: Tellback) -> None:
+    app, secret = make_server(tb), (await tb.keys.create("user", user_id="maya")).secret
     assert (await send_request(app, secret)).status_code == 200
     assert (await send_request(app, secret, "maya")).status_code == 200
     assert status_and_code(await send_request(app, secret, "noor")) == (403, "not-allowed")
 
 
-async def test_a_key_for_any_user_needs_one_to_be_named(rc: Tellback) -> None:
-    app, secret = make_server(rc), (await rc.keys.create("app")).secret
+async def test_a_key_for_any_user_needs_one_to_be_named(tb: Tellback) -> None:
+    app, secret = make_server(tb), (await tb.keys.create("app")).secret
     answer = await send_request(app, secret)
     assert status_and_code(answer) == (422, "invalid-argument")
     assert "X-Tellback-User" in answer.json()["detail"]
 
 
-async def test_the_credential_is_looked_at_before_anything_else(rc: Tellback) -> None:
-    app = make_server(rc, body_bytes=10)
+async def test_the_credential_is_looked_at_before_anything_else(tb: Tellback) -> None:
+    app = make_server(tb, body_bytes=10)
     for path in (PATH, "/nowhere", f"{PATH}/../x", "/mcp", "/docs/x", "/health"):
         assert status_and_code(await send_request(app, path=path, method="POST", content=b"x" * 1_000))[0] == 401
 
 
-async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Tellback) -> None:
-    created = await rc.keys.create("app")
+async def test_a_stream_can_find_out_that_its_credential_has_ended(tb: Tellback) -> None:
+    created = await tb.keys.create("app")
     stored: dict[str, Any] = {}
 
     async def hold_open(scope: Any, receive: Any, send: Any) -> None:
@@ -143,15 +143,15 @@ async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Tellback)
 
     settings = ServerSettings()
     await send_request(
-        AuthMiddleware(hold_open, ServerContext(rc, settings), Authenticator(rc, settings)), created.secret, "maya"
+        AuthMiddleware(hold_open, ServerContext(tb, settings), Authenticator(tb, settings)), created.secret, "maya"
     )
     assert await stored["is_still_valid"]()
-    await rc.keys.revoke(created.key.id)
+    await tb.keys.revoke(created.key.id)
     assert not await stored["is_still_valid"]()
 
 
-async def test_too_many_requests_are_told_when_there_may_be_more(rc: Tellback) -> None:
-    app, secret = make_server(rc, rate_limit=3), (await rc.keys.create("app")).secret
+async def test_too_many_requests_are_told_when_there_may_be_more(tb: Tellback) -> None:
+    app, secret = make_server(tb, rate_limit=3), (await tb.keys.create("app")).secret
     answers = [await send_request(app, secret, "maya") for _ in range(8)]
     assert 3 <= sum(each.status_code == 200 for each in answers) <= 6  # a minute may end meanwhile
     last = next(each for each in answers if each.status_code != 200)
@@ -161,8 +161,8 @@ async def test_too_many_requests_are_told_when_there_may_be_more(rc: Tellback) -
     assert (await send_request(app, path="/health/live")).status_code == 200
 
 
-async def test_one_who_guesses_has_to_wait_and_locks_out_nobody_behind_the_same_address(rc: Tellback) -> None:
-    app, good = make_server(rc, failure_limit=3), (await rc.keys.create("app")).secret
+async def test_one_who_guesses_has_to_wait_and_locks_out_nobody_behind_the_same_address(tb: Tellback) -> None:
+    app, good = make_server(tb, failure_limit=3), (await tb.keys.create("app")).secret
     statuses = [(await send_request(app, f"guess{number}", "maya")).status_code for number in range(10)]
     assert statuses[:3] == [401] * 3
     assert 429 in statuses
@@ -196,10 +196,10 @@ class Waiting:
                 await self.changed.wait()
 
 
-async def test_a_credential_has_so_many_requests_at_once(rc: Tellback) -> None:
+async def test_a_credential_has_so_many_requests_at_once(tb: Tellback) -> None:
     settings, waiting = ServerSettings(concurrency=3), Waiting()
-    guard = AuthMiddleware(waiting, ServerContext(rc, settings), Authenticator(rc, settings))
-    one, other = [(await rc.keys.create("app")).secret for _ in range(2)]
+    guard = AuthMiddleware(waiting, ServerContext(tb, settings), Authenticator(tb, settings))
+    one, other = [(await tb.keys.create("app")).secret for _ in range(2)]
     tasks = [
         asyncio.create_task(send_request(guard, one, "maya", path=path)) for path in (PATH, "/fails", "/cancelled")
     ]
@@ -223,18 +223,18 @@ async def test_a_credential_has_so_many_requests_at_once(rc: Tellback) -> None:
 
 
 @pytest.mark.parametrize("options", [{"open": True, "concurrency": 1}, {"concurrency": None}])
-async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Tellback, options: Any) -> None:
+async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(tb: Tellback, options: Any) -> None:
     settings, waiting = ServerSettings(rate_limit=None, **options), Waiting()
-    guard = AuthMiddleware(waiting, ServerContext(rc, settings), Authenticator(rc, settings))
-    secret = None if settings.open else (await rc.keys.create("app")).secret
+    guard = AuthMiddleware(waiting, ServerContext(tb, settings), Authenticator(tb, settings))
+    secret = None if settings.open else (await tb.keys.create("app")).secret
     tasks = [asyncio.create_task(send_request(guard, secret, "maya")) for _ in range(120)]
     await waiting.wait_for_count(120)
     waiting.may_continue.set()
     assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
 
 
-async def test_everyone_on_this_machine_may_use_an_open_server(rc: Tellback) -> None:
-    app = make_server(rc, open=True, rate_limit=1)
+async def test_everyone_on_this_machine_may_use_an_open_server(tb: Tellback) -> None:
+    app = make_server(tb, open=True, rate_limit=1)
     for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST", "[::1]:8765", "127.8.9.1"):
         assert (await send_request(app, headers={"Host": host})).status_code == 200
     created = await send_request(app, user="maya", method="POST", json={"namespace": "chat"})
@@ -259,29 +259,29 @@ async def test_everyone_on_this_machine_may_use_an_open_server(rc: Tellback) -> 
         {"Origin": "http://[x"},
     ],
 )
-async def test_an_open_server_is_not_reached_in_other_ways(rc: Tellback, headers: dict[str, str]) -> None:
-    answer = await send_request(make_server(rc, open=True), headers=headers)
+async def test_an_open_server_is_not_reached_in_other_ways(tb: Tellback, headers: dict[str, str]) -> None:
+    answer = await send_request(make_server(tb, open=True), headers=headers)
     assert status_and_code(answer) == (403, "not-allowed")
     assert "evil" not in answer.text
 
 
-async def test_an_open_server_answers_its_own_page(rc: Tellback) -> None:
-    app = make_server(rc, open=True, cors_origins=("http://localhost:3000",))
+async def test_an_open_server_answers_its_own_page(tb: Tellback) -> None:
+    app = make_server(tb, open=True, cors_origins=("http://localhost:3000",))
     for origin in ("http://127.0.0.1", "http://localhost:3000"):
         assert (await send_request(app, headers={"Origin": origin})).status_code == 200
 
 
-async def test_an_open_server_is_not_for_other_machines(rc: Tellback) -> None:
-    app = make_server(rc, open=True)
+async def test_an_open_server_is_not_for_other_machines(tb: Tellback) -> None:
+    app = make_server(tb, open=True)
     for client, status in (("203.0.113.9", 403), ("::ffff:127.0.0.1", 200), ("::1", 200), ("127.0.0.1", 200)):
         transport = httpx2.ASGITransport(app, client=(client, 4711))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as there:
             assert (await there.get(PATH)).status_code == status
 
 
-async def test_only_the_names_that_are_allowed_are_answered(rc: Tellback) -> None:
-    app = make_server(rc, allowed_hosts=("api.example.com", "*.example.org"))
-    secret = (await rc.keys.create("app")).secret
+async def test_only_the_names_that_are_allowed_are_answered(tb: Tellback) -> None:
+    app = make_server(tb, allowed_hosts=("api.example.com", "*.example.org"))
+    secret = (await tb.keys.create("app")).secret
     for host, status in (
         ("api.example.com", 200),
         ("API.example.com.:443", 200),
@@ -296,9 +296,9 @@ async def test_only_the_names_that_are_allowed_are_answered(rc: Tellback) -> Non
     assert (await send_request(app, path="/health/live", headers={"Host": "10.0.0.3"})).status_code == 200
 
 
-async def test_pages_of_other_origins_read_nothing_unless_they_are_named(rc: Tellback) -> None:
-    closed, cors_app = make_server(rc), make_server(rc, cors_origins=("https://app.example.com",))
-    secret = (await rc.keys.create("app")).secret
+async def test_pages_of_other_origins_read_nothing_unless_they_are_named(tb: Tellback) -> None:
+    closed, cors_app = make_server(tb), make_server(tb, cors_origins=("https://app.example.com",))
+    secret = (await tb.keys.create("app")).secret
     headers = "authorization,x-tellback-space,x-tellback-user"
     ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": headers}
     for app, origin, is_allowed in (
@@ -362,20 +362,20 @@ def test_a_user_s_name_comes_through_a_header_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["%", "%4", "%zz", "%FF", "%ED%A0%80", "%00", "a%00b", "*", "%2A", "%20", "x" * 201])
-async def test_a_user_who_cannot_be_named_is_refused(rc: Tellback, user: str) -> None:
+async def test_a_user_who_cannot_be_named_is_refused(tb: Tellback, user: str) -> None:
     answer = await send_request(
-        make_server(rc), (await rc.keys.create("app")).secret, headers={"X-Tellback-User": user}
+        make_server(tb), (await tb.keys.create("app")).secret, headers={"X-Tellback-User": user}
     )
     assert status_and_code(answer) == (422, "invalid-argument")
 
 
-async def test_no_name_of_a_user_is_taken_as_it_stands_beyond_ascii(rc: Tellback) -> None:
+async def test_no_name_of_a_user_is_taken_as_it_stands_beyond_ascii(tb: Tellback) -> None:
     headers = [(b"X-Tellback-User", "zoë".encode())]
-    answer = await send_request(make_server(rc), (await rc.keys.create("app")).secret, headers=headers)
+    answer = await send_request(make_server(tb), (await tb.keys.create("app")).secret, headers=headers)
     assert status_and_code(answer) == (422, "invalid-argument")
 
 
-async def test_a_websocket_is_closed(rc: Tellback) -> None:
+async def test_a_websocket_is_closed(tb: Tellback) -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -385,7 +385,7 @@ async def test_a_websocket_is_closed(rc: Tellback) -> None:
         sent.append(message)
 
     scope = {"type": "websocket", "path": PATH, "headers": [], "query_string": b"", "client": ("127.0.0.1", 1)}
-    await make_server(rc, open=True)(scope, receive, send)
+    await make_server(tb, open=True)(scope, receive, send)
     assert [each["type"] for each in sent] == ["websocket.close"]
 
 
@@ -404,11 +404,11 @@ async def test_the_server_starts_and_stops_through_the_guard() -> None:
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_one_of_our_keys_counts_also_where_none_is_needed(rc: Tellback) -> None:
-    app = make_server(rc, open=True)
-    created = await rc.keys.create("user", tenant_id="acme", user_id="maya")
-    conversation = await rc.user("maya", "acme").conversations.create("chat")
+async def test_one_of_our_keys_counts_also_where_none_is_needed(tb: Tellback) -> None:
+    app = make_server(tb, open=True)
+    created = await tb.keys.create("user", tenant_id="acme", user_id="maya")
+    conversation = await tb.user("maya", "acme").conversations.create("chat")
     assert [each["id"] for each in (await send_request(app, created.secret)).json()["items"]] == [conversation.id]
     assert (await send_request(app, "sk-of-another-vendor")).json()["items"] == []
-    await rc.keys.revoke(created.key.id)
+    await tb.keys.revoke(created.key.id)
     assert status_and_code(await send_request(app, created.secret)) == (401, "not-authenticated")

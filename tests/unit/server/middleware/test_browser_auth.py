@@ -55,41 +55,41 @@ class Pages:
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
-def make_server(rc: Tellback, **settings: Any) -> Any:
-    return create_app(rc, ServerSettings(**settings), opens=False, web_uis=[Pages()])
+def make_server(tb: Tellback, **settings: Any) -> Any:
+    return create_app(tb, ServerSettings(**settings), opens=False, web_uis=[Pages()])
 
 
-async def create_key(rc: Tellback, role: ApiKeyRole = "app", **options: Any) -> str:
-    return (await rc.keys.create(role, **options)).secret
+async def create_key(tb: Tellback, role: ApiKeyRole = "app", **options: Any) -> str:
+    return (await tb.keys.create(role, **options)).secret
 
 
 async def log_in(client: httpx2.AsyncClient, secret: str, next: str = "") -> httpx2.Response:
     return await client.post("/console/login", params={"next": next} if next else None, data={"key": secret})
 
 
-async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_they_wanted(rc: Tellback) -> None:
-    async with app_client(make_server(rc)) as client:
+async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_they_wanted(tb: Tellback) -> None:
+    async with app_client(make_server(tb)) as client:
         answer = await client.get("/console/memory?space=a b&x=1")
         assert answer.status_code == 303
         form = await client.get(answer.headers["location"])
         assert (form.status_code, form.headers["content-type"]) == (200, "text/html; charset=utf-8")
         action = re.search(r'action="([^"]+)"', form.text)
         assert action is not None
-        secret = await create_key(rc, tenant_id="acme")
+        secret = await create_key(tb, tenant_id="acme")
         response = await client.post(action[1].replace("&amp;", "&"), data={"key": f" {secret} "})
         assert (response.status_code, response.headers["location"]) == (303, "/console/memory?space=a%20b&x=1")
         page = await client.get("/console/memory")
         assert page.json() == {"tenant": "acme", "user": None, "seen": None, "held": True}
 
 
-async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellback) -> None:
-    secret = await create_key(rc)
-    async with app_client(make_server(rc)) as client:
+async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(tb: Tellback) -> None:
+    secret = await create_key(tb)
+    async with app_client(make_server(tb)) as client:
         plain = (await log_in(client, secret)).headers["set-cookie"]
         client.base_url = httpx2.URL("https://127.0.0.1")
         secure = (await log_in(client, secret)).headers["set-cookie"]
@@ -100,32 +100,32 @@ async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellbac
     assert "secure" in {each.strip().lower() for each in secure.split(";")}
 
 
-async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_who_logs_in(rc: Tellback) -> None:
+async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_who_logs_in(tb: Tellback) -> None:
     jwt = tokens.settings(jwks_url="http://127.0.0.1:1/keys")
-    async with app_client(make_server(rc, jwt=jwt)) as client:
+    async with app_client(make_server(tb, jwt=jwt)) as client:
         answer = await client.post("/console/login", data={"key": tokens.token()}, headers=EYES)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert 'role="alert"' in answer.text
         assert "127.0.0.1" not in answer.text
 
 
-async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> None:
-    async with app_client(make_server(rc, failure_limit=2)) as client:
+async def test_a_wrong_key_is_told_in_a_sentence_and_counted(tb: Tellback) -> None:
+    async with app_client(make_server(tb, failure_limit=2)) as client:
         for _ in range(2):
             answer = await log_in(client, "tb_" + "0" * 30)
             assert (answer.status_code, COOKIE in client.cookies) == (401, False)
             assert 'role="alert"' in answer.text
         assert (await log_in(client, "tb_" + "0" * 30)).status_code == 429
-        assert (await log_in(client, await create_key(rc))).status_code == 303  # who guesses locks out nobody
+        assert (await log_in(client, await create_key(tb))).status_code == 303  # who guesses locks out nobody
 
 
-async def test_wrong_credentials_in_a_header_are_counted_as_well(rc: Tellback) -> None:
-    async with app_client(make_server(rc, failure_limit=2), "tb_" + "0" * 30) as client:
+async def test_wrong_credentials_in_a_header_are_counted_as_well(tb: Tellback) -> None:
+    async with app_client(make_server(tb, failure_limit=2), "tb_" + "0" * 30) as client:
         assert [(await client.get("/console/")).status_code for _ in range(3)] == [303, 303, 429]
 
 
-async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> None:
-    async with app_client(make_server(rc)) as client:
+async def test_what_was_typed_and_asked_for_is_never_markup(tb: Tellback) -> None:
+    async with app_client(make_server(tb)) as client:
         answer = await log_in(client, '"><script>1</script>', '/console/"><img src=x onerror=1>')
         assert "<script>" not in answer.text
         assert "<img" not in answer.text
@@ -145,15 +145,15 @@ async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> Non
         "",
     ],
 )
-async def test_logging_in_leads_nowhere_else(rc: Tellback, target: str) -> None:
-    secret = await create_key(rc)
-    async with app_client(make_server(rc)) as client:
+async def test_logging_in_leads_nowhere_else(tb: Tellback, target: str) -> None:
+    secret = await create_key(tb)
+    async with app_client(make_server(tb)) as client:
         assert (await log_in(client, secret, target)).headers["location"] == "/console/"
 
 
-async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback) -> None:
-    secret = await create_key(rc)
-    app = make_server(rc)
+async def test_logging_out_ends_it_here_and_for_pages_that_are_open(tb: Tellback) -> None:
+    secret = await create_key(tb)
+    app = make_server(tb)
     async with app_client(app) as client, app_client(app) as other:
         await log_in(client, secret)
         other.cookies.set(COOKIE, client.cookies[COOKIE], path="/console")
@@ -165,20 +165,20 @@ async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback
         assert (await client.get("/console/logout")).status_code == 303  # a link or a picture logs nobody out
 
 
-async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -> None:
-    created = await rc.keys.create("app")
-    async with app_client(make_server(rc)) as client:
+async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(tb: Tellback) -> None:
+    created = await tb.keys.create("app")
+    async with app_client(make_server(tb)) as client:
         await log_in(client, created.secret)
         assert (await client.get("/console/")).json()["held"]
-        await rc.keys.revoke(created.key.id)
+        await tb.keys.revoke(created.key.id)
         assert (await client.get("/console/")).status_code == 303
 
 
-async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(rc: Tellback) -> None:
-    app = make_server(rc)
+async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(tb: Tellback) -> None:
+    app = make_server(tb)
     async with app_client(app) as maya, app_client(app) as acme:
-        await log_in(maya, await create_key(rc, "user", tenant_id="acme", user_id="maya"))
-        await log_in(acme, await create_key(rc, tenant_id="acme"))
+        await log_in(maya, await create_key(tb, "user", tenant_id="acme", user_id="maya"))
+        await log_in(acme, await create_key(tb, tenant_id="acme"))
         assert (await maya.get("/console/")).json()["user"] == "maya"
         assert (await maya.get("/console/?user=noor")).status_code == 403
         assert (await acme.get("/console/?user=noor")).json()["seen"] == ["acme", "default", "noor"]
@@ -195,9 +195,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize("headers", HOSTILE)
 @pytest.mark.parametrize("path", ["/console/login", "/console/logout", "/console/page"])
-async def test_a_page_of_another_origin_cannot_post(rc: Tellback, path: str, headers: dict[str, str]) -> None:
-    secret = await create_key(rc)
-    async with app_client(make_server(rc)) as client:
+async def test_a_page_of_another_origin_cannot_post(tb: Tellback, path: str, headers: dict[str, str]) -> None:
+    secret = await create_key(tb)
+    async with app_client(make_server(tb)) as client:
         await log_in(client, secret)
         assert (await client.post(path, data={"key": secret}, headers=headers)).status_code == 403
         assert (await client.get("/console/")).status_code == 200  # still logged in
@@ -233,9 +233,9 @@ async def websocket_response(app: Any, headers: dict[str, str], path: str = "/co
     return sent[0]
 
 
-async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Tellback) -> None:
+async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(tb: Tellback) -> None:
     """Where there are no credentials each of its pictures would be a page that is built and kept for a while."""
-    async with app_client(make_server(rc, open=True)) as client:
+    async with app_client(make_server(tb, open=True)) as client:
         for site, mode, status in (
             ("cross-site", "no-cors", 403),
             ("same-site", "cors", 403),
@@ -246,15 +246,15 @@ async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Tell
             assert (await client.get("/console/", headers=headers)).status_code == status
 
 
-async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Tellback) -> None:
-    app = make_server(rc)
+async def test_a_websocket_needs_the_cookie_and_the_same_origin(tb: Tellback) -> None:
+    app = make_server(tb)
 
     @app.websocket("/console/_ws")  # type: ignore[untyped-decorator]
     async def echo(socket: WebSocket) -> None:
         await socket.accept()
 
     async with app_client(app) as client:
-        await log_in(client, await create_key(rc))
+        await log_in(client, await create_key(tb))
         cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
     same_origin = {"Origin": "http://127.0.0.1"}
     assert await websocket_response(app, {**cookie, **same_origin}) == "websocket.accept"
@@ -265,8 +265,8 @@ async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Tellback) ->
         assert await websocket_response(app, {**cookie, **headers}) == "websocket.close"
 
 
-async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Tellback) -> None:
-    app = make_server(rc, open=True)
+async def test_where_there_are_no_credentials_only_this_machine_is_let_in(tb: Tellback) -> None:
+    app = make_server(tb, open=True)
     async with app_client(app) as client:
         assert (await client.get("/console/")).json()["user"] == "local"
         for host in ("evil.example", "192.168.1.7", "127.0.0.1.evil.example"):
@@ -279,25 +279,25 @@ async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Te
         assert (await client.get("/console/")).status_code == 403
 
 
-async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Tellback) -> None:
-    async with app_client(make_server(rc)) as client:
+async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(tb: Tellback) -> None:
+    async with app_client(make_server(tb)) as client:
         assert (await client.get("/console/_assets/app.js")).status_code == 200
         assert (await client.get("/console/_other/app.js")).status_code == 401
         assert (await client.post("/console/page")).status_code == 401
         assert (await client.get("/console/_assets/../page")).status_code in (303, 404)
 
 
-async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: Tellback) -> None:
-    async with app_client(make_server(rc)) as client:
+async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(tb: Tellback) -> None:
+    async with app_client(make_server(tb)) as client:
         for path in ("/console/login", "/console/", "/console/_assets/app.js"):
             headers = (await client.get(path)).headers
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
             assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(rc: Tellback) -> None:
-    async with app_client(make_server(rc)) as client:
-        await log_in(client, await create_key(rc, rate_limit=3))
+async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(tb: Tellback) -> None:
+    async with app_client(make_server(tb)) as client:
+        await log_in(client, await create_key(tb, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert "3 requests a minute" in answers[-1].text
@@ -306,22 +306,22 @@ async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_
         assert (await client.get("/console/_assets/app.js")).status_code == 200
 
 
-async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: Tellback) -> None:
-    secret = await create_key(rc, rate_limit=2)
-    async with app_client(make_server(rc)) as client:
+async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(tb: Tellback) -> None:
+    secret = await create_key(tb, rate_limit=2)
+    async with app_client(make_server(tb)) as client:
         answers = [await log_in(client, secret) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [303, 303, 429]
         assert COOKIE not in answers[-1].headers.get("set-cookie", "")
 
 
-async def test_a_form_that_is_too_large_is_not_read(rc: Tellback) -> None:
-    async with app_client(make_server(rc)) as client:
+async def test_a_form_that_is_too_large_is_not_read(tb: Tellback) -> None:
+    async with app_client(make_server(tb)) as client:
         answer = await client.post("/console/login", content=b"key=" + b"x" * 30_000)
         assert answer.status_code == 413
 
 
-async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: Tellback) -> None:
-    app = make_server(rc)
+async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(tb: Tellback) -> None:
+    app = make_server(tb)
     async with app_client(app) as client:
         for path in ("/", "/console"):
             assert (await client.get(path)).headers["location"] == "/console/"

@@ -52,23 +52,23 @@ def response_shape(answer: Any) -> Any:
 
 def test_both_ways_answer_the_same() -> None:
     with asyncio.Runner() as runner:
-        rc = Tellback(":memory:", worker=False, embedder=None)
-        runner.run(rc.open())
-        app = create_app(rc, ServerSettings(open=True, text_length=1_000), opens=False)
+        tb = Tellback(":memory:", worker=False, embedder=None)
+        runner.run(tb.open())
+        app = create_app(tb, ServerSettings(open=True, text_length=1_000), opens=False)
 
         @given(body=BODIES.map(lambda each: json.dumps(each).encode()) | RAW, id=IDS, media=MEDIA)
         @settings(max_examples=200, deadline=None)
         def check(body: bytes, id: str, media: str) -> None:
-            runner.run(compare_paths(rc, app, body, id, media))
+            runner.run(compare_paths(tb, app, body, id, media))
 
         try:
             check()
         finally:
-            runner.run(rc.close())
+            runner.run(tb.close())
 
 
-async def compare_paths(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None:
-    maya = rc.user("local")
+async def compare_paths(tb: Tellback, app: Any, body: bytes, id: str, media: str) -> None:
+    maya = tb.user("local")
     conversation, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
     await maya.conversations.close(closed.id)
     conversation_id = {"known": conversation.id, "closed": closed.id}.get(id, id)
@@ -93,10 +93,10 @@ async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch)
         ordinary(self, record_call, route)
 
     monkeypatch.setattr(FastPathMiddleware, "__init__", init)
-    async with Tellback(":memory:", worker=False) as rc:
-        conversation = await rc.user("local").conversations.create("chat")
+    async with Tellback(":memory:", worker=False) as tb:
+        conversation = await tb.user("local").conversations.create("chat")
         path = f"/ai-conversations/{conversation.id}/user-messages"
-        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as http:
+        async with app_client(create_app(tb, ServerSettings(open=True), opens=False)) as http:
             assert (await http.post(path, json={"content": "Hello"})).status_code == 201
             assert passed == []
             assert (await http.post(path, json={"content": "Hi"}, headers={"Idempotency-Key": "a"})).status_code == 201

@@ -64,8 +64,8 @@ def lines() -> Iterator[Lines]:
 
 @pytest.fixture
 async def app() -> AsyncIterator[FastAPI]:
-    async with Tellback(":memory:", worker=False) as rc:
-        yield create_app(rc, ServerSettings(open=True), opens=False)
+    async with Tellback(":memory:", worker=False) as tb:
+        yield create_app(tb, ServerSettings(open=True), opens=False)
 
 
 async def test_a_request_is_one_line_with_the_route_and_not_the_path(app: FastAPI, lines: Lines) -> None:

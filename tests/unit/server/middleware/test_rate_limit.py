@@ -144,8 +144,8 @@ async def test_only_so_many_credentials_are_held(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_two_servers_on_one_store_share_a_limit() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        first, second = (RateLimiter(rc.store.rate_windows, 40) for _ in range(2))
+    async with Tellback(":memory:", worker=False) as tb:
+        first, second = (RateLimiter(tb.store.rate_windows, 40) for _ in range(2))
         async with asyncio.timeout(50):
             count = await count_admitted(first, 25) + await count_admitted(second, 25) + await count_admitted(first, 25)
     assert 38 <= count <= 80  # twice as many if a minute has just ended

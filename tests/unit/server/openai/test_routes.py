@@ -26,10 +26,10 @@ async def open_client(
     *script: Any, **settings: Any
 ) -> AsyncIterator[tuple[Tellback, httpx2.AsyncClient, ScriptedModel]]:
     with ScriptedModel(script) as model:
-        async with Tellback(":memory:", model=model) as rc:
-            app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
+        async with Tellback(":memory:", model=model) as tb:
+            app = create_app(tb, ServerSettings(**{"open": True, **settings}), opens=False)
             async with app_client(OpenAIErrorMiddleware(app)) as client:
-                yield rc, client, model
+                yield tb, client, model
 
 
 def body(*messages: Any, **fields: Any) -> dict[str, Any]:
@@ -52,13 +52,13 @@ def error_in(response: httpx2.Response) -> tuple[int, str, str | None, str | Non
 
 
 async def test_an_open_server_answers_for_its_local_user() -> None:
-    async with open_client(says("Hello!"), says("Hi Maya!")) as (rc, client, _):
+    async with open_client(says("Hello!"), says("Hi Maya!")) as (tb, client, _):
         response = await ask(client, "Hi")
         assert response.json()["choices"][0]["message"] == {"role": "assistant", "content": "Hello!", "refusal": None}
         await ask(client, "Hi", user="maya")
-        [conversation] = await rc.user("local").conversations.list()
+        [conversation] = await tb.user("local").conversations.list()
         assert response.headers["X-Tellback-Conversation"] == conversation.id
-        assert len(await rc.user("maya").conversations.list()) == 1
+        assert len(await tb.user("maya").conversations.list()) == 1
 
 
 async def test_frames_are_what_clients_of_openai_read() -> None:
@@ -117,15 +117,15 @@ async def test_the_shape_of_an_answer_reaches_the_model() -> None:
 
 
 async def test_a_speaker_has_a_name() -> None:
-    async with open_client(says("Hi!")) as (rc, client, _):
+    async with open_client(says("Hi!")) as (tb, client, _):
         await ask(client, {"role": "user", "content": "Hi", "name": "Maya"})
-        [conversation] = await rc.user("local").conversations.list()
+        [conversation] = await tb.user("local").conversations.list()
         assert conversation.metadata == {"speakers": {"user": "Maya"}}
 
 
 async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
-    async with open_client(says("one"), says("two")) as (rc, client, model):
-        conversations = rc.user("local").conversations
+    async with open_client(says("one"), says("two")) as (tb, client, model):
+        conversations = tb.user("local").conversations
         conversation = await conversations.create("support")
         headers = {"X-Tellback-Conversation": conversation.id}
         for text in ("a", "b"):
@@ -140,21 +140,21 @@ async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
 
 
 async def test_going_on_with_an_answer_logs_only_what_is_added() -> None:
-    async with open_client(says("two three")) as (rc, client, _):
+    async with open_client(says("two three")) as (tb, client, _):
         await ask(client, "Count.", {"role": "assistant", "content": "one"})
-        [conversation] = await rc.user("local").conversations.list()
-        log = await rc.user("local").conversations.messages(conversation.id)
+        [conversation] = await tb.user("local").conversations.list()
+        log = await tb.user("local").conversations.messages(conversation.id)
         assert [(message.role, message.text) for message in log] == [("assistant", "two three")]
 
 
 async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
     tool = {"type": "function", "function": {"name": "look"}}
-    async with open_client(calls(ToolCall("c1", "look")), says("Fine.")) as (rc, client, _):
+    async with open_client(calls(ToolCall("c1", "look")), says("Fine.")) as (tb, client, _):
         first = (await ask(client, "Look.", tools=[tool])).json()["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": "c1", "content": "there"}
         await ask(client, "Look.", first, result, "And now?", tools=[tool])
-        [conversation] = await rc.user("local").conversations.list()
-        log = await rc.user("local").conversations.messages(conversation.id)
+        [conversation] = await tb.user("local").conversations.list()
+        log = await tb.user("local").conversations.messages(conversation.id)
     assert [(message.role, message.text) for message in log] == [
         ("user", "Look."),
         ("assistant", ""),
@@ -194,11 +194,11 @@ async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
     ],
 )
 async def test_errors_have_the_shape_that_clients_know(content: Any, headers: dict[str, str], expected: Any) -> None:
-    async with open_client(text_length=250) as (rc, client, _):
+    async with open_client(text_length=250) as (tb, client, _):
         sent = {"content-type": "application/json", **headers}
         response = await client.post("/v1/chat/completions", content=content, headers=sent)
         assert error_in(response) == expected
-        assert await rc.user("local").conversations.list() == [], "nothing is opened for a mistake"
+        assert await tb.user("local").conversations.list() == [], "nothing is opened for a mistake"
 
 
 async def test_errors_outside_of_routes_have_that_shape_too() -> None:
@@ -212,8 +212,8 @@ async def test_errors_outside_of_routes_have_that_shape_too() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "/memory"])
 async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
-    async with Tellback(":memory:", model=ScriptedModel([raises(ValueError("secret"))])) as rc:
-        app = create_app(rc, ServerSettings(open=True), opens=False)
+    async with Tellback(":memory:", model=ScriptedModel([raises(ValueError("secret"))])) as tb:
+        app = create_app(tb, ServerSettings(open=True), opens=False)
         mounted = Starlette(routes=[Mount(prefix, app)])
         async with app_client(mounted) as client:
             response = await client.post(f"{prefix}/v1/chat/completions", json=body("Hi"))
@@ -229,14 +229,14 @@ async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_server_that_is_about_to_stop_asks_no_model(streams: bool) -> None:
     with ScriptedModel([]) as model:
-        async with Tellback(":memory:", model=model) as rc:
-            app = create_app(rc, ServerSettings(open=True), opens=False)
+        async with Tellback(":memory:", model=model) as tb:
+            app = create_app(tb, ServerSettings(open=True), opens=False)
             app.state.stopping.set()
             async with app_client(app) as client:
                 response = await ask(client, "Hi", stream=streams)
             assert error_in(response) == (503, "server_error", None, "stopping")
             assert response.headers["Retry-After"]
-            assert await rc.user("local").conversations.list() == []
+            assert await tb.user("local").conversations.list() == []
 
 
 async def test_a_provider_that_fails_for_now_may_be_asked_again() -> None:
@@ -249,20 +249,20 @@ async def test_a_provider_that_fails_for_now_may_be_asked_again() -> None:
 
 async def test_a_stream_that_fails_ends_with_the_error() -> None:
     failing = raises(RuntimeError("secret"), after="Hel")
-    async with open_client(failing) as (rc, client, _):
+    async with open_client(failing) as (tb, client, _):
         response = await ask(client, "Hi", stream=True)
         *_, last = [line for line in response.text.split("\n\n") if line]
         error = json.loads(last.removeprefix("data: "))["error"]
         assert error["type"] == "server_error"
         assert "secret" not in response.text
-        [conversation] = await rc.user("local").conversations.list()
-        assert [each.role for each in await rc.user("local").conversations.messages(conversation.id)] == ["user"]
+        [conversation] = await tb.user("local").conversations.list()
+        assert [each.role for each in await tb.user("local").conversations.messages(conversation.id)] == ["user"]
 
 
 async def test_a_server_without_a_model_says_so() -> None:
     async with (
-        Tellback(":memory:") as rc,
-        app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client,
+        Tellback(":memory:") as tb,
+        app_client(create_app(tb, ServerSettings(open=True), opens=False)) as client,
     ):
         assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["tellback"]
         response = await ask(client, "Hi")

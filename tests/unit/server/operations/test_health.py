@@ -15,8 +15,8 @@ from tests.support.http_server import app_client
 
 
 async def test_a_server_is_ready_without_a_credential() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        app = create_app(rc, ServerSettings(), opens=False)
+    async with Tellback(":memory:", worker=False) as tb:
+        app = create_app(tb, ServerSettings(), opens=False)
         async with app_client(app) as client:
             for name in ("live", "ready"):
                 answer = await client.get(f"/health/{name}")
@@ -24,8 +24,8 @@ async def test_a_server_is_ready_without_a_credential() -> None:
 
 
 async def test_a_server_that_stops_lives_but_is_not_ready() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        app = create_app(rc, ServerSettings(), opens=False)
+    async with Tellback(":memory:", worker=False) as tb:
+        app = create_app(tb, ServerSettings(), opens=False)
         app.state.stopping.set()
         async with app_client(app) as client:
             assert (await client.get("/health/live")).status_code == 200
@@ -56,9 +56,9 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
 
     monkeypatch.setattr(health, "STORE_TIMEOUT_SECONDS", 0.05)
     monkeypatch.setattr(health, "CACHE_SECONDS", 100.0)
-    async with Tellback(":memory:", worker=False) as rc:
-        monkeypatch.setattr(rc.store.events, "latest", latest)
-        app = create_app(rc, ServerSettings(), opens=False)
+    async with Tellback(":memory:", worker=False) as tb:
+        monkeypatch.setattr(tb.store.events, "latest", latest)
+        app = create_app(tb, ServerSettings(), opens=False)
         async with app_client(app) as client:
             answers = await asyncio.gather(*(client.get("/health/ready") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {503}
@@ -68,9 +68,9 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
 
 async def test_a_server_is_ready_again_when_its_store_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
-    rc = Tellback(":memory:", worker=False)
-    app = create_app(rc, ServerSettings(), opens=False)
+    tb = Tellback(":memory:", worker=False)
+    app = create_app(tb, ServerSettings(), opens=False)
     async with app_client(app) as client:
         assert (await client.get("/health/ready")).status_code == 503
-        async with rc:
+        async with tb:
             assert (await client.get("/health/ready")).status_code == 200

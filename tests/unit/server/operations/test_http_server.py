@@ -66,11 +66,11 @@ async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str)
 
 async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
     options = ServeOptions(url=str(tmp_path / "tellback.db"), host="0.0.0.0")
-    async with Tellback(options.url, worker=False) as rc:
-        created = await rc.keys.create("app")
+    async with Tellback(options.url, worker=False) as tb:
+        created = await tb.keys.create("app")
     assert not (await check_options(options)).open
-    async with Tellback(options.url, worker=False) as rc:
-        await rc.keys.revoke(created.key.id)
+    async with Tellback(options.url, worker=False) as tb:
+        await tb.keys.revoke(created.key.id)
     for host in ("0.0.0.0", "127.0.0.1"):  # what had keys once does not become open by losing them
         with pytest.raises(ConfigurationError, match="expired or were revoked"):
             await check_options(replace(options, host=host))
@@ -101,9 +101,9 @@ def test_agents_come_from_files_and_folders(tmp_path: Path) -> None:
     single = tmp_path / "more" / "three.json"
     single.parent.mkdir()
     single.write_text('{"name": "three", "systemPrompt": "Be brief."}')
-    rc = Tellback(":memory:")
-    assert load_agents(rc, [str(tmp_path), str(single)]) == []
-    assert all(rc._specs.get(name) for name in ("one", "two", "three"))
+    tb = Tellback(":memory:")
+    assert load_agents(tb, [str(tmp_path), str(single)]) == []
+    assert all(tb._specs.get(name) for name in ("one", "two", "three"))
 
 
 MODULE = """
@@ -111,13 +111,13 @@ from tellback import Agent
 agent = Agent(name="Wanda", goal="Book flights")
 agents = [agent, Agent(name="Otto")]
 seen = []
-def of(rc):
-    seen.append(rc)
+def of(tb):
+    seen.append(tb)
     return agent
-def registers(rc):
-    rc.register_agent({"name": "four", "systemPrompt": "Be brief."})
+def registers(tb):
+    tb.register_agent({"name": "four", "systemPrompt": "Be brief."})
 number = 7
-def broken(rc):
+def broken(tb):
     raise LookupError("no such thing")
 """
 
@@ -132,11 +132,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_agents_with_routes_come_from_modules(module: str) -> None:
-    rc = Tellback(":memory:")
-    found = load_agents(rc, [f"{module}:agent", f"{module}:agents", f"{module}:of", f"{module}:registers"])
+    tb = Tellback(":memory:")
+    found = load_agents(tb, [f"{module}:agent", f"{module}:agents", f"{module}:of", f"{module}:registers"])
     assert [agent.name for agent in found] == ["Wanda", "Wanda", "Otto", "Wanda"]
-    assert sys.modules[module].seen == [rc]
-    rc.register_agent({"name": "five", "systemPrompt": "Be brief."})
+    assert sys.modules[module].seen == [tb]
+    tb.register_agent({"name": "five", "systemPrompt": "Be brief."})
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ def test_a_server_is_quiet_and_bounded() -> None:
     from tellback.server import create_app
 
     options = ServeOptions(url=":memory:", shutdown_seconds=2.5)
-    rc, _ = build_tellback(options)
-    config = Server(create_app(rc, options, opens=False), options).config
+    tb, _ = build_tellback(options)
+    config = Server(create_app(tb, options, opens=False), options).config
     assert (config.access_log, config.server_header, config.proxy_headers) == (False, False, False)
     assert config.timeout_graceful_shutdown == 3
     proxied = ServeOptions(url=":memory:", trust_proxy=("10.0.0.1",))
-    config = Server(create_app(rc, options, opens=False), proxied).config
+    config = Server(create_app(tb, options, opens=False), proxied).config
     assert config.proxy_headers
     assert config.forwarded_allow_ips == ["10.0.0.1"]
 

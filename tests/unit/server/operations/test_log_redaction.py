@@ -32,8 +32,8 @@ async def _fail(*_: Any, **__: Any) -> Any:
 
 @pytest.fixture
 async def app() -> AsyncIterator[FastAPI]:
-    async with Tellback(":memory:", model=FunctionModel(lambda *_: says(f"You said {WORDS}."))) as rc:
-        yield create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
+    async with Tellback(":memory:", model=FunctionModel(lambda *_: says(f"You said {WORDS}."))) as tb:
+        yield create_app(tb, ServerSettings(open=True, rate_limit=None), opens=False)
 
 
 def _bodies(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
@@ -111,7 +111,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
 
 
 async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> None:
-    rc: Tellback = app.state.server_context.rc
+    tb: Tellback = app.state.server_context.tb
     with capture_lines() as lines:
         async with app_client(app, user="maya") as client:
             conversation = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
@@ -120,13 +120,13 @@ async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> Non
             turn_response = await client.post(f"{path}/run-turn", json={"userText": WORDS})
             assert (message_response.status_code, turn_response.status_code) == (201, 200)
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})
-            rc._runtime.model = FunctionModel(_fail)
+            tb._runtime.model = FunctionModel(_fail)
             failed = await client.post(f"{path}/run-turn", json={"userText": WORDS})
             assert failed.status_code == 500
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})
             await client.post(f"{path}/rolling-summary")
             await client.post(f"{path}/close")
-        await rc.jobs.drain()
+        await tb.jobs.drain()
     assert len(lines.of_requests()) == 8
     assert [line for line in lines.lines if WORDS in line] == []
 

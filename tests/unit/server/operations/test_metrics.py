@@ -27,13 +27,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
-    async with Tellback(":memory:", worker=False) as rc:
-        yield rc
+async def tb() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as tb:
+        yield tb
 
 
-def app_of(rc: Tellback, **settings: Any) -> FastAPI:
-    return create_app(rc, ServerSettings(open=True, **settings), opens=False)
+def app_of(tb: Tellback, **settings: Any) -> FastAPI:
+    return create_app(tb, ServerSettings(open=True, **settings), opens=False)
 
 
 def from_elsewhere(app: FastAPI) -> httpx2.AsyncClient:
@@ -56,8 +56,8 @@ async def read_metrics(app: FastAPI) -> str:
     return answer.text
 
 
-async def test_requests_are_counted_by_route_and_class_of_status(rc: Tellback) -> None:
-    app = app_of(rc)
+async def test_requests_are_counted_by_route_and_class_of_status(tb: Tellback) -> None:
+    app = app_of(tb)
     async with app_client(app) as client:
         for id in ("conv_a", "conv_b"):
             await client.get(f"/ai-conversations/{id}")
@@ -71,16 +71,16 @@ async def test_requests_are_counted_by_route_and_class_of_status(rc: Tellback) -
     assert "BREW" not in text
 
 
-async def test_two_apps_of_one_process_count_apart(rc: Tellback) -> None:
-    one, other = app_of(rc), app_of(rc)
+async def test_two_apps_of_one_process_count_apart(tb: Tellback) -> None:
+    one, other = app_of(tb), app_of(tb)
     async with app_client(one) as client:
         await client.get("/ai-conversations")
     assert sample(await read_metrics(one), "tellback_requests_total", route="/ai-conversations") == 1
     assert sample(await read_metrics(other), "tellback_requests_total", route="/ai-conversations") == 0
 
 
-async def test_streams_are_counted_while_they_are_open(rc: Tellback) -> None:
-    app, go_on = app_of(rc), asyncio.Event()
+async def test_streams_are_counted_while_they_are_open(tb: Tellback) -> None:
+    app, go_on = app_of(tb), asyncio.Event()
 
     async def events() -> AsyncIterator[bytes]:
         yield b": \n\n"
@@ -100,9 +100,9 @@ async def test_streams_are_counted_while_they_are_open(rc: Tellback) -> None:
     assert sample(await read_metrics(app), "tellback_streams_open") == 0
 
 
-async def test_refusals_are_counted(rc: Tellback) -> None:
-    app = create_app(rc, ServerSettings(rate_limit=1), opens=False)
-    secret = (await rc.keys.create("app")).secret
+async def test_refusals_are_counted(tb: Tellback) -> None:
+    app = create_app(tb, ServerSettings(rate_limit=1), opens=False)
+    secret = (await tb.keys.create("app")).secret
     async with app_client(app, secret, "maya") as client:
         statuses = [(await client.get("/ai-conversations")).status_code for _ in range(3)]
         await client.get("/ai-conversations", headers={"Authorization": "Bearer nonsense"})
@@ -111,43 +111,43 @@ async def test_refusals_are_counted(rc: Tellback) -> None:
     assert sample(text, "tellback_auth_failures_total") == 1
 
 
-async def test_jobs_are_counted_and_the_store_is_asked_seldom(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
-    maya = rc.user("maya")
+async def test_jobs_are_counted_and_the_store_is_asked_seldom(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+    maya = tb.user("maya")
     space = await maya.memory.create_space("facts")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(conversation.id, "Hello.")
     await maya.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
-    statuses, list_jobs = [], rc.store.jobs.list_jobs
+    statuses, list_jobs = [], tb.store.jobs.list_jobs
 
     async def count_jobs(*args: Any, **kwargs: Any) -> Any:
         statuses.append(kwargs["status"])
         return await list_jobs(*args, **kwargs)
 
-    monkeypatch.setattr(rc.store.jobs, "list_jobs", count_jobs)
-    app = app_of(rc)
+    monkeypatch.setattr(tb.store.jobs, "list_jobs", count_jobs)
+    app = app_of(tb)
     for _ in range(5):
         assert sample(await read_metrics(app), "tellback_jobs", status="queued") == 1
     assert len(statuses) == 3
 
 
-async def test_a_store_that_fails_leaves_the_other_metrics(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_leaves_the_other_metrics(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unavailable(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("gone")
 
-    monkeypatch.setattr(rc.store.jobs, "list_jobs", unavailable)
-    assert "tellback_requests_total" in await read_metrics(app_of(rc))
+    monkeypatch.setattr(tb.store.jobs, "list_jobs", unavailable)
+    assert "tellback_requests_total" in await read_metrics(app_of(tb))
 
 
-async def test_metrics_are_for_this_machine_alone(rc: Tellback) -> None:
-    async with from_elsewhere(app_of(rc)) as client:
+async def test_metrics_are_for_this_machine_alone(tb: Tellback) -> None:
+    async with from_elsewhere(app_of(tb)) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 403
     assert answer.json()["code"] == "not-allowed"
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Tellback, is_open: bool) -> None:
-    app = create_app(rc, ServerSettings(open=is_open), opens=False)
+async def test_a_page_whose_name_leads_here_reads_no_metrics(tb: Tellback, is_open: bool) -> None:
+    app = create_app(tb, ServerSettings(open=is_open), opens=False)
     async with app_client(app) as client:
         for headers in (
             {"Host": "evil.example.com"},
@@ -160,8 +160,8 @@ async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Tellback, is_op
             assert (await client.get("/metrics", headers={"Host": host})).status_code == 200, host
 
 
-async def test_a_token_that_is_set_is_asked_of_everyone(rc: Tellback) -> None:
-    app = app_of(rc, metrics_token="scrape-me")
+async def test_a_token_that_is_set_is_asked_of_everyone(tb: Tellback) -> None:
+    app = app_of(tb, metrics_token="scrape-me")
     async with app_client(app) as local_client, from_elsewhere(app) as remote_client:
         for client in (local_client, remote_client):
             assert (await client.get("/metrics")).status_code == 401
@@ -189,8 +189,8 @@ metrics.open_streams.inc()
 print("ready", flush=True)
 sys.stdin.readline()
 async def main():
-    async with Tellback(":memory:", worker=False) as rc:
-        print((await metrics.render(rc)).decode())
+    async with Tellback(":memory:", worker=False) as tb:
+        print((await metrics.render(tb)).decode())
 asyncio.run(main())
 """
 

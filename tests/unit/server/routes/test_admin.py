@@ -34,28 +34,28 @@ OPERATING: list[tuple[str, str, Any]] = [
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def app(rc: Tellback) -> Any:
-    return create_app(rc, ServerSettings(), opens=False)
+def app(tb: Tellback) -> Any:
+    return create_app(tb, ServerSettings(), opens=False)
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_what_concerns_others_is_for_admins(rc: Tellback, app: Any, role: Any) -> None:
-    created = await rc.keys.create(role, user_id="maya" if role == "user" else None)
+async def test_what_concerns_others_is_for_admins(tb: Tellback, app: Any, role: Any) -> None:
+    created = await tb.keys.create(role, user_id="maya" if role == "user" else None)
     async with app_client(app, created.secret, "maya") as client:
         for method, path, body in OPERATING:
             answer = await client.request(method, path, json=body)
             assert (answer.status_code, answer.json()["code"]) == (403, "not-allowed"), path
 
 
-async def test_an_app_exports_and_erases_the_user_it_names(rc: Tellback, app: Any) -> None:
-    await rc.user("omar").conversations.create("chat")
-    created = await rc.keys.create("app")
+async def test_an_app_exports_and_erases_the_user_it_names(tb: Tellback, app: Any) -> None:
+    await tb.user("omar").conversations.create("chat")
+    created = await tb.keys.create("app")
     async with app_client(app, created.secret, "omar") as client:
         assert len((await client.get("/ai-admin/export")).json()["conversations"]) == 1
         assert (await client.post("/ai-admin/delete", json={"confirm": True})).status_code == 200
@@ -92,16 +92,16 @@ async def test_an_app_exports_and_erases_the_user_it_names(rc: Tellback, app: An
         ("PATCH", "/ai-admin/bindings/bind_1", {"conversationScope": {}}),
     ],
 )
-async def test_what_cannot_be_meant_is_refused(app: Any, rc: Tellback, method: str, path: str, body: Any) -> None:
-    created = await rc.keys.create("admin")
+async def test_what_cannot_be_meant_is_refused(app: Any, tb: Tellback, method: str, path: str, body: Any) -> None:
+    created = await tb.keys.create("admin")
     async with app_client(app, created.secret, "maya") as client:
         answer = await client.request(method, path, json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
 
 
 @pytest.mark.parametrize("path", ["jobs/%00", "jobs/job_1", "bindings/%00", "bindings/bind_1", "keys/%00", "keys/k"])
-async def test_ids_that_nothing_has_are_unknown(app: Any, rc: Tellback, path: str) -> None:
-    created = await rc.keys.create("admin")
+async def test_ids_that_nothing_has_are_unknown(app: Any, tb: Tellback, path: str) -> None:
+    created = await tb.keys.create("admin")
     async with app_client(app, created.secret) as client:
         assert (await client.get(f"/ai-admin/{path}")).status_code == 404
 

@@ -28,30 +28,30 @@ PATH = "/ai-agents/Plain/sessions"
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", embedder=None) as opened:
         yield opened
 
 
 @pytest.fixture(params=["kept", "own"])
-def app(rc: Tellback, request: pytest.FixtureRequest) -> Any:
+def app(tb: Tellback, request: pytest.FixtureRequest) -> Any:
     """A server whose agents keep their sessions in the Tellback, or in a place of their own."""
     persistence = None if request.param == "kept" else Persistence(InMemoryAdapter())
     model = FunctionModel(lambda request: f"You said {request.messages[-1].content}")
     agents = [Agent(name, model=model, persistence=persistence) for name in ("Plain", "Other")]
-    return create_app(rc, ServerSettings(rate_limit=None), agents=agents, opens=False)
+    return create_app(tb, ServerSettings(rate_limit=None), agents=agents, opens=False)
 
 
 async def client(
-    rc: Tellback, app: Any, user: str = "maya", tenant: str = "acme", role: ApiKeyRole = "user"
+    tb: Tellback, app: Any, user: str = "maya", tenant: str = "acme", role: ApiKeyRole = "user"
 ) -> httpx2.AsyncClient:
-    created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    created = await tb.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
     return app_client(app, created.secret, None if role == "user" else user)
 
 
 @pytest.fixture
-async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    async with await client(rc, app) as opened:
+async def maya(tb: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    async with await client(tb, app) as opened:
         yield opened
 
 
@@ -83,11 +83,11 @@ async def test_an_id_is_taken_once(maya: httpx2.AsyncClient) -> None:
 
 
 async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
-    rc: Tellback, app: Any, maya: httpx2.AsyncClient
+    tb: Tellback, app: Any, maya: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
         await send_text(maya, "Hi")
-    async with await client(rc, app, "omar") as omar:
+    async with await client(tb, app, "omar") as omar:
         conflict = await omar.post(PATH, json={"id": "web-42"})
     assert (conflict.status_code, conflict.json()["code"]) == (409, "session-conflict")
     assert conflict.json()["detail"] == "There is a session 'web-42' already: choose another id."
@@ -175,7 +175,7 @@ async def test_what_has_changed_is_not_changed_again(
     assert passed.is_success
 
 
-async def test_sessions_of_others_are_unknown(rc: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
+async def test_sessions_of_others_are_unknown(tb: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
     await send_text(maya, "Hi")
     strangers: list[tuple[str, str, ApiKeyRole]] = [
         ("omar", "acme", "user"),
@@ -183,7 +183,7 @@ async def test_sessions_of_others_are_unknown(rc: Tellback, app: Any, maya: http
         ("maya", "default", "admin"),
     ]
     for user, tenant, role in strangers:
-        async with await client(rc, app, user, tenant, role) as other:
+        async with await client(tb, app, user, tenant, role) as other:
             for method, end, body in (
                 ("GET", "", None),
                 ("PATCH", "", {"status": "completed"}),
@@ -235,34 +235,34 @@ async def test_a_page_that_cannot_be_is_refused(maya: httpx2.AsyncClient, query:
         assert (await maya.get(f"{PATH}/web-42/messages{query}")).status_code == 422
 
 
-async def test_erasing_a_user_erases_their_kept_sessions(rc: Tellback) -> None:
+async def test_erasing_a_user_erases_their_kept_sessions(tb: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."))
-    app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
-    async with await client(rc, app) as caller:
+    app = create_app(tb, ServerSettings(), agents=[agent], opens=False)
+    async with await client(tb, app) as caller:
         await send_text(caller, "Hi")
         export = (await caller.get("/ai-admin/export")).json()
         assert [each["id"] for each in export["sessions"]] == ["web-42"]
-    await rc.user("maya", "acme").admin.delete_user_data(confirm=True)
-    async with await client(rc, app) as caller:
+    await tb.user("maya", "acme").admin.delete_user_data(confirm=True)
+    async with await client(tb, app) as caller:
         assert (await caller.get(f"{PATH}/web-42")).status_code == 404
 
 
-async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Tellback) -> None:
+async def test_a_place_that_can_only_load_and_save_has_no_lists(tb: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=InMemorySessions())
-    app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
-    async with await client(rc, app) as caller:
+    app = create_app(tb, ServerSettings(), agents=[agent], opens=False)
+    async with await client(tb, app) as caller:
         await send_text(caller, "Hi")
         answer = await caller.get(PATH)
     assert (answer.status_code, answer.json()["code"]) == (503, "not-configured")
 
 
-async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_is_in_use_is_never_made_twice(tb: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     from tellback.server import tenant_agents
     from tellback.server.auth import Caller, Principal, ServerContext
 
     monkeypatch.setattr(tenant_agents, "MAX_RECENT_AGENTS", 2)
     assert MAX_RECENT_AGENTS > 2
-    home = ServerContext(rc, ServerSettings(), {"Plain": Agent("Plain")})
+    home = ServerContext(tb, ServerSettings(), {"Plain": Agent("Plain")})
     cache = TenantAgents()
 
     def agent_of(tenant: str) -> Agent:
@@ -306,8 +306,8 @@ def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, 
 
 
 @pytest.mark.parametrize("id", ["a/b", "/", "a\nb", "\x7f", "\x85", ".", "..", "", "x" * 151])
-async def test_an_id_that_cannot_stand_in_an_address_is_refused(rc: Tellback, app: Any, id: str) -> None:
-    async with await client(rc, app) as caller:
+async def test_an_id_that_cannot_stand_in_an_address_is_refused(tb: Tellback, app: Any, id: str) -> None:
+    async with await client(tb, app) as caller:
         assert (await caller.post(PATH, json={"id": id})).status_code == 422
         answer = await caller.post("/ai-agents/Plain/respond", json={"message": "Hi", "sessionId": id})
         assert answer.status_code == 422
@@ -315,7 +315,7 @@ async def test_an_id_that_cannot_stand_in_an_address_is_refused(rc: Tellback, ap
 
 
 @pytest.mark.parametrize("id", ["web-42", "zoë", "a b?#%2F", "...", "x" * 150])
-async def test_any_other_id_leads_to_its_session(rc: Tellback, app: Any, id: str) -> None:
-    async with await client(rc, app) as caller:
+async def test_any_other_id_leads_to_its_session(tb: Tellback, app: Any, id: str) -> None:
+    async with await client(tb, app) as caller:
         assert (await caller.post(PATH, json={"id": id})).status_code == 201
         assert (await caller.get(f"{PATH}/{quote(id, safe='')}")).json()["id"] == id

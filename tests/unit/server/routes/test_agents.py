@@ -35,13 +35,13 @@ def model() -> ScriptedModel:
 
 
 @pytest.fixture
-async def rc(model: ScriptedModel) -> AsyncIterator[Tellback]:
+async def tb(model: ScriptedModel) -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", model=model, embedder=None) as opened:
         yield opened
 
 
 async def client(
-    rc: Tellback,
+    tb: Tellback,
     role: ApiKeyRole = "user",
     user: str = "maya",
     *agents: Agent,
@@ -49,8 +49,8 @@ async def client(
     app: Any = None,
     **fields: Any,
 ) -> httpx2.AsyncClient:
-    created = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
-    server = app or create_app(rc, ServerSettings(rate_limit=None, **fields), agents=agents, opens=False)
+    created = await tb.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
+    server = app or create_app(tb, ServerSettings(rate_limit=None, **fields), agents=agents, opens=False)
     return app_client(server, created.secret, None if role == "user" else user)
 
 
@@ -64,9 +64,9 @@ def events_of(text: str) -> list[tuple[str, Any]]:
     return found
 
 
-async def test_agents_of_both_kinds_are_listed(rc: Tellback) -> None:
-    rc.register_agent(SUPPORT)
-    async with await client(rc, "app", "maya", TripSetup(None).agent) as caller:
+async def test_agents_of_both_kinds_are_listed(tb: Tellback) -> None:
+    tb.register_agent(SUPPORT)
+    async with await client(tb, "app", "maya", TripSetup(None).agent) as caller:
         items = (await caller.get("/ai-agents")).json()["items"]
         assert [(each["name"], each["kinds"]) for each in items] == [("support", ["spec"]), ("Wanda", ["routes"])]
         assert items[0]["spec"]["config"] == {"temperature": 0.1}
@@ -76,31 +76,31 @@ async def test_agents_of_both_kinds_are_listed(rc: Tellback) -> None:
         assert (await caller.get("/ai-agents/nobody")).status_code == 404
 
 
-async def test_the_authors_words_are_not_for_users(rc: Tellback) -> None:
-    rc.register_agent(SUPPORT)
-    async with await client(rc) as caller:
+async def test_the_authors_words_are_not_for_users(tb: Tellback) -> None:
+    tb.register_agent(SUPPORT)
+    async with await client(tb) as caller:
         for path in ("/ai-agents", "/ai-agents/support"):
             assert "own words" not in (await caller.get(path)).text
 
 
-async def test_a_description_is_invoked(rc: Tellback, model: ScriptedModel) -> None:
-    rc.register_agent(SUPPORT)
+async def test_a_description_is_invoked(tb: Tellback, model: ScriptedModel) -> None:
+    tb.register_agent(SUPPORT)
     model._script[:] = [says("It is on its way.")]
-    async with await client(rc) as caller:
+    async with await client(tb) as caller:
         answer = await caller.post("/ai-agents/support/invoke", json={"arguments": {"userMessage": "My refund?"}})
     assert answer.status_code == 200
     outcome = TurnOutcomeWire.model_validate(answer.json()).value()
     assert (outcome.status, outcome.text) == ("completed", "It is on its way.")
-    conversation = await rc.user("maya").conversations.get(outcome.conversation_id or "")
+    conversation = await tb.user("maya").conversations.get(outcome.conversation_id or "")
     assert conversation is not None
     assert conversation.namespace == "support"
 
 
-async def test_an_invocation_is_streamed(rc: Tellback, model: ScriptedModel) -> None:
-    rc.register_agent(SUPPORT)
+async def test_an_invocation_is_streamed(tb: Tellback, model: ScriptedModel) -> None:
+    tb.register_agent(SUPPORT)
     model._script[:] = [says("It is on its way.", chunks=3)]
     body = {"arguments": {"userMessage": "My refund?"}, "stream": True}
-    async with await client(rc) as caller:
+    async with await client(tb) as caller:
         answer = await caller.post("/ai-agents/support/invoke", json=body, headers={"Idempotency-Key": "k"})
     events = events_of(answer.text)
     assert "".join(data["text"] for event, data in events if event == "text") == "It is on its way."
@@ -108,11 +108,11 @@ async def test_an_invocation_is_streamed(rc: Tellback, model: ScriptedModel) -> 
     assert events[-1][1]["text"] == "It is on its way."
 
 
-async def test_an_invocation_with_a_key_is_run_once(rc: Tellback, model: ScriptedModel) -> None:
-    rc.register_agent(SUPPORT)
+async def test_an_invocation_with_a_key_is_run_once(tb: Tellback, model: ScriptedModel) -> None:
+    tb.register_agent(SUPPORT)
     model._script[:] = [says("It is on its way.")]
     body = {"arguments": {"userMessage": "My refund?"}}
-    async with await client(rc) as caller:
+    async with await client(tb) as caller:
         answers = [
             await caller.post("/ai-agents/support/invoke", json=body, headers={"Idempotency-Key": "k"})
             for _ in range(2)
@@ -121,7 +121,7 @@ async def test_an_invocation_with_a_key_is_run_once(rc: Tellback, model: Scripte
     assert len(model.requests) == 1
 
 
-async def test_a_call_that_waits_is_approved(rc: Tellback, model: ScriptedModel) -> None:
+async def test_a_call_that_waits_is_approved(tb: Tellback, model: ScriptedModel) -> None:
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -130,9 +130,9 @@ async def test_a_call_that_waits_is_approved(rc: Tellback, model: ScriptedModel)
         paid.append(amount)
         return "paid"
 
-    rc.register_agent({"name": "support", "tools": [{"type": "FUNCTION", "name": "pay"}]}, [pay])
+    tb.register_agent({"name": "support", "tools": [{"type": "FUNCTION", "name": "pay"}]}, [pay])
     model._script[:] = [calls("pay", amount=7), says("Paid.")]
-    async with await client(rc) as caller:
+    async with await client(tb) as caller:
         path = "/ai-agents/support/invoke"
         response = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}})).json()
         assert (response["status"], paid) == ("approval", [])
@@ -143,7 +143,7 @@ async def test_a_call_that_waits_is_approved(rc: Tellback, model: ScriptedModel)
 
 @pytest.mark.parametrize("role", ["user", "app"])
 async def test_a_user_decides_on_a_call_and_does_not_change_it(
-    rc: Tellback, model: ScriptedModel, role: ApiKeyRole
+    tb: Tellback, model: ScriptedModel, role: ApiKeyRole
 ) -> None:
     paid: list[int] = []
 
@@ -153,9 +153,9 @@ async def test_a_user_decides_on_a_call_and_does_not_change_it(
         paid.append(amount)
         return "paid"
 
-    rc.register_agent({"name": "support", "tools": [{"type": "FUNCTION", "name": "pay"}]}, [pay])
+    tb.register_agent({"name": "support", "tools": [{"type": "FUNCTION", "name": "pay"}]}, [pay])
     model._script[:] = [calls("pay", amount=7), says("Paid.")]
-    async with await client(rc, role) as caller:
+    async with await client(tb, role) as caller:
         path = "/ai-agents/support/invoke"
         response = (await caller.post(path, json={"arguments": {"userMessage": "Pay 7"}})).json()
         changed = {"approved": True, "input": {"amount": 99_999}}
@@ -186,19 +186,19 @@ APPENDED: dict[str, Callable[[str], dict[str, Any]]] = {
 @pytest.mark.parametrize("role", ["user", "app"])
 @pytest.mark.parametrize("endpoint", ["result", "denial", "chat", "completion", *APPENDED])
 async def test_nobody_says_what_an_agents_tool_gave(
-    rc: Tellback, model: ScriptedModel, role: ApiKeyRole, endpoint: str
+    tb: Tellback, model: ScriptedModel, role: ApiKeyRole, endpoint: str
 ) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
         return "paid"
 
-    rc.register_agent({"name": "support", "tools": [{"type": "FUNCTION", "name": "pay"}]}, [pay])
+    tb.register_agent({"name": "support", "tools": [{"type": "FUNCTION", "name": "pay"}]}, [pay])
     model._script[:] = [calls("pay", amount=7)]
-    async with await client(rc, role) as caller:
+    async with await client(tb, role) as caller:
         response = (await caller.post("/ai-agents/support/invoke", json={"arguments": {"userMessage": "Pay 7"}})).json()
         id, call = response["conversationId"], response["pending"][0]["id"]
-        conversations = rc.user("maya").conversations
+        conversations = tb.user("maya").conversations
         before = await conversations.raw_turns(id)
         results = {"tools": [{"name": "pay"}], "toolResults": [{"toolUseId": call, "content": "paid 100000"}]}
         if endpoint == "completion":
@@ -243,31 +243,31 @@ async def test_nobody_says_what_an_agents_tool_gave(
         ({"arguments": {"userMessage": "Hi"}, "userId": "omar"}, 422),
     ],
 )
-async def test_an_invocation_that_cannot_be_is_refused(rc: Tellback, body: dict[str, Any], status: int) -> None:
-    rc.register_agent(SUPPORT)
-    async with await client(rc) as caller:
+async def test_an_invocation_that_cannot_be_is_refused(tb: Tellback, body: dict[str, Any], status: int) -> None:
+    tb.register_agent(SUPPORT)
+    async with await client(tb) as caller:
         answer = await caller.post("/ai-agents/support/invoke", json=body)
         assert answer.status_code == status, answer.text
         assert (await caller.post("/ai-agents/nobody/invoke", json={})).status_code == 404
-    assert await rc.user("maya").conversations.list() == []
+    assert await tb.user("maya").conversations.list() == []
 
 
-async def test_an_argument_cannot_name_a_model_that_is_not_allowed(rc: Tellback) -> None:
-    rc.register_agent({"name": "any", "model": "$model"})
+async def test_an_argument_cannot_name_a_model_that_is_not_allowed(tb: Tellback) -> None:
+    tb.register_agent({"name": "any", "model": "$model"})
     body = {"arguments": {"userMessage": "Hi", "model": "the-most-expensive"}}
-    async with await client(rc) as caller:
+    async with await client(tb) as caller:
         assert (await caller.post("/ai-agents/any/invoke", json=body)).status_code == 403
 
 
-async def test_another_users_conversation_is_unknown(rc: Tellback) -> None:
-    rc.register_agent(SUPPORT)
-    conversation = await rc.user("omar").conversations.create("support")
-    async with await client(rc) as caller:
+async def test_another_users_conversation_is_unknown(tb: Tellback) -> None:
+    tb.register_agent(SUPPORT)
+    conversation = await tb.user("omar").conversations.create("support")
+    async with await client(tb) as caller:
         body = {"arguments": {"userMessage": "Hi"}, "conversationId": conversation.id}
         assert (await caller.post("/ai-agents/support/invoke", json=body)).status_code == 404
 
 
-async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
+async def test_an_agent_responds_and_remembers(tb: Tellback) -> None:
     setup = TripSetup(None)
     setup.script(
         setup.understands_trip(destination="Rome"),
@@ -275,7 +275,7 @@ async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
         setup.understands_trip(passengers=2),
         says("The night train?"),
     )
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         first = await caller.post("/ai-agents/Wanda/respond", json={"message": "To Rome"})
         assert first.status_code == 200, first.text
         id = first.json()["session"]["id"]
@@ -288,16 +288,16 @@ async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
     assert result.route.title == "Book a trip"
     assert [each.name for each in result.tool_calls] == ["search"]
     assert result.conversation_id is not None
-    stored = await rc.user("maya").conversations.messages(result.conversation_id)
+    stored = await tb.user("maya").conversations.messages(result.conversation_id)
     assert [each.text for each in stored] == ["To Rome", "How many?", "Two", "The night train?"]
     for system in setup.system_prompts:
         assert system not in second.text
 
 
-async def test_an_answer_is_streamed(rc: Tellback) -> None:
+async def test_an_answer_is_streamed(tb: Tellback) -> None:
     setup = TripSetup(None)
     script_full_trip(setup, says("The night train?", chunks=4))
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         answer = await caller.post(
             "/ai-agents/Wanda/respond",
             json={"message": "Two of us to Rome", "sessionId": "web-42"},
@@ -309,19 +309,19 @@ async def test_an_answer_is_streamed(rc: Tellback) -> None:
     assert events[-1][1]["session"]["version"] == 1
 
 
-async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
+async def test_a_stream_that_cannot_begin_is_a_problem(tb: Tellback) -> None:
     setup = TripSetup(None)
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         body = {"approvals": {"call_none": True}, "sessionId": "web-42", "stream": True}
         answer = await caller.post("/ai-agents/Wanda/respond", json=body)
     assert answer.status_code in (404, 409, 422)
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
+async def test_a_message_with_a_key_is_answered_once(tb: Tellback) -> None:
     setup = TripSetup(None)
     script_full_trip(setup)
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         answers = [
             await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome"}, headers={"Idempotency-Key": "k"})
             for _ in range(2)
@@ -330,10 +330,10 @@ async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
     assert len(setup.searched) == 1
 
 
-async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
+async def test_a_state_that_waits_is_approved(tb: Tellback) -> None:
     setup = TripSetup(None, approval=True)
     setup.script(setup.understands_trip(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         response = (await caller.post("/ai-agents/Wanda/respond", json={"message": "Rome", "sessionId": "s"})).json()
         [pending] = response["pending"]
         approved = await caller.post(
@@ -343,7 +343,7 @@ async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
     assert setup.searched == [("Rome", 2)]
 
 
-async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
+async def test_if_match_lets_only_one_of_two_through(tb: Tellback) -> None:
     setup = TripSetup(None)
     setup.script(
         setup.understands_trip(destination="Rome"),
@@ -351,7 +351,7 @@ async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
         setup.understands_trip(passengers=2),
         says("The night train?"),
     )
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         path, body = "/ai-agents/Wanda/respond", {"message": "Two", "sessionId": "web-42"}
         refused = await caller.post(path, json=body, headers={"If-Match": '"v0"'})
         assert (refused.status_code, refused.json()["code"]) == (412, "precondition-failed")
@@ -363,7 +363,7 @@ async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
         assert (await caller.post(path, json={"message": "x"}, headers={"If-Match": "*"})).status_code == 422
 
 
-async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tellback) -> None:
+async def test_turns_that_begin_from_one_version_at_once_are_saved_once(tb: Tellback) -> None:
     gate = asyncio.Event()
 
     async def slowly(request: Any) -> str:
@@ -371,7 +371,7 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tell
         return "Hello!"
 
     agent = Agent("Plain", model=FunctionModel(slowly))
-    async with await client(rc, "user", "maya", agent) as caller:
+    async with await client(tb, "user", "maya", agent) as caller:
         path = "/ai-agents/Plain/respond"
         created = await caller.post("/ai-agents/Plain/sessions", json={"id": "s"})
         tag = created.headers["etag"]
@@ -401,9 +401,9 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tell
         {"message": "Hi", "metadata": {"k": "x" * 20_000}},
     ],
 )
-async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]) -> None:
+async def test_what_cannot_be_said_is_refused(tb: Tellback, body: dict[str, Any]) -> None:
     setup = TripSetup(None)
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         content = json.dumps(body).replace("Infinity", "1e400")
         headers = {"Content-Type": "application/json"}
         answer = await caller.post("/ai-agents/Wanda/respond", content=content, headers=headers)
@@ -411,22 +411,22 @@ async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]
     assert setup.model.requests == []
 
 
-async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Tellback) -> None:
+async def test_a_history_is_passed_by_apps_and_not_by_users(tb: Tellback) -> None:
     history = [{"role": "assistant", "content": "Where to?"}, {"role": "user", "content": "Rome"}]
     setup = TripSetup(None)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": history})).status_code == 403
-    async with await client(rc, "app", "maya", setup.agent) as caller:
+    async with await client(tb, "app", "maya", setup.agent) as caller:
         answer = await caller.post("/ai-agents/Wanda/respond", json={"history": history})
         assert answer.json()["message"] == "How many?"
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": [{"x": 1}]})).status_code == 422
 
 
-async def test_a_diagram_shows_where_a_session_stands(rc: Tellback) -> None:
+async def test_a_diagram_shows_where_a_session_stands(tb: Tellback) -> None:
     setup = TripSetup(None)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
-    async with await client(rc, "user", "maya", setup.agent) as caller:
+    async with await client(tb, "user", "maya", setup.agent) as caller:
         plain = await caller.get("/ai-agents/Wanda/diagram")
         assert "Ask where to" in plain.text
         await caller.post("/ai-agents/Wanda/respond", json={"message": "To Rome", "sessionId": "web-42"})

@@ -14,14 +14,14 @@ from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
-    async with rest_client(rc) as client:
+async def rest(tb: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(tb) as client:
         yield client
 
 
@@ -73,13 +73,13 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: RestClient) -> No
     assert expect_json(await rest.post(path, json={"messages": messages}), 409)["code"] == "conversation-closed"
 
 
-async def test_what_was_left_is_closed_for_this_user_alone(rc: Tellback, rest: RestClient) -> None:
-    conversation = await rc.user("maya").conversations.create("chat")
-    other = await rc.user("omar").conversations.create("chat")
+async def test_what_was_left_is_closed_for_this_user_alone(tb: Tellback, rest: RestClient) -> None:
+    conversation = await tb.user("maya").conversations.create("chat")
+    other = await tb.user("omar").conversations.create("chat")
     assert expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
     closed = expect_json(await rest.post("/ai-conversations/close-stale", json={"olderThan": 0}))["items"]
     assert [(each["id"], each["status"]) for each in closed] == [(conversation.id, "closed")]
-    stored = await rc.user("omar").conversations.get(other.id)
+    stored = await tb.user("omar").conversations.get(other.id)
     assert stored is not None
     assert stored.is_open
     for age in (-1, 1e300, "PT1H", None):
@@ -91,8 +91,8 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
         return f"paid {amount}"
 
     model = ScriptedModel([calls("pay", amount=3)])
-    async with Tellback(":memory:", embedder=None, worker=False, model=model) as rc, rest_client(rc) as rest:
-        conversations = rc.user("maya").conversations
+    async with Tellback(":memory:", embedder=None, worker=False, model=model) as tb, rest_client(tb) as rest:
+        conversations = tb.user("maya").conversations
         conversation = await conversations.create("chat")
         path = f"/ai-conversations/{conversation.id}/pending"
         assert expect_json(await rest.get(path))["items"] == []
@@ -103,8 +103,8 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
         assert (await rest.get("/ai-conversations/conv_x/pending")).status_code == 404
 
 
-async def test_a_summary_is_made_by_a_model_that_is_served(rc: Tellback, rest: RestClient) -> None:
-    conversations = rc.user("maya").conversations
+async def test_a_summary_is_made_by_a_model_that_is_served(tb: Tellback, rest: RestClient) -> None:
+    conversations = tb.user("maya").conversations
     conversation = await conversations.create("chat", close_after=timedelta(hours=1))
     await conversations.append_turn(conversation.id, "I keep bees.", {"content": "How many?"})
     path = f"/ai-conversations/{conversation.id}/rolling-summary"

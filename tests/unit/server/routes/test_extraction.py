@@ -16,24 +16,24 @@ from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
-    async with rest_client(rc, role="app") as client:
+async def rest(tb: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(tb, role="app") as client:
         yield client
 
 
 @pytest.fixture
-async def space(rc: Tellback) -> str:
-    return (await rc.user("maya").memory.create_space("daily")).id
+async def space(tb: Tellback) -> str:
+    return (await tb.user("maya").memory.create_space("daily")).id
 
 
-async def add_message(rc: Tellback, user: str = "maya", namespace: str = "chat") -> str:
-    conversations = rc.user(user).conversations
+async def add_message(tb: Tellback, user: str = "maya", namespace: str = "chat") -> str:
+    conversations = tb.user(user).conversations
     conversation = await conversations.create(namespace)
     await conversations.append_user_message(conversation.id, "I keep bees.")
     return conversation.id
@@ -89,10 +89,10 @@ async def test_a_binding_that_makes_no_sense_is_refused(rest: RestClient, space:
     assert expect_json(await rest.post("/ai-memory/bindings", json=body), 422)["code"] == "invalid-argument"
 
 
-async def test_a_users_own_key_binds_its_own_conversations_only(rc: Tellback, rest: RestClient, space: str) -> None:
+async def test_a_users_own_key_binds_its_own_conversations_only(tb: Tellback, rest: RestClient, space: str) -> None:
     shared = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
     for_all = expect_json(await rest.post("/ai-memory/bindings", json=shared), 201)
-    async with rest_client(rc, role="user") as maya:
+    async with rest_client(tb, role="user") as maya:
         for scope in (
             {"namespace": "chat"},
             {"namespace": "chat", "userId": "*"},
@@ -115,19 +115,19 @@ async def test_a_users_own_key_binds_its_own_conversations_only(rc: Tellback, re
     assert (await rest.delete(f"/ai-memory/bindings/{for_all['id']}")).status_code == 204
 
 
-async def test_others_see_of_a_binding_only_what_concerns_them(rc: Tellback, rest: RestClient, space: str) -> None:
+async def test_others_see_of_a_binding_only_what_concerns_them(tb: Tellback, rest: RestClient, space: str) -> None:
     scopes = [{"namespace": "chat", "userId": name} for name in ("maya", "omar", "zoe")]
     created = expect_json(
         await rest.post("/ai-memory/bindings", json={"conversationScope": scopes, "memorySpaceIds": [space]}), 201
     )
-    async with rest_client(rc, "omar", role="user") as omar:
+    async with rest_client(tb, "omar", role="user") as omar:
         [seen] = await list_all(omar, "/ai-memory/bindings")
         assert (seen["conversationScope"], seen["memorySpaceIds"], seen["createdBy"]) == (scopes[1], [], None)
         path = f"/ai-memory/bindings/{created['id']}"
         assert expect_json(await omar.get(path)) == seen
         assert (await omar.patch(path, json={"enabled": False})).status_code == 404
         assert (await omar.delete(path)).status_code == 404
-    async with rest_client(rc, "lee", role="user") as lee:
+    async with rest_client(tb, "lee", role="user") as lee:
         assert await list_all(lee, "/ai-memory/bindings") == []
         assert (await lee.get(path)).status_code == 404
 
@@ -135,12 +135,12 @@ async def test_others_see_of_a_binding_only_what_concerns_them(rc: Tellback, res
 async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
     failure = ProviderRequestError("Incorrect API key sk-live-1", provider="anthropic")
     model = ScriptedModel([raises(failure)])
-    async with Tellback(":memory:", model=model, embedder=None) as rc:
-        space, id = await rc.user("maya").memory.create_space("daily"), await add_message(rc)
-        async with rest_client(rc, role="user") as rest, rest_client(rc, role="admin") as admin:
+    async with Tellback(":memory:", model=model, embedder=None) as tb:
+        space, id = await tb.user("maya").memory.create_space("daily"), await add_message(tb)
+        async with rest_client(tb, role="user") as rest, rest_client(tb, role="admin") as admin:
             body = {"conversationId": id, "memorySpaceId": space.id}
             path = f"/ai-memory/jobs/{expect_json(await rest.post('/ai-memory/extractions', json=body), 202)['id']}"
-            await rc.jobs.drain(timeout=30)
+            await tb.jobs.drain(timeout=30)
             expected = "ProviderRequestError: the server's log has the reason"
             assert expect_json(await rest.get(path))["error"] == expected
             assert [each["error"] for each in await list_all(rest, "/ai-memory/jobs")] == [expected]
@@ -152,23 +152,23 @@ async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
 
 
 async def test_admins_name_prompts_that_there_are() -> None:
-    async with Tellback(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as rc:
-        own_space = await rc.user("maya").memory.create_space("daily")
-        binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own_space.id])
-        await add_message(rc)
-        async with rest_client(rc, role="admin") as admin:
+    async with Tellback(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as tb:
+        own_space = await tb.user("maya").memory.create_space("daily")
+        binding = await tb.user("maya").memory.create_binding({"namespace": "chat"}, [own_space.id])
+        await add_message(tb)
+        async with rest_client(tb, role="admin") as admin:
             change = {"extractionPolicy": {"extractionVersion": "v99"}}
             answer = await admin.patch(f"/ai-admin/bindings/{binding.id}", json=change)
             assert (answer.status_code, "v99" in answer.text) == (422, True), answer.text
             response = await admin.post("/ai-admin/replay", json={"extractionVersion": "v99"})
             assert (response.status_code, "v99" in response.text) == (422, True), response.text
-        found = await rc.bindings.get(binding.id)
+        found = await tb.bindings.get(binding.id)
         assert found is not None
         assert found.extraction_policy.extraction_version == "v1"
 
 
-async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback, rest: RestClient, space: str) -> None:
-    id = await add_message(rc)
+async def test_an_extraction_is_queued_and_its_job_can_be_followed(tb: Tellback, rest: RestClient, space: str) -> None:
+    id = await add_message(tb)
     unbound = expect_json(await rest.post("/ai-memory/extractions", json={"conversationId": id}), 404)
     assert unbound["data"]["kind"] == "binding"
     run = expect_json(
@@ -181,7 +181,7 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback,
     assert expect_json(await rest.post(f"{path}/cancel"))["status"] == "cancelled"
     assert expect_json(await rest.post(f"{path}/retry"))["status"] == "queued"
     for _ in range(3):
-        other = await add_message(rc)
+        other = await add_message(tb)
         expect_json(
             await rest.post("/ai-memory/extractions", json={"conversationId": other, "memorySpaceId": space}), 202
         )
@@ -195,40 +195,40 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback,
         assert (await rest.get(f"/ai-memory/jobs/{unknown}")).status_code == 404
 
 
-async def test_nobody_sees_or_moves_anothers_job(rc: Tellback, rest: RestClient, space: str) -> None:
-    run = await rc.user("maya").memory.run_extraction_for_conversation(await add_message(rc), space_id=space)
+async def test_nobody_sees_or_moves_anothers_job(tb: Tellback, rest: RestClient, space: str) -> None:
+    run = await tb.user("maya").memory.run_extraction_for_conversation(await add_message(tb), space_id=space)
     for user, tenant, app in (("omar", "default", "default"), ("maya", "x", "default"), ("maya", "default", "x")):
-        async with rest_client(rc, user, role="admin", tenant=tenant, app=app) as other:
+        async with rest_client(tb, user, role="admin", tenant=tenant, app=app) as other:
             assert await list_all(other, "/ai-memory/jobs") == []
             assert (await other.get(f"/ai-memory/jobs/{run.id}")).status_code == 404
             for verb in ("retry", "cancel"):
                 assert (await other.post(f"/ai-memory/jobs/{run.id}/{verb}")).status_code == 404
-    [job] = await rc.jobs.list()
+    [job] = await tb.jobs.list()
     assert job.status is JobStatus.QUEUED
 
 
-async def test_waiting_says_whether_the_memories_are_there(rc: Tellback, rest: RestClient, space: str) -> None:
+async def test_waiting_says_whether_the_memories_are_there(tb: Tellback, rest: RestClient, space: str) -> None:
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
-    body = {"conversationId": await add_message(rc), "memorySpaceId": space}
+    body = {"conversationId": await add_message(tb), "memorySpaceId": space}
     expect_json(await rest.post("/ai-memory/extractions", json=body), 202)
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
     assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422
 
 
 async def test_waiting_ends_by_itself_where_no_time_is_given(
-    rc: Tellback, rest: RestClient, space: str, monkeypatch: pytest.MonkeyPatch
+    tb: Tellback, rest: RestClient, space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = {"conversationId": await add_message(rc), "memorySpaceId": space}
+    body = {"conversationId": await add_message(tb), "memorySpaceId": space}
     expect_json(await rest.post("/ai-memory/extractions", json=body), 202)
     monkeypatch.setitem(MemoryOperations.__dict__["wait_for_extraction"].own_defaults, "timeout", 0.05)
     assert expect_json(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": False}
 
 
 async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
-    async with Tellback(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as rc:
-        space = await rc.user("maya").memory.create_space()
-        id = await add_message(rc)
-        async with rest_client(rc) as rest:
+    async with Tellback(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as tb:
+        space = await tb.user("maya").memory.create_space()
+        id = await add_message(tb)
+        async with rest_client(tb) as rest:
             policy = {"extractionPolicy": {"extractionVersion": "v9"}}
             body = {"conversationScope": {"namespace": "chat"}, "memorySpaceIds": [space.id]}
             for answer in (

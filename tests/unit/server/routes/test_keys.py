@@ -18,19 +18,19 @@ from tests.support.http_server import app_client
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def app(rc: Tellback) -> Any:
-    return create_app(rc, ServerSettings(), opens=False)
+def app(tb: Tellback) -> Any:
+    return create_app(tb, ServerSettings(), opens=False)
 
 
 @pytest.fixture
-async def admin(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    created = await rc.keys.create("admin", tenant_id="acme", app_id="shop")
+async def admin(tb: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    created = await tb.keys.create("admin", tenant_id="acme", app_id="shop")
     async with app_client(app, created.secret) as client:
         yield client
 
@@ -71,18 +71,18 @@ async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) 
         assert (await client.get("/ai-conversations")).status_code == 401
 
 
-async def test_keys_of_another_tenant_are_unknown(rc: Tellback, admin: httpx2.AsyncClient) -> None:
+async def test_keys_of_another_tenant_are_unknown(tb: Tellback, admin: httpx2.AsyncClient) -> None:
     for tenant_id, app_id in (("globex", "shop"), ("acme", "default")):
-        created = await rc.keys.create("app", tenant_id=tenant_id, app_id=app_id)
+        created = await tb.keys.create("app", tenant_id=tenant_id, app_id=app_id)
         assert (await admin.get(f"/ai-admin/keys/{created.key.id}")).status_code == 404
         assert (await admin.delete(f"/ai-admin/keys/{created.key.id}")).status_code == 404
-        assert (await rc.keys.check(created.secret)).id == created.key.id
+        assert (await tb.keys.check(created.secret)).id == created.key.id
         assert created.key.id not in (await admin.get("/ai-admin/keys")).text
 
 
-async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: Any) -> None:
+async def test_a_limited_key_makes_no_key_that_may_do_more(tb: Tellback, app: Any) -> None:
     end = datetime(2099, 1, 1, tzinfo=UTC)
-    limited = await rc.keys.create("admin", expires_at=end, rate_limit=5)
+    limited = await tb.keys.create("admin", expires_at=end, rate_limit=5)
     async with app_client(app, limited.secret) as client:
         created = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
         less = {"rateLimit": 4, "expiresAt": "2098-01-01T00:00:00Z"}
@@ -95,8 +95,8 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: An
 
 
 @pytest.mark.parametrize("seconds", [300, 5 * 10**11])
-async def test_a_token_makes_no_key_that_lasts_longer(rc: Tellback, seconds: int) -> None:
-    app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
+async def test_a_token_makes_no_key_that_lasts_longer(tb: Tellback, seconds: int) -> None:
+    app = create_app(tb, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
     expires = int(time.time()) + seconds
     async with app_client(app, tokens.token(role="admin", sub="root", exp=expires)) as client:
         created = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
@@ -117,8 +117,8 @@ async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClien
 
 
 @pytest.mark.parametrize("role", ["app", "user"])
-async def test_keys_are_for_admins(rc: Tellback, app: Any, role: Any) -> None:
-    created = await rc.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
+async def test_keys_are_for_admins(tb: Tellback, app: Any, role: Any) -> None:
+    created = await tb.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
     async with app_client(app, created.secret) as client:
         assert (await client.post("/ai-admin/keys", json={})).status_code == 403
         assert (await client.get("/ai-admin/keys")).status_code == 403

@@ -12,14 +12,14 @@ from tests.support.rest import RestClient, expect_json, list_all, rest_client
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
-    async with rest_client(rc) as client:
+async def rest(tb: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(tb) as client:
         yield client
 
 
@@ -28,7 +28,7 @@ async def space(rest: RestClient) -> str:
     return str(expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals"}), 201)["id"])
 
 
-async def test_a_space_is_made_listed_and_hidden(rest: RestClient, rc: Tellback) -> None:
+async def test_a_space_is_made_listed_and_hidden(rest: RestClient, tb: Tellback) -> None:
     created = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
     repeated = expect_json(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
     assert repeated == created
@@ -40,7 +40,7 @@ async def test_a_space_is_made_listed_and_hidden(rest: RestClient, rc: Tellback)
     assert (await rest.delete(f"/ai-memory/spaces/{created['id']}")).status_code == 204
     assert (await rest.get(f"/ai-memory/spaces/{created['id']}")).status_code == 404
     assert (await rest.delete(f"/ai-memory/spaces/{created['id']}")).status_code == 404
-    [stored] = await rc.user("maya").memory.list_spaces()
+    [stored] = await tb.user("maya").memory.list_spaces()
     assert stored.id == other["id"]
 
 
@@ -113,9 +113,9 @@ async def test_entities_are_made_found_and_merged(rest: RestClient, space: str) 
 
 @pytest.mark.parametrize("query", [{}, {"query": "thing"}, {"query": ""}], ids=str)
 async def test_entities_are_listed_to_the_last_one(
-    rest: RestClient, space: str, rc: Tellback, query: dict[str, str]
+    rest: RestClient, space: str, tb: Tellback, query: dict[str, str]
 ) -> None:
-    memory = rc.user("maya").memory
+    memory = tb.user("maya").memory
     created = [await memory.create_entity(space, "OBJECT", f"Thing {number}") for number in range(53)]
     path = f"/ai-memory/spaces/{space}/entities"
     first = expect_json(await rest.get(path, params=query))
@@ -130,8 +130,8 @@ async def test_a_place_among_what_matches_is_one_that_was_given(rest: RestClient
     assert (await rest.get(f"/ai-memory/spaces/{space}/entities", params=params)).status_code == 422
 
 
-async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, space: str, rc: Tellback) -> None:
-    conversations = rc.user("maya").conversations
+async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, space: str, tb: Tellback) -> None:
+    conversations = tb.user("maya").conversations
     conversation = await conversations.create("chat")
     message = await conversations.append_user_message(conversation.id, "I keep bees.")
     path = f"/ai-memory/spaces/{space}/remember-conversation"

@@ -23,20 +23,20 @@ async def list_pages(client: Any, path: str, limit: int) -> list[list[Any]]:
 
 
 async def test_a_list_goes_on_where_the_last_one_of_a_page_is_gone() -> None:
-    async with Tellback(":memory:", worker=False, embedder=None) as rc:
-        spaces = [await rc.user("local").memory.create_space(f"s{n}") for n in range(6)]
-        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+    async with Tellback(":memory:", worker=False, embedder=None) as tb:
+        spaces = [await tb.user("local").memory.create_space(f"s{n}") for n in range(6)]
+        async with app_client(create_app(tb, ServerSettings(open=True), opens=False)) as client:
             first = (await client.get("/ai-memory/spaces?limit=2")).json()
-            await rc.user("local").memory.delete_space(spaces[1].id)
+            await tb.user("local").memory.delete_space(spaces[1].id)
             rest = (await client.get("/ai-memory/spaces", params={"cursor": first["nextCursor"]})).json()
         assert [each["name"] for each in rest["items"]] == ["s2", "s3", "s4", "s5"]
 
 
 async def test_more_than_a_page_holds_is_the_next_page() -> None:
-    async with Tellback(":memory:", worker=False, embedder=None) as rc:
+    async with Tellback(":memory:", worker=False, embedder=None) as tb:
         for n in range(5):
-            await rc.user("local").memory.create_space(f"s{n}")
-        async with app_client(create_app(rc, ServerSettings(open=True, largest_page=2), opens=False)) as client:
+            await tb.user("local").memory.create_space(f"s{n}")
+        async with app_client(create_app(tb, ServerSettings(open=True, largest_page=2), opens=False)) as client:
             found = await list_pages(client, "/ai-memory/spaces", 1_000)
             default_page = (await client.get("/ai-memory/spaces")).json()["items"]
         assert [len(page) for page in found] == [2, 2, 1]
@@ -44,13 +44,13 @@ async def test_more_than_a_page_holds_is_the_next_page() -> None:
 
 
 async def test_large_messages_make_short_pages() -> None:
-    async with Tellback(":memory:", worker=False, embedder=None) as rc:
-        conversations = rc.user("local").conversations
+    async with Tellback(":memory:", worker=False, embedder=None) as tb:
+        conversations = tb.user("local").conversations
         conversation = await conversations.create("chat")
         picture = {"type": "image", "mime_type": "image/png", "data": base64.b64encode(b"x" * 900_000).decode()}
         for _ in range(45):
             await conversations.append_user_message(conversation.id, [picture])
-        async with app_client(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+        async with app_client(create_app(tb, ServerSettings(open=True), opens=False)) as client:
             found = await list_pages(client, f"/ai-conversations/{conversation.id}/messages", 200)
             forward = await client.get(f"/ai-conversations/{conversation.id}/messages?after=0&limit=200")
         assert [len(page) for page in found] == [20, 20, 5]

@@ -16,20 +16,20 @@ NOW = "2026-06-01T12:00:00Z"
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Tellback]:
+async def tb() -> AsyncIterator[Tellback]:
     async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Tellback) -> AsyncIterator[RestClient]:
-    async with rest_client(rc) as client:
+async def rest(tb: Tellback) -> AsyncIterator[RestClient]:
+    async with rest_client(tb) as client:
         yield client
 
 
 @pytest.fixture
-async def space(rc: Tellback) -> str:
-    memory = rc.user("maya").memory
+async def space(tb: Tellback) -> str:
+    memory = tb.user("maya").memory
     created = await memory.create_space("goals")
     ana = await memory.create_entity(created.id, "PERSON", "Ana")
     await memory.add_atom(created.id, "Ana likes tea.", ("taste", "PREFERENCE"), 5, None, NOW, entity_ids=[ana.id])
@@ -43,8 +43,8 @@ def parse_result(answer: Any) -> RecallResult:
     return found
 
 
-async def test_recall_gives_what_the_handle_gives(rc: Tellback, rest: RestClient, space: str) -> None:
-    memory, path = rc.user("maya").memory, f"/ai-memory/spaces/{space}"
+async def test_recall_gives_what_the_handle_gives(tb: Tellback, rest: RestClient, space: str) -> None:
+    memory, path = tb.user("maya").memory, f"/ai-memory/spaces/{space}"
     by_topic = await memory.recall_by_topic(space, "What does Ana like?", 2, now=NOW)
     body: dict[str, Any] = {"query": "What does Ana like?", "limit": 2, "now": NOW}
     assert parse_result(await rest.post(f"{path}/recall-by-topic", json=body)).hits == by_topic.hits
@@ -112,8 +112,8 @@ async def test_a_question_that_cannot_be_is_refused(
     )
 
 
-async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: RestClient, space: str) -> None:
-    maya = rc.user("maya")
+async def test_the_working_context_is_that_of_the_handle(tb: Tellback, rest: RestClient, space: str) -> None:
+    maya = tb.user("maya")
     conversation = await maya.conversations.create("chat")
     await maya.conversations.append_turn(conversation.id, "Hello!", {"content": "Hi, what can I do?"})
     built = await maya.working_context.build(conversation.id, space, "tea", always_on_category_names=["taste"], now=NOW)

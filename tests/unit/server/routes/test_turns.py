@@ -24,14 +24,14 @@ LOOKUP = {"name": "lookup", "description": "Look up an order.", "parameters": {"
 @asynccontextmanager
 async def open_client(*script: Any, **settings: Any) -> AsyncIterator[tuple[RestClient, Tellback, ScriptedModel]]:
     model = ScriptedModel(script)
-    async with Tellback(":memory:", model=model) as rc:
+    async with Tellback(":memory:", model=model) as tb:
         allowed = ServerSettings(open=True, rate_limit=None, **settings)
-        async with rest_client(rc, settings=allowed) as client:
-            yield client, rc, model
+        async with rest_client(tb, settings=allowed) as client:
+            yield client, tb, model
 
 
-async def create_conversation(rc: Tellback) -> str:
-    return (await rc.user("maya").conversations.create("chat")).id
+async def create_conversation(tb: Tellback) -> str:
+    return (await tb.user("maya").conversations.create("chat")).id
 
 
 def run_turn_path(id: str) -> str:
@@ -39,8 +39,8 @@ def run_turn_path(id: str) -> str:
 
 
 async def test_a_turn_is_stored_and_answered() -> None:
-    async with open_client(says("On its way.")) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(says("On its way.")) as (client, tb, _):
+        id = await create_conversation(tb)
         outcome = expect_json(await client.post(run_turn_path(id), json={"userText": "Where is my refund?"}))
         assert (outcome["status"], outcome["text"], outcome["conversationId"]) == ("completed", "On its way.", id)
         assert [message["role"] for message in outcome["appendedMessages"]] == ["user", "assistant"]
@@ -48,8 +48,8 @@ async def test_a_turn_is_stored_and_answered() -> None:
 
 
 async def test_a_chat_remembers_and_says_by_what() -> None:
-    async with open_client(says("In Lisbon.")) as (client, rc, model):
-        maya = rc.user("maya")
+    async with open_client(says("In Lisbon.")) as (client, tb, model):
+        maya = tb.user("maya")
         space = await maya.memory.create_space("default")
         await maya.memory.add_atom(space.id, "Maya moved to Lisbon in March")
         result = expect_json(await client.post(CHAT, json={"text": "Where did Maya move to?", "system": "Be brief."}))
@@ -59,7 +59,7 @@ async def test_a_chat_remembers_and_says_by_what() -> None:
 
 
 async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() -> None:
-    async with open_client(says("1"), says("2"), says("3")) as (client, rc, _):
+    async with open_client(says("1"), says("2"), says("3")) as (client, tb, _):
         found = [
             expect_json(
                 await client.post(CHAT, json={"text": "Hi", "sessionId": session, "space": None, "closeAfter": 60})
@@ -68,7 +68,7 @@ async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() 
         ]
         assert found[0]["conversationId"] == found[2]["conversationId"] != found[1]["conversationId"]
         assert [each["sessionId"] for each in found] == ["a", "b", "a"]
-        assert await rc.user("maya").memory.list_spaces() == []
+        assert await tb.user("maya").memory.list_spaces() == []
         expect_json(await client.post(CHAT, json={"text": "Hi", "conversationId": "conv_none"}), 404)
 
 
@@ -100,8 +100,8 @@ async def test_what_is_attached_is_shown_to_the_model() -> None:
 
 
 async def test_options_reach_the_model_and_nothing_else_does() -> None:
-    async with open_client(says("Hi.")) as (client, rc, model):
-        id = await create_conversation(rc)
+    async with open_client(says("Hi.")) as (client, tb, model):
+        id = await create_conversation(tb)
         options = {
             "systemPrompt": "Be kind.",
             "temperature": 0.5,
@@ -142,18 +142,18 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str, Any], stream: bool) -> None:
-    async with open_client() as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client() as (client, tb, _):
+        id = await create_conversation(tb)
         assert (
             expect_json(await client.post(run_turn_path(id), json={**body, "stream": stream}), 422)["code"]
             == "invalid-argument"
         )
-        assert await rc.user("maya").conversations.messages(id) == []
+        assert await tb.user("maya").conversations.messages(id) == []
 
 
 async def test_only_models_and_providers_that_are_served_may_be_named() -> None:
-    async with open_client(says("Hi."), models=("gpt-5",)) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(says("Hi."), models=("gpt-5",)) as (client, tb, _):
+        id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "model": "claude-sonnet-4-5"}), 403)
         expect_json(
             await client.post(run_turn_path(id), json={"userText": "Hi", "model": "gpt-5", "provider": "anthropic"}),
@@ -167,8 +167,8 @@ async def test_only_models_and_providers_that_are_served_may_be_named() -> None:
 
 
 async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
-    async with open_client(says("1"), says("2"), says("3")) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(says("1"), says("2"), says("3")) as (client, tb, _):
+        id = await create_conversation(tb)
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
         headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
         stored = []
@@ -183,24 +183,24 @@ async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
 
 
 async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
-    async with open_client(says("One.")) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(says("One.")) as (client, tb, _):
+        id = await create_conversation(tb)
         headers = {"Idempotency-Key": "retry-1"}
         first, second = [
             await client.post(run_turn_path(id), json={"userText": "Hi"}, headers=headers) for _ in range(2)
         ]
         assert expect_json(first) == expect_json(second)
-        stored = await rc.user("maya").conversations.messages(id)
+        stored = await tb.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant"]
         expect_json(await client.post(run_turn_path(id), json={"userText": "Other"}, headers=headers), 422)
 
 
 async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> None:
-    async with open_client(says("One."), says("Two.")) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(says("One."), says("Two.")) as (client, tb, _):
+        id = await create_conversation(tb)
         for _ in range(2):
             expect_json(await client.post(run_turn_path(id), json={"userText": "Hi", "idempotencyKey": "retry-1"}))
-        stored = await rc.user("maya").conversations.messages(id)
+        stored = await tb.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant", "assistant"]
         headers, body = {"Idempotency-Key": "one"}, {"userText": "Hi", "idempotencyKey": "another"}
         expect_json(await client.post(run_turn_path(id), json=body, headers=headers), 422)
@@ -208,8 +208,8 @@ async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> Non
 
 async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
     final_answer = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
-    async with open_client(calls(ToolCall("call_a", "lookup", {"order": 7})), final_answer) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(calls(ToolCall("call_a", "lookup", {"order": 7})), final_answer) as (client, tb, _):
+        id = await create_conversation(tb)
         outcome = expect_json(
             await client.post(run_turn_path(id), json={"userText": "Where is order 7?", "tools": [LOOKUP]})
         )
@@ -219,31 +219,31 @@ async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
         outcome = expect_json(await client.post(run_turn_path(id), json=body))
         assert (outcome["status"], outcome["text"]) == ("completed", "It has shipped.")
         assert outcome["toolInvocations"][0]["content"] == "shipped"
-        before = await rc.user("maya").conversations.messages(id)
+        before = await tb.user("maya").conversations.messages(id)
         assert expect_json(await client.post(run_turn_path(id), json=body), 409)["code"] == "already-decided"
-        assert await rc.user("maya").conversations.messages(id) == before
+        assert await tb.user("maya").conversations.messages(id) == before
 
 
 async def test_results_that_are_posted_twice_at_once_count_once() -> None:
-    async with open_client(calls(ToolCall("call_a", "lookup")), says("Done.", delay=0.05)) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(calls(ToolCall("call_a", "lookup")), says("Done.", delay=0.05)) as (client, tb, _):
+        id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
         answers = await asyncio.gather(*[client.post(run_turn_path(id), json=body) for _ in range(3)])
         assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
-        stored = await rc.user("maya").conversations.messages(id)
+        stored = await tb.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
 
 
 async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted_again() -> None:
     failing = raises(ProviderTimeoutError("too slow"))
-    async with open_client(calls(ToolCall("call_a", "lookup")), failing, says("Done.")) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(calls(ToolCall("call_a", "lookup")), failing, says("Done.")) as (client, tb, _):
+        id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
         expect_json(await client.post(run_turn_path(id), json=body), 504)
         assert expect_json(await client.post(run_turn_path(id), json=body))["text"] == "Done."
-        stored = await rc.user("maya").conversations.messages(id)
+        stored = await tb.user("maya").conversations.messages(id)
         assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
 
 
@@ -275,8 +275,8 @@ async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_mod
         return failed.is_error and failed.content == "no such order" and "Too costly" in str(denied.content)
 
     tool_calls = calls(ToolCall("call_a", "lookup"), ToolCall("call_b", "lookup"))
-    async with open_client(tool_calls, says("Sorry.", expect=is_right)) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(tool_calls, says("Sorry.", expect=is_right)) as (client, tb, _):
+        id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         body = {
             "toolResults": [{"toolUseId": "call_a", "content": "no such order", "isError": True}],
@@ -287,10 +287,10 @@ async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_mod
 
 
 async def test_results_that_fit_no_call_are_refused() -> None:
-    async with open_client(calls(ToolCall("call_a", "lookup"))) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(calls(ToolCall("call_a", "lookup"))) as (client, tb, _):
+        id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
-        before = await rc.user("maya").conversations.raw_turns(id)
+        before = await tb.user("maya").conversations.raw_turns(id)
         result = {"toolUseId": "call_a", "content": "x"}
         for body in (
             {"toolResults": [{**result, "toolUseId": "call_z"}], "tools": [LOOKUP]},
@@ -305,7 +305,7 @@ async def test_results_that_fit_no_call_are_refused() -> None:
         expect_json(await client.post(CHAT, json=body), 422)
         expect_json(await client.post(run_turn_path("conv_none"), json=body), 404)
         expect_json(await client.post(run_turn_path(id), json=body, headers={"X-Tellback-User": "tom"}), 404)
-        assert await rc.user("maya").conversations.raw_turns(id) == before
+        assert await tb.user("maya").conversations.raw_turns(id) == before
 
 
 async def test_a_result_may_hold_more_than_text() -> None:
@@ -313,8 +313,8 @@ async def test_a_result_may_hold_more_than_text() -> None:
         parts = request.messages[-1].parts or ()
         return [part.kind for part in parts] == ["text", "image"]
 
-    async with open_client(calls(ToolCall("call_a", "lookup")), says("Nice.", expect=is_right)) as (client, rc, _):
-        id = await create_conversation(rc)
+    async with open_client(calls(ToolCall("call_a", "lookup")), says("Nice.", expect=is_right)) as (client, tb, _):
+        id = await create_conversation(tb)
         expect_json(await client.post(run_turn_path(id), json={"userText": "?", "tools": [LOOKUP]}))
         image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
         result = {"toolUseId": "call_a", "content": [{"type": "text", "text": "Here:"}, image]}
@@ -328,10 +328,10 @@ async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
     """Checking arguments by a caller's pattern would let a caller stop the server."""
     costly = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
     script = [calls(ToolCall("call_a", "lookup", {"x": "a" * 40 + "!"}))]
-    async with open_client(*script) as (client, rc, _):
+    async with open_client(*script) as (client, tb, _):
         body = {"userText": "?", "tools": [{**LOOKUP, "parameters": costly}]}
         assert (
-            expect_json(await client.post(run_turn_path(await create_conversation(rc)), json=body))["status"]
+            expect_json(await client.post(run_turn_path(await create_conversation(tb)), json=body))["status"]
             == "approval"
         )
 
@@ -347,9 +347,9 @@ async def test_a_model_that_never_stops_calling_is_stopped(kind: str) -> None:
                 return ChatReply(text="Enough.")
             return ChatReply(tool_calls=(ToolCall(f"call_{Calling.call_count}", "lookup", {"order": 7}),))
 
-    async with open_client() as (client, rc, _):
-        rc._runtime.model = Calling([])
-        id = await create_conversation(rc)
+    async with open_client() as (client, tb, _):
+        tb._runtime.model = Calling([])
+        id = await create_conversation(tb)
         path, text_body = (
             (run_turn_path(id), {"userText": "Go"})
             if kind == "run-turn"

@@ -53,8 +53,8 @@ async def read_positions(frames: AsyncGenerator[bytes, None], last: int) -> list
     return found
 
 
-async def positions_of_user(rc: Tellback, user_id: str, after: int) -> list[int]:
-    return [event.position for event in await rc.events.read(after, limit=10_000, user_id=user_id)]
+async def positions_of_user(tb: Tellback, user_id: str, after: int) -> list[int]:
+    return [event.position for event in await tb.events.read(after, limit=10_000, user_id=user_id)]
 
 
 @settings(max_examples=60)
@@ -72,9 +72,9 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(change_feed, "MAX_RECENT", recent_limit)
         patched.setattr(change_feed, "MAX_QUEUED", waiting)
-        async with Tellback(":memory:", worker=False) as rc:
-            maya, tom = rc.user("maya"), rc.user("tom")
-            hub = ChangeFeed(rc)
+        async with Tellback(":memory:", worker=False) as tb:
+            maya, tom = tb.user("maya"), tb.user("tom")
+            hub = ChangeFeed(tb)
             async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
                 await read_position(other)  # somebody else keeps the feed going, and reads nothing
                 await maya.conversations.create("chat")
@@ -84,7 +84,7 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
                 for others, own_count, read_count, reconnects in steps:
                     await add_messages(tom, others)
                     await add_messages(maya, own_count)
-                    expected = await positions_of_user(rc, "maya", last_position)
+                    expected = await positions_of_user(tb, "maya", last_position)
                     enough = len(seen) + min(read_count, len(expected))
                     while len(seen) < enough:
                         seen += await some_positions(frames)
@@ -94,16 +94,16 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
                         frames = hub.follow(MAYA, last_position, None, always)
                         await read_position(frames)
                 await maya.conversations.create("chat")
-                seen += await read_positions(frames, (await positions_of_user(rc, "maya", 0))[-1])
+                seen += await read_positions(frames, (await positions_of_user(tb, "maya", 0))[-1])
                 await frames.aclose()
-                assert seen == await positions_of_user(rc, "maya", 0)
+                assert seen == await positions_of_user(tb, "maya", 0)
 
 
 async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        subscribe, gate = rc.events.subscribe, asyncio.Event()
+    async with Tellback(":memory:", worker=False) as tb:
+        subscribe, gate = tb.events.subscribe, asyncio.Event()
 
         async def late_subscribe(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
             async with aclosing(subscribe(*args, **kwargs)) as events:
@@ -111,25 +111,25 @@ async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
                     await gate.wait()
                     yield event
 
-        monkeypatch.setattr(rc.events, "subscribe", late_subscribe)
-        await add_messages(rc.user("maya"), 2)
-        hub = ChangeFeed(rc)
+        monkeypatch.setattr(tb.events, "subscribe", late_subscribe)
+        await add_messages(tb.user("maya"), 2)
+        hub = ChangeFeed(tb)
         async with aclosing(hub.follow(MAYA, None, None, always)) as other:
             await read_position(other)
-            await add_messages(rc.user("maya"), 3)
+            await add_messages(tb.user("maya"), 3)
             async with aclosing(hub.follow(MAYA, 0, None, always)) as frames:
                 await read_position(frames)
-                stored = await read_positions(frames, await rc.events.latest())
+                stored = await read_positions(frames, await tb.events.latest())
                 gate.set()
                 await read_positions(other, stored[-1])
-                await add_messages(rc.user("maya"), 1)
+                await add_messages(tb.user("maya"), 1)
                 assert await read_position(frames) == stored[-1] + 1
 
 
 async def test_it_reads_only_while_someone_follows() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as tb:
         before = asyncio.all_tasks()
-        hub = ChangeFeed(rc)
+        hub = ChangeFeed(tb)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(3)]
         for frames in followers:
             await read_position(frames)
@@ -140,18 +140,18 @@ async def test_it_reads_only_while_someone_follows() -> None:
 
 
 async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        hub = ChangeFeed(rc)
+    async with Tellback(":memory:", worker=False) as tb:
+        hub = ChangeFeed(tb)
         async with aclosing(hub.follow(MAYA, None, None, always)) as first:
             start = await read_position(first)
-            await add_messages(rc.user("maya"), 3)
-            assert await read_positions(first, await rc.events.latest()) == await positions_of_user(rc, "maya", start)
+            await add_messages(tb.user("maya"), 3)
+            assert await read_positions(first, await tb.events.latest()) == await positions_of_user(tb, "maya", start)
 
             async def refuse_read(*_: Any, **__: Any) -> Any:
                 raise AssertionError("the store was read")
 
-            expected = await positions_of_user(rc, "maya", start)
-            monkeypatch.setattr(rc.events, "read", refuse_read)
+            expected = await positions_of_user(tb, "maya", start)
+            monkeypatch.setattr(tb.events, "read", refuse_read)
             async with aclosing(hub.follow(MAYA, start, None, always)) as events:
                 assert await read_position(events) == start
                 assert await read_positions(events, expected[-1]) == expected
@@ -166,13 +166,13 @@ async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch)
         return encode(event)
 
     monkeypatch.setattr(change_feed, "encode_event", count_encoded)
-    async with Tellback(":memory:", worker=False) as rc:
-        hub = ChangeFeed(rc)
+    async with Tellback(":memory:", worker=False) as tb:
+        hub = ChangeFeed(tb)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(5)]
         for frames in followers:
             await read_position(frames)
-        await add_messages(rc.user("maya"), 4)
-        last = await rc.events.latest()
+        await add_messages(tb.user("maya"), 4)
+        last = await tb.events.latest()
         for frames in followers:
             await read_positions(frames, last)
             await frames.aclose()
@@ -180,9 +180,9 @@ async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_it_ends_when_the_store_is_closed() -> None:
-    rc = Tellback(":memory:", worker=False)
-    async with rc:
-        frames = ChangeFeed(rc).follow(MAYA, None, None, always)
+    tb = Tellback(":memory:", worker=False)
+    async with tb:
+        frames = ChangeFeed(tb).follow(MAYA, None, None, always)
         await read_position(frames)
     async with asyncio.timeout(WAIT_SECONDS):
         assert [frame async for frame in frames] == []
@@ -190,19 +190,19 @@ async def test_it_ends_when_the_store_is_closed() -> None:
 
 async def test_a_store_that_cannot_be_reached_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "RETRY_SECONDS", 0.01)
-    async with Tellback(":memory:", worker=False) as rc:
-        await add_messages(rc.user("maya"), 3)
-        read_events, failures = rc.events.read, [StoreUnavailableError("gone")] * 3
+    async with Tellback(":memory:", worker=False) as tb:
+        await add_messages(tb.user("maya"), 3)
+        read_events, failures = tb.events.read, [StoreUnavailableError("gone")] * 3
 
         async def failing(*args: Any, **kwargs: Any) -> Any:
             if failures:
                 raise failures.pop()
             return await read_events(*args, **kwargs)
 
-        monkeypatch.setattr(rc.events, "read", failing)
-        async with aclosing(ChangeFeed(rc).follow(MAYA, 0, None, always)) as frames:
+        monkeypatch.setattr(tb.events, "read", failing)
+        async with aclosing(ChangeFeed(tb).follow(MAYA, 0, None, always)) as frames:
             await read_position(frames)
-            assert await read_positions(frames, await rc.events.latest()) == [1, 2, 3, 4]
+            assert await read_positions(frames, await tb.events.latest()) == [1, 2, 3, 4]
 
 
 async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +215,8 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
             raise answer
         return answer
 
-    async with Tellback(":memory:", worker=False) as rc:
-        frames = ChangeFeed(rc).follow(MAYA, None, None, holds)
+    async with Tellback(":memory:", worker=False) as tb:
+        frames = ChangeFeed(tb).follow(MAYA, None, None, holds)
         await read_position(frames)
         with pytest.raises(NotAuthenticatedError):
             await read_position(frames)
@@ -224,13 +224,13 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
 
 
 async def test_nothing_of_an_erased_user_is_held() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        hub = ChangeFeed(rc)
+    async with Tellback(":memory:", worker=False) as tb:
+        hub = ChangeFeed(tb)
         async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
             start = await read_position(other)
-            await add_messages(rc.user("maya"), 3)
-            await rc.user("maya").admin.delete_user_data(confirm=True)
-            erased = [event async for event in _until_erased(rc, start)]
+            await add_messages(tb.user("maya"), 3)
+            await tb.user("maya").admin.delete_user_data(confirm=True)
+            erased = [event async for event in _until_erased(tb, start)]
             async with aclosing(hub.follow(("default", "default", None), start, None, always)) as late:
                 await read_position(late)
                 seen = await read_positions(late, erased[-1])
@@ -238,16 +238,16 @@ async def test_nothing_of_an_erased_user_is_held() -> None:
 
 
 async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        hub = ChangeFeed(rc)
+    async with Tellback(":memory:", worker=False) as tb:
+        hub = ChangeFeed(tb)
         async with aclosing(hub.follow(MAYA, None, None, always)) as frames:
             await read_position(frames)
-            await add_messages(rc.user("maya"), 1)
-            await add_messages(rc.user("tom"), 2)
+            await add_messages(tb.user("maya"), 1)
+            await add_messages(tb.user("tom"), 2)
             assert len([await read_position(frames) for _ in range(2)]) == 2
             monkeypatch.setattr(hub, "_read_stored", None)
-            await rc.user("tom").admin.delete_user_data(confirm=True)
-            await add_messages(rc.user("maya"), 1)
+            await tb.user("tom").admin.delete_user_data(confirm=True)
+            await add_messages(tb.user("maya"), 1)
             last = await read_position(frames)
             async with aclosing(hub.follow(MAYA, last - 1, None, always)) as late:
                 await read_position(late)
@@ -255,15 +255,15 @@ async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pyt
 
 
 async def test_whoever_comes_from_a_log_that_is_there_no_more_hears_what_is_new() -> None:
-    async with Tellback(":memory:", worker=False) as rc:
-        await add_messages(rc.user("maya"), 2)
-        latest = await rc.events.latest()
-        async with aclosing(ChangeFeed(rc).follow(MAYA, 999_999, None, always)) as frames:
+    async with Tellback(":memory:", worker=False) as tb:
+        await add_messages(tb.user("maya"), 2)
+        latest = await tb.events.latest()
+        async with aclosing(ChangeFeed(tb).follow(MAYA, 999_999, None, always)) as frames:
             assert await read_position(frames) == latest, "where it begins is told"
-            await add_messages(rc.user("maya"), 1)
+            await add_messages(tb.user("maya"), 1)
             assert await read_position(frames) == latest + 1
 
 
-async def _until_erased(rc: Tellback, after: int) -> AsyncGenerator[int, None]:
-    for event in await rc.events.read(after):
+async def _until_erased(tb: Tellback, after: int) -> AsyncGenerator[int, None]:
+    for event in await tb.events.read(after):
         yield event.position
