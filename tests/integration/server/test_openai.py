@@ -421,12 +421,22 @@ async def test_sessions_keep_chats_apart() -> None:
     assert sorted((str(each.session_id), each.turns) for each in conversations) == [("tab-1", 2), ("tab-2", 1)]
 
 
+async def test_the_model_auto_is_the_servers_default_model() -> None:
+    with ScriptedModel([says("Hello, Maya!")], model="little") as model:
+        async with served(model) as server, await server.client() as client:
+            completion = await client.chat.completions.create(model="auto", messages=[user("Hi.")], user="maya")
+            retrieved = await client.models.retrieve("auto")
+    assert completion.choices[0].message.content == "Hello, Maya!"
+    assert completion.model == "little"
+    assert retrieved.id == "auto"
+
+
 async def test_models_are_listed() -> None:
     model = ScriptedModel([], model="little")
     model_names = ("gpt-5", "openrouter/vendor/large")
     async with served(model, models=model_names) as server, await server.client() as client:
         names = [each.id async for each in client.models.list()]
-        assert names == ["tellback", "little", *model_names]
+        assert names == ["tellback", "auto", "little", *model_names]
         for name in names:
             assert (await client.models.retrieve(name)).id == name
         with pytest.raises(openai.NotFoundError) as caught:

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from tellback import validation
+from tellback.chat.discovery import AUTO
 from tellback.errors import InvalidArgumentError, NotFoundError, TellbackError
 from tellback.server.auth import Caller, CallerDep
 from tellback.server.lifecycle import ShutdownSignal, cancel_on_disconnect, shutdown_response
@@ -45,7 +46,8 @@ from tellback.user import User
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 OWN_MODEL = "tellback"
-"""The name that always stands for the server's own model."""
+DEFAULT_MODEL_NAMES = (OWN_MODEL, AUTO)
+"""Names that always mean the server's default model."""
 
 NO_SPACE = "none"
 
@@ -172,7 +174,7 @@ def list_served_models(caller: Caller) -> dict[str, Any]:
     default_model = caller.server.tb.model
     name = _model_name(default_model)
     return {
-        OWN_MODEL: default_model,
+        **dict.fromkeys(DEFAULT_MODEL_NAMES, default_model),
         **({} if name is None else {name: default_model}),
         **{each: each for each in caller.server.settings.models},
     }

@@ -264,7 +264,7 @@ async def test_a_server_without_a_model_says_so() -> None:
         Tellback(":memory:") as tb,
         app_client(create_app(tb, ServerSettings(open=True), opens=False)) as client,
     ):
-        assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["tellback"]
+        assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["tellback", "auto"]
         response = await ask(client, "Hi")
     assert "No model is set up" in response.json()["choices"][0]["message"]["content"]
     assert response.json()["model"] == "offline"
