@@ -10,7 +10,7 @@ OPENSEARCH := tests/support/servers/opensearch/pom.xml
 EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chat_loop stored_conversation memory extraction time_travel \
 	import_history support_with_skills approval flight_booking sessions server_client openai_client mcp_memory many_workers gdpr)
 
-.PHONY: run examples test test-fast check format docs bench clean
+.PHONY: run examples test test-fast coverage check format hooks docs dist bench clean
 
 run: $(RUNS)  ## the server and its console, with nothing to set up: chat, be remembered, look around; Ctrl-C stops
 	$(BIN)/tellback demo
@@ -24,6 +24,11 @@ test: $(SERVERS)  ## all tests, docs included
 test-fast: $(READY)  ## unit tests, doctests and the conformance tests in memory: what to run while you work
 	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 2 --dist worksteal -p tests.support.fast_selection tests/unit tests/conformance src/tellback
 
+coverage: $(SERVERS)  ## all tests with branch coverage; the report is in .coverage-report/ (summary.md, html/)
+	rm -rf .coverage-report && mkdir .coverage-report
+	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal --cov --cov-report=html --cov-report=; \
+		status=$$?; $(BIN)/coverage report --format=markdown > .coverage-report/summary.md; tail -n 1 .coverage-report/summary.md; exit $$status
+
 check: $(READY)  ## lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,6 +38,14 @@ check: $(READY)  ## lint, types, layers
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+hooks: $(READY)  ## install the git hooks of .pre-commit-config.yaml
+	$(INSTALL) pre-commit
+	$(BIN)/pre-commit install --hook-type pre-commit --hook-type pre-push
+
+dist: $(READY)  ## the wheel and the source distribution, in dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 docs: $(READY)  ## the documentation as a site, in .site/; broken links and references fail
 	$(BIN)/zensical build --clean --strict
@@ -48,7 +61,7 @@ bench: $(SERVERS)  ## beside the peers, in one run
 	$(BIN)/python bench/server.py
 
 clean:
-	rm -rf $(VENV) .bench .cache .site dist
+	rm -rf $(VENV) .bench .cache .coverage-report .site dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tellback needs Python 3.11 or later; set PYTHON=...")'
