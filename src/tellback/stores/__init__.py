@@ -1,6 +1,6 @@
-"""Stores: `Store` and its parts, whose methods are operations in SQL, and the engines for SQLite and PostgreSQL.
+"""Stores: `Store` and its parts, which run operations in SQL, and the engines for SQLite and PostgreSQL.
 
-`open_store` gives the store that a URL names. Every package above may import this one; it imports `tellback.types`
+`open_store` returns the store for a URL. Every higher package may import this one; it imports only `tellback.types`
 and `tellback.errors`.
 """
 

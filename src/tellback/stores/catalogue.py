@@ -1,7 +1,7 @@
 """The catalogue of named SQL statements and numbered migrations, loaded once per dialect.
 
-Shared files are read first, then the engine's own; `{name}` in a statement is replaced by the file of that name in
-`sql/parts`, or by the dialect's own words for it.
+Shared files are read first, then the engine's own. `{name}` in a statement is replaced by the file of that name in
+`sql/parts`, or by the dialect's text for it (`DIALECT_PARTS`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 Dialect = Literal["sqlite", "postgres"]
 _NAMED_PARAMETER = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
 DIALECT_PARTS: dict[Dialect, dict[str, str]] = {
-    # The writer's transaction is the lock.
+    # SQLite needs no row locks: it has only one writer at a time.
     "sqlite": {
         **dict.fromkeys(("for_update", "for_update_skip_locked", "for_no_key_update", "for_key_share"), ""),
         "listed_ids": "SELECT value FROM json_each(:ids)",
@@ -40,7 +40,7 @@ _CREATE_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement in an engine's words, and the order in which it takes its values."""
+    """One statement in an engine's SQL, and the order of its parameters."""
 
     name: str
     sql: str
@@ -49,7 +49,7 @@ class Statement:
 
 @functools.cache
 def statements(dialect: Dialect) -> Mapping[str, Statement]:
-    """Every named statement for a dialect."""
+    """Return every named statement for a dialect."""
     import aiosql
 
     loaded: dict[str, Statement] = {}
@@ -60,7 +60,7 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
             order = queries.driver_adapter.var_sorted
             for name in queries.available_queries:
                 if name.endswith("_cursor"):
-                    continue  # aiosql's second door to a SELECT
+                    continue  # aiosql also adds a cursor function for each SELECT
                 sql, parameters = getattr(queries, name).sql, tuple(order[name])
                 if dialect == "sqlite":
                     sql, parameters = _to_positional(sql, parameters)
@@ -69,7 +69,7 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
 
 
 class StatementCache(dict[str, Statement]):
-    """Statements by name, or by their own text, with `:name` for each value: that is compiled when first looked up.
+    """Statements by name or by SQL text with `:name` parameters. A text is compiled when first looked up.
 
     >>> StatementCache("postgres")["SELECT :a::text, :b, :a"].sql
     'SELECT $1::text, $2, $1'
@@ -103,9 +103,10 @@ def _read_sql(path: Path) -> str:
 
 
 def _to_positional(sql: str, parameters: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Numbered parameters as plain ones, each as often as it occurs.
+    """Convert numbered parameters to plain `?` ones, repeating a value as often as it occurs.
 
-    Looking up names would cost more than a short statement, and some Pythons take a numbered one for a name.
+    Looking up names would cost more than a short statement, and some Python versions treat a numbered parameter as a
+    named one.
 
     >>> _to_positional("SELECT $2, $1, $2", ("a", "b"))
     ('SELECT ?, ?, ?', ('b', 'a', 'b'))
@@ -124,7 +125,7 @@ class Migration:
 
 
 def migrations(dialect: Dialect) -> tuple[Migration, ...]:
-    """All steps, in order: the baseline, which creates every table, and what has changed since."""
+    """Return all migrations in order: the baseline, which creates every table, and later changes."""
     return _load_migrations(MIGRATIONS_FOLDER, dialect)
 
 
@@ -138,7 +139,7 @@ def _load_migrations(folder: Path, dialect: Dialect) -> tuple[Migration, ...]:
 
 
 def baseline_tables(dialect: Dialect) -> frozenset[str]:
-    """The names of the tables that the baseline creates.
+    """Return the names of the tables that the baseline creates.
 
     >>> "conversations" in baseline_tables("sqlite")
     True
@@ -147,17 +148,17 @@ def baseline_tables(dialect: Dialect) -> frozenset[str]:
 
 
 def foreign_tables_error(location: str, tables: Collection[str]) -> SchemaVersionError:
-    """The refusal to create tables where others of the same name are, which no Tellback has registered."""
+    """Return the error for tables with our names but without a record of Tellback's migrations."""
     names = ", ".join(sorted(tables))
     return SchemaVersionError(
-        f"{location} already has tables that this release would create ({names}), and no record of Tellback's"
-        " migrations: another program's, or those of a version before the first release. Nothing was changed."
+        f"{location} already has tables that this release would create ({names}), but no record of Tellback's"
+        " migrations: another program or a pre-release version of Tellback made them. Nothing was changed."
         " Open another file, database or schema."
     )
 
 
 def newer_schema_error(location: str, found: int, supported: int) -> SchemaVersionError:
-    """The refusal to touch tables that a later release has changed."""
+    """Return the error for tables that a later release has migrated."""
     return SchemaVersionError(
         f"{location} has schema version {found}, but this release knows versions up to {supported}:"
         " a newer Tellback has migrated it. Upgrade this one, or open another database."

@@ -23,26 +23,31 @@ Operation = Generator[tuple[str, Mapping[str, Any]], list[Any], T]
 OperationFactory = Callable[[], Operation[T]]
 
 EVENT_STATEMENT = "event_insert"
-"""The statement that writes an event: only operations that run it are announced to subscribers."""
+"""The statement that writes an event. Subscribers are notified only after operations that run it."""
 
 UNBOUNDED = 2**62
-"""Larger than any seq, limit or moment that occurs."""
+"""Larger than any seq, limit or timestamp in use."""
 
 
 class SqlEngine(Protocol):
-    """Runs operations, each in a transaction of its own.
+    """Runs each operation in its own transaction.
 
-    `scope` is bound to every statement (`:tenant_id`, `:app_id`, `:user_id`) and, where the database can, enforced by
-    it; None is work across users. `write` may run an operation again when the database asked for it, so it takes a
-    function that makes it. A `brief` read looks up a row or two by their keys: it may be done at once, without handing
-    it to anyone else. `changes` yields once at the start, and whenever any process may have committed events.
-    `search` says whether the database finds texts itself: not at all, by their words, or by vectors as well.
-    With `positions_after_commit`, events get their positions only when they have been committed.
-    `announce_instance` comes before anything is claimed for `instance_id`: from then on, other processes see that it is
-    alive (`is_instance_alive`).
-    `keeps_deleted_bytes` says that bytes of deleted rows stay in files until `wipe`; whoever deletes what must not stay
-    sets the state `WIPE_STEP` (`operations.user_data`) in the same transaction, and `wipe` does nothing without it. It
-    raises `StoreBusyError` or `StoreFullError` if traces are left, and can be called again.
+    - `scope` is bound to every statement (`:tenant_id`, `:app_id`, `:user_id`). A database that can enforce it does so.
+      None means work across users.
+    - `read` runs an operation that only reads. A `brief` read looks up one or two rows by key, so an engine may run it
+      directly instead of handing it to a thread.
+    - `write` may run an operation again after a retryable database error, so it takes a function that creates the
+      operation.
+    - `changes` yields once at the start, and then whenever any process may have committed events.
+    - `search` is the search that the database itself supports: "none", "words" (text only) or "meaning" (text and
+      vectors).
+    - `positions_after_commit`: whether events get their positions only after they are committed.
+    - `announce_instance` is called before anything is claimed for `instance_id`. From then on, `is_instance_alive`
+      returns True for it in other processes.
+    - `keeps_deleted_bytes`: whether bytes of deleted rows stay in files until `wipe` is called. An operation that must
+      remove such bytes sets the state `WIPE_STEP` (`operations.user_data`) in its transaction; without that state,
+      `wipe` does nothing. `wipe` raises `StoreBusyError` or `StoreFullError` if bytes are left, and can be called
+      again.
     """
 
     instance_id: str
@@ -77,20 +82,20 @@ class StorePart:
 
 
 def reads(operation: Callable[P, Operation[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Make a method of a `StorePart` that is an operation one that runs it, in a transaction that reads.
+    """Turn an operation into a method of a `StorePart` that runs it in a read transaction.
 
-    The scope of the transaction is the method's argument `scope`; a method without one works across users.
+    The transaction's scope is the method's argument `scope`. A method without that argument works across users.
     """
     return _run_by_engine(operation, "read")
 
 
 def reads_briefly(operation: Callable[P, Operation[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The same, for a row or two by their keys."""
+    """Like `reads`, for operations that look up one or two rows by key."""
     return _run_by_engine(operation, "read", brief=True)
 
 
 def writes(operation: Callable[P, Operation[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The same, in a transaction that writes."""
+    """Like `reads`, but in a write transaction."""
     return _run_by_engine(operation, "write")
 
 
@@ -107,14 +112,14 @@ def _run_by_engine(
 
 
 def scope_values(scope: Scope | None) -> dict[str, Any]:
-    """The scope as values to bind."""
+    """Return the scope as values to bind."""
     if scope is None:
         return {}
     return {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
 
 
 def run_in_scope(scope: Scope, operation: Operation[T]) -> Operation[T]:
-    """A user's operation inside work across users."""
+    """Run one user's operation inside work across users."""
     bound_scope = scope_values(scope)
     try:
         name, parameters = next(operation)
@@ -129,13 +134,13 @@ def run_in_scope(scope: Scope, operation: Operation[T]) -> Operation[T]:
 def event_statement(
     type: str, subject_id: str, data: dict[str, Any], now: int, scope: Scope | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """The statement that writes an event. In work across users, `scope` says whose it is."""
+    """Return the statement that writes an event. In work across users, `scope` is the event's owner."""
     values = {"type": type, "subject_id": subject_id, "data": dump_stored_json(data), "now": now}
     return EVENT_STATEMENT, {**values, **scope_values(scope)}
 
 
 class ChangeNotifier:
-    """Rings for everyone who waits. Ringing is cheap when nobody does, and safe from any thread."""
+    """Wakes all waiting listeners. `notify` is cheap when nobody waits, and safe to call from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,28 +149,29 @@ class ChangeNotifier:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anyone waits."""
+        """Whether any listener waits."""
         return bool(self._waiters)
 
     def notify(self) -> None:
-        """Wake everyone up."""
+        """Wake all listeners."""
         if not self._waiters:
             return
         with self._lock:
             waiters = list(self._waiters.items())
         for event, loop in waiters:
             if event.is_set():
-                continue  # it has not looked yet: waking a loop for every change would cost more than the change
-            with contextlib.suppress(RuntimeError):  # that loop has been closed, and nobody waits there any more
+                continue  # already woken: waking a loop for every change would cost more than the change
+            with contextlib.suppress(RuntimeError):  # the listener's loop has been closed
                 loop.call_soon_threadsafe(event.set)
 
     def close(self) -> None:
-        """Let everyone go."""
+        """Wake all listeners and end their iterations."""
         self._closed = True
         self.notify()
 
     async def notifications(self) -> AsyncGenerator[None, None]:
-        """Yields once at the start, then after every ring; several at once count as one. Ends when it is closed."""
+        """Yield once at the start, then after every notification, until closed. Several notifications may count as
+        one."""
         event = asyncio.Event()
         with self._lock:
             self._waiters[event] = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""`EventLog`, every change in SQL, and `EventFeed`, which applications read and subscribe to."""
+"""`EventLog`, the stored log of all changes, and `EventFeed`, which applications read and subscribe to."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ RETRY_SECONDS = 1.0
 class EventLog(StorePart):
     """Every change, in the order of commits.
 
-    - `read` gives events after a position, oldest first, and the position to go on from, which is past those of other
-      scopes. An event never appears before a position already given: whoever goes on misses none and gets none twice.
-    - `latest` is the newest position, 0 when there is none.
-    - `changes` yields whenever there may be something new, whichever process wrote it, and once at the start.
+    - `read` returns events after a position, oldest first, and the position to continue from, which skips events of
+      other scopes. An event never appears before a position already returned: a reader that continues misses no event
+      and gets no event twice.
+    - `latest` returns the newest position, 0 if there are no events.
+    - `changes` yields once at the start, and then whenever any process may have written events.
     """
 
     async def read(
@@ -58,7 +59,7 @@ class EventLog(StorePart):
         return self._engine.changes()
 
     async def _assign_positions(self) -> None:
-        with contextlib.suppress(StoreReadOnlyError):  # what has a position can be read all the same
+        with contextlib.suppress(StoreReadOnlyError):  # events that already have positions can still be read
             while self._engine.positions_after_commit and await self._engine.write(None, _assign_positions):
                 pass
 
@@ -70,7 +71,7 @@ def _assign_positions() -> Operation[bool]:
 
 
 def _read_events(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
-    # The end is read first: what is committed in between lies after it, and is left for the next time.
+    # Read the end first: events committed in between come after it, and the next call reads them.
     until = yield from _latest_position()
     events = rows.EVENT.read_all((yield "platform_events_read", {**values, "until": until}))
     if len(events) == values["limit"] and events:
@@ -84,10 +85,10 @@ def _latest_position() -> Operation[int]:
 
 
 class EventFeed(Handle):
-    """Every change in the order it was committed, whichever process made it.
+    """Every change in the order of commits, from all processes.
 
-    Each event has a `position`. Keep the last one you have dealt with, and `subscribe(after=position)` goes on from
-    there, also in another process or after a restart: no event is lost and none comes twice.
+    Each event has a `position`. Store the last one you have handled: `subscribe(after=position)` continues from there,
+    even in another process or after a restart. No event is lost or repeated.
     """
 
     def __init__(self, log: EventLog) -> None:
@@ -103,7 +104,7 @@ class EventFeed(Handle):
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> list[Event]:
-        """Up to `limit` events after a position, without waiting for more."""
+        """Return up to `limit` events after a position, without waiting for more."""
         wanted_types, after = _to_type_set(types), _validate_position(after)
         collected: list[Event] = []
         while len(collected) < limit:
@@ -120,7 +121,7 @@ class EventFeed(Handle):
         return collected[:limit]
 
     async def latest(self) -> int:
-        """The position of the newest event, 0 when there is none."""
+        """Return the position of the newest event, 0 if there are no events."""
         return await self._log.latest()
 
     async def subscribe(
@@ -132,11 +133,11 @@ class EventFeed(Handle):
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Events after a position, then new ones as they come, until you stop reading or the store is closed.
+        """Yield events after a position, then new ones as they arrive, until you stop reading or the store is closed.
 
-        While the store cannot be reached it waits, and goes on where it was.
+        While the store cannot be reached, it waits, and then continues where it stopped.
 
-        Without `after` it starts at the beginning, with "latest" at what happens from the first read on.
+        Without `after` it starts at the first event, with "latest" at events written after the first read.
         """
         wanted_types = _to_type_set(types)
         position = await self._log.latest() if after == "latest" else _validate_position(after or 0)
@@ -151,7 +152,7 @@ class EventFeed(Handle):
                             after=position, limit=READ_BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
                         )
                     except (StoreUnavailableError, StoreBusyError, StoreFullError):
-                        log.warning("events cannot be read now; trying again", exc_info=True)
+                        log.warning("Reading events failed; retrying", exc_info=True)
                         await asyncio.sleep(RETRY_SECONDS)
                         continue
                     except StoreClosedError:
@@ -169,7 +170,7 @@ class EventFeed(Handle):
 
 def _validate_position(after: Any) -> int:
     if isinstance(after, bool) or not isinstance(after, int):
-        raise InvalidArgumentError(f"after is the position of an event, not {after!r:.80}.")
+        raise InvalidArgumentError(f"after must be the position of an event, got {after!r:.80}.")
     return max(0, min(after, 2**62))
 
 

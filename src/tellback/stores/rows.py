@@ -1,9 +1,9 @@
 """Convert rows to values and back.
 
-A row is read by the names of its columns (`row["created_at"]`), never by position. Where a dataclass has fields of the
-same names, `RowReader` builds it: the type of a field says how its column is stored (moments in microseconds, mappings
-and lists as JSON). `row_values` gives the values that a statement binds. SQL that names a column otherwise says
-`AS field`.
+A row is read by column name (`row["created_at"]`), never by position. `RowReader` builds a dataclass from the columns
+named like its fields: a field's type decides how its column is decoded (timestamps in microseconds, mappings and lists
+as JSON). `row_values` returns the values that a statement binds. Where column and field names differ, the SQL says `AS
+field`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 _decode_json = json.JSONDecoder().raw_decode
 
 SESSION_NOTE = "tellback.session"
-"""The name in a message's metadata of what only a session's message has."""
+"""The metadata key of a log message for data that only session messages have."""
 
 _POSITIONS_PER_CONVERSATION = 2**32
 _SESSION_ROLES: dict[str, MessageRole] = {"user": "user", "assistant": "agent", "system": "system"}
@@ -51,7 +51,7 @@ _LOG_ROLES = {role: name for name, role in _SESSION_ROLES.items()}
 
 
 def parse_ids(text: str) -> tuple[str, ...]:
-    """A JSON list of texts, which is mostly empty or of one plain id.
+    """Parse a JSON list of strings. Most lists are empty or contain one plain id, so these skip the JSON parser.
 
     >>> parse_ids("[]"), parse_ids('["msg_1"]'), parse_ids('["a","b"]')
     ((), ('msg_1',), ('a', 'b'))
@@ -63,7 +63,7 @@ def parse_ids(text: str) -> tuple[str, ...]:
 
 
 def parse_citations(text: str) -> tuple[Citation, ...]:
-    """A JSON list of conversations with their messages.
+    """Parse a JSON list of conversations with their messages.
 
     >>> parse_citations('[["conv_1",["msg_2"]]]')
     (Citation(conversation_id='conv_1', message_ids=('msg_2',)),)
@@ -72,7 +72,7 @@ def parse_citations(text: str) -> tuple[Citation, ...]:
 
 
 def dump_citations(sources: Sequence[Citation]) -> str | None:
-    """The same, to be stored; None where there are none, as for most atoms.
+    """Encode citations as JSON for storage. Return None if there are none, as for most atoms.
 
     >>> dump_citations([Citation("conv_1", ("msg_2",))])
     '[["conv_1",["msg_2"]]]'
@@ -85,9 +85,9 @@ def _decode_content(content: str) -> tuple[ContentBlock, ...]:
 
 
 def _encode_content(blocks: Sequence[ContentBlock]) -> str:
-    """Words as they are, everything else as a JSON list of blocks.
+    """Encode a single text as it is, and any other content as a JSON list of blocks.
 
-    Nearly all messages are words, and a turn reads dozens of them: they are worth a form that needs no parsing.
+    Nearly all messages are plain text, and a turn reads dozens of them, so their encoding needs no parsing.
     """
     if len(blocks) == 1 and type(blocks[0]) is TextBlock and blocks[0].meta is None:
         text = blocks[0].text
@@ -136,14 +136,14 @@ _CODECS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     ChatUsage: (lambda text: ChatUsage(**json.loads(text)), _encode_usage),
 }
-"""How a field of each type is read from its column, and written to it. Other types are stored as they are."""
+"""How to decode a field of each type from its column, and how to encode it. Other types are stored unchanged."""
 
 _SCOPE_COLUMNS = ("tenant_id", "app_id", "user_id")
 _JOINED: dict[Any, tuple[tuple[str, ...], Callable[..., Any]]] = {
     Scope: (_SCOPE_COLUMNS, _cached_scope),
     Category: (("category", "kind"), _cached_category),
 }
-"""Types that stand in several columns."""
+"""Types that are stored in several columns."""
 
 
 def _codec(hint: Any) -> tuple[Any, Any]:
@@ -153,9 +153,9 @@ def _codec(hint: Any) -> tuple[Any, Any]:
 
 
 def _field_hints(type: Any) -> list[tuple[str, Any, Any, bool]]:
-    """The name, the type without `None`, the value for NULL of every field, and whether there may be NULL.
+    """Return each field's name, its type without `None`, the value used for NULL, and whether NULL is allowed.
 
-    NULL is None where the type allows that, and else the field's default.
+    NULL is read as None if the type allows None, and otherwise as the field's default.
     """
     hints = get_type_hints(type)
     found = []
@@ -175,8 +175,8 @@ Columns = tuple[str, ...]
 class RowReader(Generic[T]):
     """Builds values of a dataclass from rows.
 
-    The expression that does so is compiled once for each list of columns, as `dataclasses` compiles `__init__`: rows
-    are read by the thousand, and SQLite looks up a name by going through all of them.
+    The expression that builds a value is compiled once for each list of columns, as `dataclasses` compiles `__init__`:
+    rows are read by the thousand, and SQLite finds a column by scanning all names.
 
     >>> RowReader(Citation).read({"conversation_id": "conv_1", "message_ids": '["msg_2"]'})
     Citation(conversation_id='conv_1', message_ids=('msg_2',))
@@ -224,12 +224,12 @@ class RowReader(Generic[T]):
 
 
 def _key_finder(row: Row) -> Callable[[str], Any]:
-    """What finds the key of a column by its name: a place, or in a dictionary the name itself."""
+    """Return a function from column name to key: the column's index, or the name itself for a dictionary."""
     return str if isinstance(row, dict) else {name: place for place, name in enumerate(row.keys())}.__getitem__
 
 
 def read_columns(rows: Sequence[Row], *names: str) -> Iterator[tuple[Any, ...]]:
-    """Some columns of many rows, each as a tuple.
+    """Return some columns of many rows, one tuple per row.
 
     >>> list(read_columns([{"id": "a", "seq": 1}, {"id": "b", "seq": 2}], "seq", "id"))
     [(1, 2), ('a', 'b')]
@@ -255,9 +255,9 @@ def _writer(type: Any) -> Callable[[Any], dict[str, Any]]:
 
 
 def row_values(value: Any, **more: Any) -> dict[str, Any]:
-    """The values that a statement binds for a dataclass, by the names of its fields, and `more` of them.
+    """Return the values a statement binds for a dataclass, by field name, together with the values in `more`.
 
-    Categories, which stand in two columns, and the scope are left out: a statement's scope is bound by the engine.
+    Categories (two columns) and the scope are left out: the engine binds the scope.
 
     >>> row_values(Citation("conv_1", ("msg_2",)), seq=3)
     {'conversation_id': 'conv_1', 'message_ids': '["msg_2"]', 'seq': 3}
@@ -276,7 +276,7 @@ def _draft_reader(draft: Any, build: Any) -> Callable[..., Any]:
 
 
 def value_from_draft(build: Callable[..., T], draft: Any, **given: Any) -> T:
-    """The value that a draft became: the fields they share, and those that are given."""
+    """Build a stored value from a draft: the fields both have, and the values in `given`."""
     value: T = _draft_reader(draft.__class__, build)(draft, given)
     return value
 
@@ -293,22 +293,22 @@ RESPONSE = RowReader(StoredResponse, body=bytes)
 SPACE = RowReader(MemorySpace)
 ATOM = RowReader(Atom)
 ENTITY = RowReader(Entity)
-# As it was written, without spaces around: looking for them costs more than reading it, and feeds read many.
+# `_decode_json` skips the whitespace check of `json.loads`, which costs more than parsing; feeds read many events.
 EVENT = RowReader(Event, data=lambda text: _decode_json(text)[0])
 
 
 def scope_from_row(row: Row) -> Scope:
-    """The user whose row it is."""
+    """Return the scope that owns a row."""
     return _cached_scope(row["tenant_id"], row["app_id"], row["user_id"])
 
 
 def scoped_ids(rows: Sequence[Row]) -> list[tuple[Scope, str]]:
-    """The ids of rows of many users, each with whose it is."""
+    """Return each row's id with the scope that owns it."""
     return [(scope_from_row(row), row["id"]) for row in rows]
 
 
 def history_from_rows(rows: Sequence[Row]) -> tuple[Message, ...]:
-    """Rows of `history_before` as chat messages, the oldest first."""
+    """Convert rows of `history_before` to chat messages, oldest first."""
     if not rows:
         return ()
     oldest_first = read_columns(rows[::-1], "role", "content", "meta")
@@ -323,7 +323,7 @@ def _chat_messages(role: str, content: str, meta: str | None) -> list[Message]:
 
 
 def draft_values(draft: MessageDraft) -> dict[str, Any]:
-    """The values a draft binds; what cannot be stored is refused by name."""
+    """Return the values to bind for a draft. Raise `InvalidArgumentError` if it cannot be stored."""
     try:
         validate_depth(draft.meta)
         return row_values(draft)
@@ -332,16 +332,16 @@ def draft_values(draft: MessageDraft) -> dict[str, Any]:
 
 
 def session_values(session: SessionData) -> dict[str, Any]:
-    """The values a session binds."""
+    """Return the values to bind for a session. Raise `InvalidArgumentError` if its data is not JSON."""
     try:
         collected = json.dumps(dict(session.collected_data), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"session {session.id!r} holds what is not JSON: {error}.") from error
+        raise InvalidArgumentError(f"session {session.id!r} contains data that is not JSON: {error}.") from error
     return row_values(session, collected_data=collected)
 
 
 def draft_from_session_message(message: MessageData, agent_name: str | None) -> MessageDraft:
-    """A session's message for the log. One that says nothing, such as of tools that ran, is not for readers."""
+    """Convert a session's message to a log draft. Empty messages and status messages are hidden from users."""
     labels = {"agent": agent_name, "route": message.route, "state": message.state}
     note = {"tool_calls": list(message.tool_calls), "event": message.event}
     is_visible = message.content.strip() and (message.event or {}).get("kind") != "status"
@@ -358,8 +358,10 @@ def draft_from_session_message(message: MessageData, agent_name: str | None) -> 
 def session_message_from_stored(
     stored: StoredMessage, session_id: str, user_id: str, conversation_number: int
 ) -> MessageData | None:
-    """A message of the log as its session's, or None if it is not for users to see. `conversation_number` counts
-    the session's conversations."""
+    """Convert a log message to its session's message. Return None if users do not see it.
+
+    `conversation_number` is the conversation's number in the session.
+    """
     metadata = stored.metadata or {}
     note = metadata.get(SESSION_NOTE) if isinstance(metadata.get(SESSION_NOTE), Mapping) else None
     if stored.role not in _SESSION_ROLES or (note is None and (stored.visibility != "user" or not stored.text.strip())):
@@ -381,12 +383,12 @@ def session_message_from_stored(
 
 
 def split_position(position: int | None, default: tuple[int, int]) -> tuple[int, int]:
-    """The conversation, by its number, and the seq that a position stands for."""
+    """Split a position into the conversation's number and the seq in it."""
     return default if position is None else divmod(position, _POSITIONS_PER_CONVERSATION)
 
 
 def binding_values(binding: Binding, since: int | None) -> dict[str, Any]:
-    """The values a binding binds; `since` is the position in the events from which on it holds."""
+    """Return the values to bind for a binding. It applies to events after the position `since`."""
     users = {scope.user_id for scope in binding.conversation_scope}
     single_user_id = None if len(users) != 1 or ANY in users else users.pop()
     windowed = int(binding.extraction_policy.windowed)
@@ -394,7 +396,7 @@ def binding_values(binding: Binding, since: int | None) -> dict[str, Any]:
 
 
 def vector_to_floats(vector: bytes) -> tuple[float, ...]:
-    """Half-precision numbers, one by one.
+    """Convert half-precision bytes to floats.
 
     >>> vector_to_floats(bytes.fromhex("003c00c0"))
     (1.0, -2.0)

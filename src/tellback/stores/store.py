@@ -1,4 +1,4 @@
-"""`Store`: the place where everything is kept."""
+"""`Store`: all stored data, in one database."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from tellback.stores.operations.user_data import UserData
 
 
 class Store:
-    """A place where everything is kept, on the engine of a database.
+    """All stored data of Tellback, on the engine of one database.
 
-    `open` migrates the schema to this release's version, or raises `SchemaVersionError` for a newer one; it and `close`
-    may be called twice. `instance_id` names this opening of it among all processes that use it. `is_instance_alive`
-    says whether an instance still runs: False only when that is certain, None when it cannot be known.
+    `open` migrates the schema to this release's version, or raises `SchemaVersionError` if it is newer. `open` and
+    `close` may be called twice. `instance_id` identifies this open store among all processes that use the database.
+    `is_instance_alive` returns whether an instance still runs: False only if that is certain, None if it is unknown.
 
-    Common to the methods of all its parts: they are safe to call from many tasks at once. A change is durable when its
-    call returns, and undone as a whole when it raises. An id of another scope is treated exactly like one that does not
-    exist. What goes wrong below is raised as a `StoreError`, never as the driver's own error; after one, the store goes
-    on working as soon as its cause is gone.
+    Rules for the methods of all parts:
 
-    `SqliteStore` and `PostgresStore` keep these promises, and `tellback.testing.stores` checks them for any other
-    engine.
+    - They are safe to call from many tasks at the same time.
+    - A change is durable when its call returns. If the call raises, all of it is rolled back.
+    - An id of another scope is treated exactly like an id that does not exist.
+    - Database failures are raised as `StoreError`, never as the driver's own error. After one, the store works again as
+      soon as the cause is gone.
+
+    `SqliteStore` and `PostgresStore` follow these rules. `tellback.testing.stores` checks them for any other engine.
     """
 
     def __init__(self, url: str, engine: SqlEngine) -> None:

@@ -1,4 +1,4 @@
-"""`open_store`: the store that a URL names."""
+"""`open_store`: create the store for a URL."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tellback.stores.store import Store
 
 
 def open_store(url: str | PathLike[str]) -> Store:
-    """The store a URL names, not yet opened.
+    """Return the store for a URL, not yet opened.
 
-    A path or `sqlite:///path` is a file, `:memory:` lives as long as it is open, `postgresql://…` is a database.
-    Settings go behind a question mark: `synchronous`, `busy_timeout`, `mode=ro` for SQLite; `schema`, `pool_size`,
-    `statement_cache_size` for PostgreSQL, beside those of asyncpg (`sslmode`, `passfile`, ...).
+    A path or `sqlite:///path` is a file, `:memory:` is a store in memory that exists while it is open, `postgresql://…`
+    is a database. Settings follow a question mark. SQLite has `synchronous`, `busy_timeout` and `mode=ro`; PostgreSQL
+    has `schema`, `pool_size`, `statement_cache_size` and those of asyncpg (`sslmode`, `passfile`, ...).
 
     >>> open_store("sqlite:///notes.db?synchronous=full").url
     'sqlite:///notes.db'
@@ -33,7 +33,7 @@ def open_store(url: str | PathLike[str]) -> Store:
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(text)
     raise ConfigurationError(
-        f"{scheme}:// is not a store Tellback knows: use a path, sqlite:///path, :memory:, or postgresql://..."
+        f"Unknown store scheme {scheme}://: use a path, sqlite:///path, :memory:, or postgresql://..."
     )
 
 
@@ -50,10 +50,10 @@ def _open_postgres(url: str) -> Store:
 
     try:
         parts = urlsplit(url)
-        if "," not in parts.netloc:  # several hosts are for the driver to read
+        if "," not in parts.netloc:  # the driver parses lists of hosts
             _ = parts.port
     except ValueError as error:
-        raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
+        raise ConfigurationError(f"Malformed store URL: {error}.") from None
     parameters = dict(parse_qsl(parts.query))
     own_parameters = {name: parameters.pop(name) for name in _POSTGRES_SETTINGS if name in parameters}
     settings = _parse_settings("PostgreSQL", own_parameters, _POSTGRES_SETTINGS)
@@ -66,23 +66,23 @@ def _parse_settings(
     settings = {}
     for name, value in parameters.items():
         if name not in parsers:
-            raise ConfigurationError(f"{kind} has no setting {name!r}: it has {', '.join(parsers)}.")
+            raise ConfigurationError(f"{kind} has no setting {name!r}: use one of {', '.join(parsers)}.")
         try:
             settings[name] = parsers[name](value)
         except ValueError as error:
-            raise ConfigurationError(f"{name}={value} is not a setting for {kind}: {error}.") from None
+            raise ConfigurationError(f"Invalid {kind} setting {name}={value}: {error}.") from None
     return settings
 
 
 def _parse_seconds(value: str) -> float:
     if not 0 <= float(value) < 1e6:
-        raise ValueError("it is a number of seconds")
+        raise ValueError("it must be a number of seconds")
     return float(value)
 
 
 def _parse_positive(value: str) -> int:
     if int(value) < 1:
-        raise ValueError("it is at least 1")
+        raise ValueError("it must be at least 1")
     return int(value)
 
 

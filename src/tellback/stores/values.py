@@ -1,4 +1,4 @@
-"""The values that a store takes and gives: drafts, claims, filters, changes and results."""
+"""Values that stores accept and return: drafts, claims, filters, changes and results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tellback.types.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class SessionTurn:
-    """Where a session stands after a turn, and what was said in it; `tool_calls` go with the last of that."""
+    """A session's state after a turn, and the turn's new messages. `tool_calls` belong to the last message."""
 
     session: SessionData
     messages: tuple[MessageData, ...] = ()
@@ -27,7 +27,8 @@ class SessionTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnDraft:
-    """Messages to append to a turn: that of `turn_id`, or with `joins` the conversation's latest one, if it has any.
+    """Messages to append to a turn: the turn `turn_id`, or with `joins` the conversation's latest turn, if there is
+    one.
 
     `starts` counts it as a new turn.
     """
@@ -40,7 +41,7 @@ class TurnDraft:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The stored messages, one for each draft, and how many turns the conversation and its summary now have."""
+    """The stored messages, one for each draft, and the turn counts of the conversation and its summary."""
 
     messages: tuple[StoredMessage, ...]
     turns: int
@@ -49,9 +50,9 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class TurnClaim:
-    """A wish to run a turn: when, and until when the claim holds unless extended (seconds since 1970).
+    """A request to run a turn: the time, and when the claim expires unless extended (seconds since 1970).
 
-    `claim_id` names this one claim, and begins with the name of the store it was made on.
+    `claim_id` identifies this claim, and begins with the instance id of the store that made it.
     """
 
     turn_id: str
@@ -63,8 +64,11 @@ class TurnClaim:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The turn is claimed. `history` is what a model is sent, and ends with `user_message`, if there is one;
-    `later_messages` is what the log holds after a user message that was already there."""
+    """The claim of a turn succeeded.
+
+    `history` is the history sent to the model. It ends with `user_message`, if there is one. `later_messages` are the
+    stored messages after a user message that the log already contained.
+    """
 
     turn_id: str
     user_message: StoredMessage | None
@@ -82,8 +86,11 @@ class TurnBusy:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The end of one run: `run` is the job's `runs` when it was claimed, so that one whose lease was lost to another
-    ends nothing."""
+    """The end of one run of a job.
+
+    `run` is the value of the job's `runs` when it was claimed: if another run has taken over the lease, the end is
+    ignored.
+    """
 
     job_id: str
     run: int
@@ -93,7 +100,7 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class DispatchResult:
-    """What a look at new events gave: jobs, and whether there may be more events."""
+    """The result of dispatching new events: the jobs made, and whether there may be more events."""
 
     jobs: tuple[Job, ...]
     has_more: bool
@@ -101,10 +108,11 @@ class DispatchResult:
 
 @dataclass(frozen=True, slots=True)
 class AtomDraft:
-    """An atom about to be added.
+    """An atom to add.
 
-    `origin` names what it was made from: a space holds one atom of each. `vector` is half-precision, little-endian, and
-    made by `embedder`. `slot` names what it says something about ("user: home city"), `value` what it says.
+    `origin` identifies what the atom was made from: a space stores one atom for each origin. `vector` is
+    half-precision, little-endian, made by `embedder`. `slot` is the subject and attribute ("user: home city"), `value`
+    the value.
     """
 
     id: str
@@ -127,7 +135,7 @@ class AtomDraft:
 
 @dataclass(frozen=True, slots=True)
 class EntityDraft:
-    """An entity about to be made."""
+    """An entity to create."""
 
     id: str
     type: EntityType
@@ -139,7 +147,7 @@ class EntityDraft:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An atom to take another's place."""
+    """An atom that replaces another."""
 
     old_id: str
     draft: AtomDraft
@@ -147,7 +155,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class AddedCitation:
-    """An atom was said again."""
+    """A further citation of an atom that was stated again."""
 
     atom_id: str
     citation: Citation
@@ -158,8 +166,8 @@ AtomChange = AtomDraft | Replacement | AddedCitation
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What is to change in a space, all at once: entities to make, names that known ones are also called by, and
-    atoms, in their order. A later change may name what an earlier one makes."""
+    """Changes to a space in one transaction: entities to create, aliases to add to existing ones, and ordered changes
+    of atoms. A later change may refer to an atom or entity that an earlier one creates."""
 
     entities: tuple[EntityDraft, ...] = ()
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -168,7 +176,7 @@ class Reconciliation:
 
 @dataclass(frozen=True, slots=True)
 class KnownAtom:
-    """An atom with what it says about what, and when the messages that it cites were said, as far as they are kept."""
+    """An atom with its slot and value, and the dates of the cited messages that are still stored."""
 
     atom: Atom
     slot: str | None = None
@@ -178,10 +186,10 @@ class KnownAtom:
 
 @dataclass(frozen=True, slots=True)
 class AtomFilter:
-    """Which atoms to list: those of a status that were known at `known_at` and were not over at `valid_at`.
+    """Which atoms to list: those with a status that were known at `known_at` and had not ended at `valid_at`.
 
-    With `must_have_started`, they must also have begun by then. `before` is the id to go on from, `categories` any of
-    these, `kind` that of their categories.
+    With `must_have_started`, they must also have started by then. `before` is the id to continue from; `categories`
+    matches any of these, `kind` matches the kind of their categories.
     """
 
     status: AtomStatus
@@ -204,11 +212,10 @@ class Row(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpaceChanges:
-    """What changed in a space after a version: rows as the store keeps them, which
-    `tellback.stores.rows` reads by the names of their columns.
+    """Changes in a space after a version, as stored rows for `tellback.stores.rows` to read by column name.
 
-    `atoms` come in the order of their seq; `validity_ends` are (seq, known_at, valid_to), all there are of each of
-    these atoms, `vectors` (seq, vector).
+    `atoms` are ordered by seq. `validity_ends` are (seq, known_at, valid_to), all rows of each of these atoms.
+    `vectors` are (seq, vector).
     """
 
     version: int
@@ -221,11 +228,12 @@ class SpaceChanges:
 
 @dataclass(frozen=True, slots=True)
 class SpaceSearch:
-    """What to look for in a space that is too large to be held, by moments in microseconds.
+    """A search in a space that is too large to load. Times are in microseconds.
 
-    Atoms of these statuses and categories, known by `known_at`, begun by `started_by`, not ended by `ends_after`, that
-    held at some moment from `since` to `until`: those with any of the `words`, near the `vector`, about an entity of
-    these ids or folded `names`; at most `limit` of each.
+    It finds atoms with these statuses and categories, known by `known_at`, started by `started_by`, not ended by
+    `ends_after`, and valid at some time from `since` to `until`. They match if they contain any of the `words`, are
+    near the `vector`, or are about an entity with one of these ids or folded `names`. Each criterion finds at most
+    `limit` atoms.
     """
 
     limit: int
@@ -246,7 +254,7 @@ class SpaceSearch:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key with the digest of its secret."""
+    """An API key with the digest of its secret."""
 
     key: ApiKey
     digest: str = field(repr=False)
@@ -254,14 +262,14 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """The request is ours to answer: `claim_token` says so when it is finished or abandoned."""
+    """The right to answer a request. `claim_token` is required to finish or abandon it."""
 
     claim_token: str
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """What a request was answered."""
+    """The stored response to a request."""
 
     status: int
     content_type: str
@@ -284,22 +292,22 @@ Collection = Literal[
     "events",
 ]
 COLLECTIONS: tuple[Collection, ...] = get_args(Collection)
-"""What a user's data consists of, in the order it is handed out."""
+"""The collections of a user's data, in the order of an export."""
 
 USER_ERASED = "user.erased"
-"""The event that tells of an erasure."""
+"""The type of the event that reports an erasure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What an erasure deleted: how many of each, and the ids of the jobs among it."""
+    """The result of an erasure: the number of deleted rows per table, and the ids of deleted jobs."""
 
     counts: Mapping[str, int]
     job_ids: tuple[str, ...] = ()
 
 
 def erasure_subject(scope: Scope) -> str:
-    """What the event of an erasure names in place of the user: whoever knows the user can tell that it is meant.
+    """Return the hash that stands for the user in the event of an erasure. It can be computed from a known scope.
 
     >>> erasure_subject(Scope("acme", "support", "maya"))[:16]
     'f66d4fb83f8998cb'

@@ -85,7 +85,7 @@ async def test_the_list_is_for_people(tmp_path: Path) -> None:
         (["create", "--url", "FILE", "--rate-limit", "0"], "--rate-limit"),
         (["create", "--url", ":memory:"], "in memory"),
         (["create", "--url", "sqlite://"], "in memory"),
-        (["create", "--url", "mysql://x"], "not a store Tellback knows"),
+        (["create", "--url", "mysql://x"], "Unknown store scheme mysql:"),
         (["list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
         (["revoke", "--url", "FILE", "key_x"], "no API key 'key_x'"),
         (["list"], "--url"),

@@ -110,7 +110,7 @@ async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--url", "mysql://x", "--extractor", "verbatim"], "not a store Tellback knows"),
+        (["--url", "mysql://x", "--extractor", "verbatim"], "Unknown store scheme mysql:"),
         (["--url", "postgresql://127.0.0.1:1/none", "--extractor", "verbatim"], "cannot be reached"),
         (["--url", ":memory:", "--extractor", "llm"], "needs --model"),
         (["--url", ":memory:"], "needs --model"),

@@ -75,7 +75,7 @@ def test_a_damaged_store_is_told_as_such(error_output: ErrorOutput, as_json: Cal
     content[4096:] = b"\x5a" * (len(content) - 4096)
     Path("tellback.db").write_bytes(content)
     output = error_output("chat", "Hi")
-    assert output.startswith("tellback.db is not a sound SQLite database")
+    assert output.startswith("tellback.db is not a valid SQLite database")
     assert "Restore it from a backup" in output
     [store] = [each for each in as_json("doctor", code=1)["checks"] if each["what"] == "store"]
     assert store["status"] == "fail"
@@ -95,16 +95,16 @@ def test_a_place_without_permission_is_told(error_output: ErrorOutput, monkeypat
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no place that even root cannot write to")
 def test_a_place_where_nothing_can_be_made_is_told(error_output: ErrorOutput) -> None:
-    assert "/proc/tellback.db cannot be used" in error_output("chat", "Hi", "--url", "/proc/tellback.db")
+    assert "/proc/tellback.db cannot be opened" in error_output("chat", "Hi", "--url", "/proc/tellback.db")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["chat", "Hi", "--url", "mysql://x"], "mysql:// is not a store Tellback knows"),
+        (["chat", "Hi", "--url", "mysql://x"], "Unknown store scheme mysql://"),
         (["atoms", "list", "--url", ":memory:"], "What is in memory ends with this command"),
         (["atoms", "list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
-        (["atoms", "list", "--url", "postgresql://u:p@[::1/x"], "The store's URL cannot be read: Invalid IPv6 URL."),
+        (["atoms", "list", "--url", "postgresql://u:p@[::1/x"], "Malformed store URL: Invalid IPv6 URL."),
         (["migrate", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
         (["chat", "Hi", "--user", "*"], "user_id cannot be '*'"),
         (["chat", "Hi", "--user", " "], "user_id"),

@@ -55,7 +55,7 @@ def test_a_url_names_a_store_and_never_shows_a_password(url: Any, expected: str)
     ("url", "problem"),
     [
         ("", "empty"),
-        ("mysql://db/prod", "mysql:// is not a store"),
+        ("mysql://db/prod", "Unknown store scheme mysql://"),
         ("sqlite:///r.db?colour=red", "no setting 'colour'"),
         ("sqlite:///r.db?synchronous=off", "use normal or full"),
         ("sqlite:///r.db?busy_timeout=long", "busy_timeout=long"),
@@ -63,7 +63,7 @@ def test_a_url_names_a_store_and_never_shows_a_password(url: Any, expected: str)
         ("sqlite:///r.db?busy_timeout=-1", "number of seconds"),
         ("postgresql://db/prod?pool_size=many", "pool_size=many"),
         ("postgresql://db/prod?pool_size=0", "at least 1"),
-        ("postgresql://db:port/prod", "cannot be read"),
+        ("postgresql://db:port/prod", "Malformed store URL"),
     ],
 )
 def test_a_url_that_makes_no_sense_is_refused_with_the_reason(url: str, problem: str) -> None:

@@ -1,6 +1,6 @@
 """The store in a PostgreSQL database, for many processes: its engine, connections and schema.
 
-Only `open_store`, the session adapter and the queue of jobs import it, as it needs asyncpg.
+Only `open_store`, the session adapter and the job queue import it, because it needs asyncpg.
 """
 
 from tellback.errors import MissingExtraError

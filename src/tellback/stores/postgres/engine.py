@@ -1,6 +1,7 @@
-"""The PostgreSQL engine: a pool of connections, each transaction under the role and scope it is for; `PostgresStore`.
+"""The PostgreSQL engine: a connection pool, transactions that run under a role and scope, and `PostgresStore`.
 
-`PostgresRunner` is what sessions in tables of their own (`sessions.sql`) run on as well."""
+Session adapters with their own tables (`sessions.sql`) also run on `PostgresRunner`.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +38,14 @@ from tellback.types.access import Scope
 MAX_ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
 INSTANCE_GRACE_SECONDS = 2.0
-"""How long an instance's lock must be free before the instance counts as gone: a broken session is back before that."""
+"""How long an instance's lock must be free before the instance counts as gone: a broken connection is back by then."""
 POLL_SECONDS = 2.0
-"""How often to look for changes whose announcement was lost."""
+"""How often to look for changes whose notification was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresOptions:
-    """How to reach the database: `dsn` as libpq writes it, the tables in a `schema` of their own."""
+    """How to reach the database: `dsn` in libpq's form, and the `schema` that contains the tables."""
 
     dsn: str
     display_url: str
@@ -58,7 +59,7 @@ class PostgresOptions:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """What a queue needs to live beside our tables: where they are, and the role to read and write them by."""
+    """Settings for a job queue in the same database: the location of our tables, and the role that may use them."""
 
     dsn: str = field(repr=False)
     display_url: str
@@ -68,9 +69,9 @@ class QueueSettings:
 
 
 class PostgresRunner:
-    """Runs operations, each in a transaction of its own. Who opens the pool, and how, is up to the subclass.
+    """Runs each operation in its own transaction. A subclass opens the pool.
 
-    `place` names the database in errors, `acquire_seconds` is how long to wait for a free connection.
+    `place` is the database's name in errors, `acquire_seconds` is how long to wait for a free connection.
     """
 
     place: str
@@ -93,12 +94,12 @@ class PostgresRunner:
     async def _close_pool(self, pool: Any, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._is_idle.wait()  # the pool would cut short what has not quite got its connection yet
+                await self._is_idle.wait()  # closing the pool cancels tasks that still wait for a connection
                 await pool.close()
         except DRIVER_ERRORS:
             pool.terminate()
         except asyncio.CancelledError:
-            pool.terminate()  # nobody else can end it any more
+            pool.terminate()  # no other caller has a reference to it
             raise
 
     async def _run_with_retries(
@@ -110,10 +111,10 @@ class PostgresRunner:
         writes: bool,
         seconds: float | None = None,
     ) -> tuple[T, bool]:
-        """Run an operation, again on another connection when the first broke before anything could be kept.
+        """Run an operation, and retry it on another connection if the first one broke before the commit.
 
-        Without `begin` it has no transaction. A statement may take so many `seconds`, by default the connection's own
-        limit. Gives the operation's result, and whether it wrote events.
+        Without `begin` there is no transaction. `seconds` limits each statement (by default, the connection's own
+        limit). Return the operation's result, and whether it wrote events.
         """
         attempt = 0
         while True:
@@ -176,20 +177,20 @@ class PostgresRunner:
             connection = await pool.acquire(timeout=self.acquire_seconds)
         except TimeoutError as error:
             if pool.get_size() < pool.get_max_size():
-                raise  # it was the server that did not answer
+                raise  # the server did not answer
             raise StoreBusyError(
                 f"No connection to {self.place} became free within {self.acquire_seconds:g} seconds: raise the size of"
-                " the pool (pool_size), or do less at once."
+                " the pool (pool_size), or run fewer requests at the same time."
             ) from error
         try:
             yield connection
         finally:
-            with contextlib.suppress(*DRIVER_ERRORS):  # it broke just now; what was done with it is done all the same
+            with contextlib.suppress(*DRIVER_ERRORS):  # the connection broke, but its work was committed
                 await pool.release(connection)
 
 
 class PostgresEngine(PostgresRunner):
-    """Runs operations on the store's tables, each under the role and the scope it is for."""
+    """Runs operations on the store's tables, each under the right role and scope."""
 
     keeps_deleted_bytes = False
     positions_after_commit = True
@@ -289,12 +290,12 @@ class PostgresEngine(PostgresRunner):
             raise self._closed_error()
         if not await self._listener.ensure_open():
             raise StoreUnavailableError(
-                f"{self._options.display_url}: this process's own session, which a turn needs, could not be opened."
+                f"{self._options.display_url}: could not open the listener connection that a turn needs."
                 " Check the server's connection limit."
             )
 
     async def is_instance_alive(self, instance_id: str) -> bool | None:
-        """An instance holds the lock of its key for as long as its session lasts; a session that broke is soon back."""
+        """Check the instance's lock: its listener connection holds it. A broken connection is soon back."""
         kind, _, key = instance_id.partition("|")
         if kind != "pg" or not key.isdigit():
             return None
@@ -302,7 +303,7 @@ class PostgresEngine(PostgresRunner):
             return True
         try:
             async with self._connection() as connection, connection.transaction():
-                # Shared: others who look at the same moment must not be taken for the instance.
+                # Shared: other processes that check at the same time must not look like the instance itself.
                 statement = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{INSTANCE_LOCK}'), {int(key)})"
                 is_free: bool = await connection.fetchval(statement)
         except DRIVER_ERRORS as error:
@@ -313,12 +314,12 @@ class PostgresEngine(PostgresRunner):
         now = asyncio.get_running_loop().time()
         first, last = self._missing_since.get(instance_id, (now, now))
         if now - last > INSTANCE_GRACE_SECONDS:
-            first = now  # nobody looked for a while: it may have been back meanwhile
+            first = now  # the last check is long ago: the instance may have been back since then
         self._missing_since[instance_id] = (first, now)
         return False if now - first > INSTANCE_GRACE_SECONDS else None
 
     async def wipe(self) -> None:
-        """The server's own vacuum does."""
+        """PostgreSQL's vacuum removes deleted rows."""
 
     async def _connect(self) -> asyncpg.Connection:
         connection: asyncpg.Connection = await asyncpg.connect(self._options.dsn, **self._connect_settings())
@@ -346,21 +347,21 @@ class PostgresEngine(PostgresRunner):
         }
 
     def _announce(self) -> None:
-        """Tell this process at once, and others soon: one notification serves all changes since the last."""
+        """Notify this process now, and other processes soon: one notification covers all changes since the last."""
         self._notifier.notify()
         self._notify_pending = True
         if self._notify_task is None or self._notify_task.done():
             self._notify_task = asyncio.create_task(self._notify())
 
     async def _notify(self) -> None:
-        # Not in the change's own transaction: PostgreSQL commits those with a notification one after the other.
+        # Not in the change's own transaction: PostgreSQL serializes the commits of transactions that notify.
         while self._notify_pending and self._pool is not None:
             self._notify_pending = False
             try:
                 async with self._connection() as connection:
                     await connection.execute(f"NOTIFY {CHANNEL}")
             except (*DRIVER_ERRORS, StoreBusyError, StoreClosedError, StoreUnavailableError):
-                return  # whoever listens looks from time to time as well
+                return  # listeners also poll
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def _poll(self) -> None:
@@ -371,12 +372,12 @@ class PostgresEngine(PostgresRunner):
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(
             f"{self._options.display_url} is not open:"
-            " use `async with Tellback(...)`, and the handles inside the block."
+            " use `async with Tellback(...)`, and use its handles inside the block."
         )
 
 
 def _begin_statement(scope: Scope | None, *, writes: bool) -> str:
-    """Open a transaction that may touch only the scope's rows, in one round trip."""
+    """Return the statements that begin a transaction limited to the scope's rows, in one round trip."""
     begin = "BEGIN" if writes else "BEGIN READ ONLY"
     if scope is None:
         return f"{begin}; SET LOCAL tellback.platform = 'on'"
@@ -408,7 +409,7 @@ class PostgresStore(Store):
         super().__init__(url, PostgresEngine(options))
 
     def queue_settings(self) -> QueueSettings:
-        """How a queue of jobs reaches the same database."""
+        """Return the settings with which a job queue reaches the same database."""
         options = self._options
         return QueueSettings(
             options.dsn, options.display_url, options.schema, APP_ROLE, options.statement_cache_size > 0

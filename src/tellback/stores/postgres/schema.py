@@ -11,11 +11,11 @@ from tellback.stores.catalogue import baseline_tables, foreign_tables_error, mig
 from tellback.types.ids import now_micros
 
 APP_ROLE = "tellback_app"
-"""Statements run as this role. It owns nothing, so row-level security holds for it."""
+"""Statements run as this role. It owns no table, so row-level security applies to it."""
 
 
 def quote_identifier(name: str) -> str:
-    """A name in double quotes.
+    """Quote a name.
 
     >>> quote_identifier('my "own" schema')
     '"my ""own"" schema"'
@@ -24,7 +24,7 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """A text in single quotes; with a backslash, in the form whose escapes do not depend on settings.
+    """Quote a text. A backslash needs the E'' form, whose escapes do not depend on server settings.
 
     >>> quote_literal("O'Hara")
     "'O''Hara'"
@@ -34,13 +34,13 @@ def quote_literal(text: str) -> str:
 
 
 async def migrate(connection: asyncpg.Connection, schema: str, display_url: str) -> None:
-    """Bring the schema to this release's version, one process at a time."""
+    """Migrate the schema to this release's version, one process at a time."""
     steps = migrations("postgres")
     if await schema_version(connection, schema, display_url) == steps[-1].version:
         return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('tellback.migrations'), hashtext($1))", schema)
-        present = await schema_version(connection, schema, display_url)  # another process may have been faster
+        present = await schema_version(connection, schema, display_url)  # another process may have migrated it
         if present > steps[-1].version:
             raise newer_schema_error(display_url, present, steps[-1].version)
         if present == 0:
@@ -60,18 +60,18 @@ async def migrate(connection: asyncpg.Connection, schema: str, display_url: str)
         except asyncpg.InsufficientPrivilegeError as error:
             raise SchemaVersionError(
                 f"{display_url} has schema version {present}, this release needs {steps[-1].version}, and the database"
-                f" user may not change it: {error}. Open it once as a user who may create schemas and roles, or have"
-                f" both made beforehand: the schema owned by this user, and the role {APP_ROLE} granted to it."
+                f" user may not change it: {error}. Open it once as a user who may create schemas and roles, or create"
+                f" both first: the schema owned by this user, and the role {APP_ROLE} granted to it."
             ) from error
 
 
 async def schema_version(connection: asyncpg.Connection, schema: str, display_url: str) -> int:
-    """Return the version of the tables, 0 where there are none. The schema is the one that the connection searches."""
-    # Asked of the catalogue's rows: `to_regclass` may answer from a cache that is older than the lock we waited for.
+    """Return the version of the tables in the connection's schema, 0 if there are no tables."""
+    # Query the catalogue: `to_regclass` may answer from a cache that is older than the lock we waited for.
     exists = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'tellback_migrations'"
     if not await connection.fetchval(exists, schema):
         return 0
-    await set_role(connection, display_url)  # the user itself may not be allowed to read it
+    await set_role(connection, display_url)  # the user itself may lack the privilege to read the table
     found = int(await connection.fetchval("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations"))
     await connection.execute("RESET ROLE")
     return found
@@ -85,7 +85,7 @@ async def _check_no_foreign_tables(connection: asyncpg.Connection, schema: str, 
 
 
 async def _prepare_schema(connection: asyncpg.Connection, schema: str) -> None:
-    """Schema, table of versions and role: each is made only where it is missing, which may not need any right."""
+    """Create the schema, the table of versions and the role if they are missing. Existing ones need no privileges."""
     if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):
         await connection.execute(f"CREATE SCHEMA {quote_identifier(schema)}")
     await connection.execute(
@@ -93,18 +93,18 @@ async def _prepare_schema(connection: asyncpg.Connection, schema: str) -> None:
         " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
     )
     if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", APP_ROLE):
-        # Roles are the server's and our locks the database's: another database's opening may make it at the same time.
+        # Roles belong to the server, our lock to one database: opening another database may create the role now, too.
         with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateObjectError):
             async with connection.transaction():
                 await connection.execute(f"CREATE ROLE {APP_ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
-    # Membership alone lets one act as a role before PostgreSQL 16; since then that is a right of its own.
+    # Since PostgreSQL 16, acting as a role is a separate privilege; before, membership was enough.
     privilege = "SET" if connection.get_server_version().major >= 16 else "MEMBER"
     if not await connection.fetchval(f"SELECT pg_has_role(current_user, $1, '{privilege}')", APP_ROLE):
         await connection.execute(f"GRANT {APP_ROLE} TO CURRENT_USER")
 
 
 async def vector_schema(connection: asyncpg.Connection) -> str | None:
-    """Where pgvector is installed, or None; it is, if that is possible: large spaces are searched with it."""
+    """Return the schema of pgvector, or None. Install it if possible: large spaces are searched with it."""
     found = "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'vector'"
     schema: str | None = await connection.fetchval(found)
     offered = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
@@ -125,7 +125,7 @@ async def _grant_privileges(connection: asyncpg.Connection, schema: str) -> None
 
 
 async def set_role(connection: asyncpg.Connection, display_url: str) -> None:
-    """Become the role for the rest of the connection."""
+    """Switch the connection to the role."""
     try:
         await connection.execute(f"SET ROLE {APP_ROLE}")
     except asyncpg.PostgresError as error:

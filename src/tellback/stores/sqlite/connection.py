@@ -1,9 +1,9 @@
-"""SQLite connections, and the writer thread: all operations that have queued up are committed in one transaction.
+"""SQLite connections, and the writer thread, which commits all queued operations in one transaction.
 
-SQLite takes one writer at a time, and a commit costs far more than the statements in it. So operations queue up while
-the thread is busy, and the next transaction takes them all. One that fails leaves no trace and does not disturb the
-others: most fail before they have changed anything, and if one had, the group is rolled back and run again with a
-savepoint around each. Without savepoints the usual group is a fifth faster. A caller's future is done after the
+SQLite allows one writer at a time, and a commit costs far more than the statements in it. So operations queue up while
+the thread is busy, and the next transaction runs all of them. An operation that fails does not affect the others: most
+fail before they change anything. If one fails after a change, the group is rolled back and run again with a savepoint
+for each operation. Without savepoints the usual group is a fifth faster. A caller's future is resolved after the
 commit.
 """
 
@@ -36,40 +36,40 @@ from tellback.stores.sqlite.schema import TEMP_STORE, check_no_foreign_tables
 
 log = logging.getLogger("tellback.stores")
 
-_PRIMARY_CODE_MASK = 0xFF  # extended codes say more in the higher bits
+_PRIMARY_CODE_MASK = 0xFF  # extended codes use the higher bits
 
 MAX_GROUP = 256
-"""About the most operations in one transaction: each waits for all of them."""
+"""The approximate limit of operations in one transaction: each of them waits for all others."""
 
 ExclusiveWork = Callable[[sqlite3.Connection], bool]
-"""Work that takes no part in transactions; False if it is to be tried again."""
+"""Work that runs outside of transactions. It returns False if it must be tried again."""
 
 
 def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
-    """What went wrong, and what to do about it."""
+    """Convert an error of SQLite to a store error that says what to do."""
     code = getattr(error, "sqlite_errorcode", None)
-    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index of the log could not grow
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index of the write-ahead log could not grow
         code = sqlite3.SQLITE_FULL
     match None if code is None else code & _PRIMARY_CODE_MASK:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusyError(
-                f"{path} is locked by another connection: {error}. Try again, end what holds it, or wait longer"
-                " with a greater busy_timeout (of a store: sqlite:///...?busy_timeout=SECONDS)."
+                f"{path} is locked by another connection: {error}. Try again, close the program that locks it, or wait"
+                " longer with a greater busy_timeout (for a store: sqlite:///...?busy_timeout=SECONDS)."
             )
         case sqlite3.SQLITE_FULL:
-            return StoreFullError(f"There is no room left for {path}: {error}. Free some space and try again.")
+            return StoreFullError(f"The disk of {path} is full: {error}. Free some space and try again.")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
             return StoreReadOnlyError(
-                f"{path} cannot be written: {error}. Check the rights of the file and its folder."
+                f"{path} cannot be written: {error}. Check the permissions of the file and its folder."
             )
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_AUTH:
             return StoreUnavailableError(
-                f"{path} cannot be used: {error}. Check that its folder exists and is reachable."
+                f"{path} cannot be opened: {error}. Check that its folder exists and is reachable."
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return StoreCorruptError(f"{path} is not a sound SQLite database: {error}. Restore it from a backup.")
+            return StoreCorruptError(f"{path} is not a valid SQLite database: {error}. Restore it from a backup.")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-        return StoreClosedError(f"{path} has been closed.")
+        return StoreClosedError(f"{path} is closed: open it again.")
     return StoreError(f"{path}: {error}")
 
 
@@ -77,8 +77,9 @@ def to_store_error(error: sqlite3.Error, path: str) -> StoreError:
 class SqliteOptions:
     """How to open the file.
 
-    `synchronous="normal"` survives the death of the process at any moment; "full" also a power cut, at the price of one
-    more wait for the disk per group of commits. `busy_timeout` is how many seconds to wait for another process's lock.
+    `synchronous="normal"` survives a crash of the process at any time; "full" also survives a power loss, but waits
+    once more for the disk for each group of commits. `busy_timeout` is how many seconds to wait for another process's
+    lock.
     """
 
     path: str
@@ -89,12 +90,12 @@ class SqliteOptions:
 
     @property
     def in_memory(self) -> bool:
-        """Whether it lives only as long as its connection."""
+        """Whether the database exists only in memory, until its connection is closed."""
         return self.path == ":memory:"
 
 
 def connect(options: SqliteOptions) -> sqlite3.Connection:
-    """A connection whose transactions are ours to begin and end."""
+    """Open a connection in autocommit mode: we begin and end transactions explicitly."""
     target = options.path
     if not options.in_memory:
         mode = "ro" if options.read_only else "rwc"
@@ -122,9 +123,10 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
-    """Switch to WAL, unless the file is another program's, which stays as it is.
+    """Switch to WAL, unless the file belongs to another program.
 
-    The first connection to a new file does the switch, and SQLite does not wait for others who do the same.
+    The first connection to a new file switches the mode. SQLite does not wait for other connections that do the same,
+    so this retries.
     """
     deadline = time.monotonic() + options.busy_timeout
     while True:
@@ -142,7 +144,7 @@ def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
 def run_operation(
     cursor: sqlite3.Cursor, statements: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
 ) -> tuple[T, bool]:
-    """Run an operation to its end; gives its result, and whether it wrote events."""
+    """Run an operation to its end. Return its result, and whether it wrote events."""
     wrote_events = False
     try:
         name, parameters = next(operation)
@@ -158,12 +160,12 @@ def run_operation(
 
 
 class _PartialWrite(Exception):
-    """An operation failed after it had changed something, in one transaction with others."""
+    """An operation failed after it had changed rows in a transaction that it shares with others."""
 
 
 @dataclass(slots=True, eq=False)
 class _WriteRequest:
-    """An operation in the queue, or work for the connection outside of transactions, and who waits for it."""
+    """A queued operation, or work for the connection outside of transactions, with the future of its caller."""
 
     make: OperationFactory[Any]
     values: dict[str, Any]
@@ -176,9 +178,9 @@ class _WriteRequest:
 
 
 class WriterThread:
-    """Runs operations on one connection, in groups, on a thread of its own.
+    """Runs operations in groups, on one connection, in its own thread.
 
-    `on_events` is called after new events; `startup_work` is done before anything else, if it can be.
+    It calls `on_events` after new events are committed, and tries `startup_work` before anything else.
     """
 
     def __init__(
@@ -203,11 +205,12 @@ class WriterThread:
         self._thread.start()
 
     def submit(self, make: OperationFactory[T], values: dict[str, Any]) -> asyncio.Future[T]:
-        """Queue an operation; the future is done once it is committed. Cancelled before its turn, it is not run."""
+        """Queue an operation; the future is resolved once it is committed. If cancelled before it starts, it is not
+        run."""
         return self._enqueue(make, values, None)
 
     def submit_exclusive(self, work: ExclusiveWork) -> asyncio.Future[bool]:
-        """Queue work that is done between two transactions."""
+        """Queue work to run between two transactions."""
         return self._enqueue(_empty_operation, {}, work)
 
     def _enqueue(
@@ -215,8 +218,8 @@ class WriterThread:
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        # Handed over once the tasks that are ready have had their say: they form one group, and the writer does not
-        # compete with them for the interpreter.
+        # Hand over after all ready tasks have run: they form one group, and the writer does not compete with them
+        # for the interpreter lock.
         others = _count_ready_callbacks(loop)
         with self._lock:
             if self._closed:
@@ -227,14 +230,14 @@ class WriterThread:
                 if others:
                     loop.call_soon(self._hand_over, loop)
             else:
-                others -= 1  # the call of our own
+                others -= 1  # our own callback
             gathered.append(_WriteRequest(make, values, future, loop, exclusive_work))
         if not others:
             self._hand_over(loop)
         return future
 
     def close(self) -> None:
-        """Finish what is queued, end the thread and close the connection; waits for it."""
+        """Finish the queued requests, end the thread and close the connection. Blocks until done."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -269,26 +272,28 @@ class WriterThread:
                         self._run_exclusive(request, request.exclusive_work)
                         self._deliver([request])
         except BaseException:
-            log.exception("the writer of %s has failed", self._options.path)
+            log.exception("The writer thread of %s failed", self._options.path)
             self._fail_all()
             raise
         finally:
             self._connection.close()
 
     def _run_startup_work(self) -> None:
-        """Finish what the last writer could not; if that fails, another one will."""
+        """Finish work that the last writer left. If that fails, the next writer tries again."""
         try:
             done = self._startup_work is None or self._startup_work(self._connection)
         except sqlite3.Error:
             log.info(
-                "%s could not be wiped of what was erased; the next to write will", self._options.path, exc_info=True
+                "Wiping erased data from %s failed; the next writer will try again",
+                self._options.path,
+                exc_info=True,
             )
         else:
             if not done:
-                log.info("the log of %s is being read and will be wiped later", self._options.path)
+                log.info("The write-ahead log of %s is in use; it will be wiped later", self._options.path)
 
     def _next_requests(self) -> list[_WriteRequest]:
-        """All that has queued up; empty when it is time to end."""
+        """Return all queued requests, or an empty list when the thread must end."""
         batch = self._requests.get()
         requests: list[_WriteRequest] = []
         while batch is not None:
@@ -302,7 +307,7 @@ class WriterThread:
                     return requests
                 batch = self._requests.get()
         if requests:
-            self._requests.put(None)  # come back to it
+            self._requests.put(None)  # read again by the next call
         return requests
 
     def _run_requests(self, requests: list[_WriteRequest]) -> None:
@@ -313,7 +318,7 @@ class WriterThread:
                 self._roll_back()
                 self._run_group(requests, self._run_in_savepoint)
         except BaseException as error:  # noqa: BLE001
-            # Nothing of the group was kept, so everyone in it must hear of it, whatever it was.
+            # Nothing of the group was committed, so every caller in it gets the error, whatever its type.
             for request in requests:
                 request.error = request.error or self._translate_error(error)
             self._roll_back()
@@ -329,7 +334,7 @@ class WriterThread:
         try:
             request.result = work(self._connection)
         except BaseException as error:  # noqa: BLE001
-            request.error = self._translate_error(error)  # whoever waits must hear of it, whatever it was
+            request.error = self._translate_error(error)  # its caller gets the error, whatever its type
 
     def _run_without_savepoint(self, request: _WriteRequest) -> None:
         before = self._connection.total_changes
@@ -352,7 +357,7 @@ class WriterThread:
         except BaseException as error:
             request.error = self._translate_error(error)
             if not self._connection.in_transaction:
-                raise  # SQLite has undone everything, not only this operation
+                raise  # SQLite has rolled back everything, not only this operation
             execute("ROLLBACK TO operation")
         execute("RELEASE operation")
 
@@ -369,11 +374,11 @@ class WriterThread:
         for request in requests:
             by_loop.setdefault(request.loop, []).append(request)
         for loop, done in by_loop.items():
-            with contextlib.suppress(RuntimeError):  # that loop is closed, and with it everyone who waited
+            with contextlib.suppress(RuntimeError):  # the callers' loop is closed
                 loop.call_soon_threadsafe(_resolve_futures, done)
 
     def _fail_all(self) -> None:
-        """Nobody is left waiting for a thread that is gone."""
+        """Fail all waiting requests: the thread has ended."""
         with self._lock:
             self._closed = True
         with contextlib.suppress(queue.Empty):
@@ -384,16 +389,16 @@ class WriterThread:
                 self._deliver(requests)
 
     def _closed_error(self) -> StoreClosedError:
-        return StoreClosedError(f"{self._options.path} has been closed.")
+        return StoreClosedError(f"{self._options.path} is closed: open it again.")
 
 
 def _empty_operation() -> Operation[None]:
-    """An operation that does nothing."""
+    """Do nothing."""
     yield from ()
 
 
 def _count_ready_callbacks(loop: asyncio.AbstractEventLoop) -> int:
-    """How many callbacks wait for the next pass; loops other than asyncio's own do not tell, so one at least."""
+    """Return how many callbacks are ready to run. Loops other than asyncio's own do not expose it: return 1."""
     callbacks = getattr(loop, "_ready", None)
     return len(callbacks) if callbacks is not None else 1
 
@@ -401,7 +406,7 @@ def _count_ready_callbacks(loop: asyncio.AbstractEventLoop) -> int:
 def _resolve_futures(requests: list[_WriteRequest]) -> None:
     for request in requests:
         if request.future.done():
-            continue  # cancelled meanwhile
+            continue  # already cancelled
         if request.error is not None:
             request.future.set_exception(request.error)
         else:

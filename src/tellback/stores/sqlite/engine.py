@@ -1,6 +1,7 @@
-"""The SQLite engine: which processes own what, watching the file, writer and reader threads, and `SqliteStore`.
+"""The SQLite engine: instance ids, the file watcher, writer and reader threads, and `SqliteStore`.
 
-`SqliteRunner` is what sessions in tables of their own (`sessions.sql`) run on as well."""
+Session adapters with their own tables (`sessions.sql`) also run on `SqliteRunner`.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ from tellback.types.access import Scope
 log = logging.getLogger("tellback.stores")
 
 WATCH_SECONDS = 0.1
-"""How often the counter is looked at, while someone waits."""
+"""How often to check the change counter while a listener waits."""
 
 WIPE_SECONDS = 0.1
-"""How long to wait between two attempts to empty the log."""
+"""How long to wait between two attempts to empty the write-ahead log."""
 
 
 def new_instance_id() -> str:
-    """A name for this process and this opening of the store."""
+    """Return an id for this process and this open store."""
     return "|".join((*_host_and_namespace(), str(os.getpid()), _process_start(os.getpid()) or "", secrets.token_hex(4)))
 
 
@@ -57,7 +58,7 @@ def _process_start(pid: int) -> str | None:
 
 
 class ChangeWatcher:
-    """Notifies when the file has changed; a thread of its own, as long as anyone listens."""
+    """Notifies listeners when the file has changed, from its own thread, as long as there are listeners."""
 
     def __init__(self, options: SqliteOptions, notifier: ChangeNotifier) -> None:
         self._options = options
@@ -67,7 +68,7 @@ class ChangeWatcher:
         self._thread: threading.Thread | None = None
 
     def ensure_running(self) -> None:
-        """Watch, if nobody does."""
+        """Start watching, unless already running."""
         with self._lock:
             if self._thread is None and not self._stopped.is_set():
                 self._thread = threading.Thread(target=self._watch, name="tellback-watcher", daemon=True)
@@ -88,8 +89,8 @@ class ChangeWatcher:
                 try:
                     connection = connection or connect(self._options)
                     version = int(connection.execute("PRAGMA data_version").fetchone()[0])
-                except sqlite3.Error:  # locked for a moment: look again in the next round
-                    log.debug("could not look for changes of %s", self._options.path, exc_info=True)
+                except sqlite3.Error:  # locked: try again in the next round
+                    log.debug("Checking %s for changes failed; retrying", self._options.path, exc_info=True)
                 else:
                     if version != seen:
                         seen = version
@@ -105,7 +106,7 @@ class ChangeWatcher:
 
 
 class SqliteRunner:
-    """Runs operations; what is written together is committed together. A subclass says which statements there are."""
+    """Runs operations; concurrent writes share a commit. A subclass provides the statements."""
 
     def __init__(self, options: SqliteOptions) -> None:
         self._pid = 0
@@ -119,7 +120,7 @@ class SqliteRunner:
         self._connections: list[sqlite3.Connection] = []
 
     def _begin(self) -> Mapping[str, Statement]:
-        """Prepare for an opening; gives the statements that operations name."""
+        """Prepare for opening. Return the named statements."""
         raise NotImplementedError
 
     def _closed_error(self) -> StoreClosedError:
@@ -129,17 +130,17 @@ class SqliteRunner:
         return connect(options)
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        """Bring the tables up to date, before anything else is done."""
+        """Migrate the tables, before anything else runs."""
 
     def _finish_previous_work(self, connection: sqlite3.Connection) -> bool:
-        """Do what the last writer could not; False if it has to wait again."""
+        """Finish work that the last writer left. Return False if it must wait again."""
         return True
 
     def _on_events(self) -> None:
-        """Events were written."""
+        """Handle newly committed events."""
 
     def _end(self) -> None:
-        """End what a subclass has begun; called on a thread."""
+        """Stop background work of a subclass. Runs in a thread."""
 
     async def open(self) -> None:
         async with self._lifecycle_lock:
@@ -164,20 +165,20 @@ class SqliteRunner:
             readers, self._readers = self._readers, None
             writer, self._writer = self._writer, None
             if readers is not None:
-                # Not to be left half done: whoever is cancelled here leaves threads that end by themselves.
+                # Shielded: if the caller is cancelled, the threads still end.
                 await asyncio.shield(asyncio.to_thread(self._close_threads, readers, writer))
 
     async def read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T:
         readers = self._require_readers()
-        if self._options.in_memory:  # only the writer's connection sees it
+        if self._options.in_memory:  # only the writer's connection has the data
             return await self.write(scope, make)
         if brief:
-            # Waking a reader takes ten times as long as the lookup itself. Where it would have to wait, a reader waits.
+            # Waking a reader thread takes ten times as long as the lookup. A thread is used only if the file is locked.
             with contextlib.suppress(StoreBusyError):
                 return self._read(scope, make, brief=True)
         try:
             work = asyncio.get_running_loop().run_in_executor(readers, self._read, scope, make)
-        except RuntimeError:  # closed by another thread meanwhile
+        except RuntimeError:  # closed by another thread
             raise self._closed_error() from None
         return await work
 
@@ -204,7 +205,7 @@ class SqliteRunner:
         return connection
 
     def _read(self, scope: Scope | None, make: OperationFactory[T], *, brief: bool = False) -> T:
-        """Read on this thread, in a snapshot. A brief read sees each row as it is now, and waits for no lock."""
+        """Read in this thread, in a snapshot. A brief read uses no snapshot and does not wait for locks."""
         try:
             connection = self._thread_connection(self._nowait_options if brief else self._options)
             if not brief:
@@ -213,7 +214,7 @@ class SqliteRunner:
                 return run_operation(connection.cursor(), self._statements, scope_values(scope), make())[0]
             finally:
                 if not brief:
-                    connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
+                    connection.execute("ROLLBACK")  # ends the snapshot
         except sqlite3.Error as error:
             raise to_store_error(error, self._options.path) from error
 
@@ -230,11 +231,11 @@ class SqliteRunner:
     def _require_writer(self) -> WriterThread:
         self._require_readers()
         if self._writer is None:
-            raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
+            raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without mode=ro to write.")
         return self._writer
 
     def _require_readers(self) -> ThreadPoolExecutor:
-        """The readers, if this process may use them: threads do not come along when a process is forked."""
+        """Return the readers if this process may use them: threads do not survive a fork."""
         if self._readers is None:
             raise self._closed_error()
         if self._pid != os.getpid():
@@ -243,7 +244,7 @@ class SqliteRunner:
 
 
 class SqliteEngine(SqliteRunner):
-    """Runs operations on the store's tables, and tells who waits when the file has changed."""
+    """Runs operations on the store's tables, and notifies listeners when the file has changed."""
 
     positions_after_commit = False
     search: Literal["none", "words", "meaning"] = "none"
@@ -256,7 +257,7 @@ class SqliteEngine(SqliteRunner):
 
     @property
     def keeps_deleted_bytes(self) -> bool:
-        """What is only in memory is gone when it is freed."""
+        """Memory is freed with the rows; a file keeps their bytes."""
         return not self._options.in_memory
 
     async def wipe(self) -> None:
@@ -266,15 +267,15 @@ class SqliteEngine(SqliteRunner):
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._options.busy_timeout
         try:
-            # Others write between two attempts, which hold them up.
+            # Between two attempts, other callers can write.
             while not await writer.submit_exclusive(wipe_deleted_rows):
                 if clock() > deadline:
-                    raise StoreBusyError("another process has been reading for too long.")
+                    raise StoreBusyError("a reader has kept the write-ahead log in use for too long.")
                 await asyncio.sleep(WIPE_SECONDS)
         except StoreError as error:
             raise type(error)(
-                f"The rows are deleted, but traces of them are still in the files of {self._options.path}: {error}"
-                " Delete again to have them wiped; so does whoever opens the file next."
+                f"The rows are deleted, but their bytes are still in the files of {self._options.path}: {error}"
+                " Erase again to wipe them; otherwise the next process that opens the file does."
             ) from error
 
     async def changes(self) -> AsyncGenerator[None, None]:
@@ -289,7 +290,7 @@ class SqliteEngine(SqliteRunner):
             await notifications.aclose()
 
     async def announce_instance(self) -> None:
-        """The process table does."""
+        """Do nothing: the operating system lists the process."""
 
     async def is_instance_alive(self, instance_id: str) -> bool | None:
         try:
@@ -303,11 +304,11 @@ class SqliteEngine(SqliteRunner):
         except ProcessLookupError:
             return False
         except (PermissionError, ValueError):
-            pass  # it is there, under another user
+            pass  # the process exists and belongs to another user
         return not started or _process_start(int(pid)) == started
 
     def _begin(self) -> Mapping[str, Statement]:
-        # Here, not when it was made: a process that was forked in between is another instance.
+        # Here, not in `__init__`: a process forked in between is another instance.
         self.instance_id = new_instance_id()
         self._notifier = ChangeNotifier()
         self._watcher = ChangeWatcher(self._options, self._notifier)
@@ -328,7 +329,7 @@ class SqliteEngine(SqliteRunner):
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(
-            f"{self._options.path} is not open: use `async with Tellback(...)`, and the handles inside the block."
+            f"{self._options.path} is not open: use `async with Tellback(...)`, and use its handles inside the block."
         )
 
 

@@ -12,17 +12,17 @@ from tellback.stores.operations.user_data import WIPE_STEP
 from tellback.types.ids import now_micros
 
 TEMP_STORE = "MEMORY"
-"""Where SQLite keeps what it needs for a moment."""
+"""Where SQLite stores temporary data."""
 
 NEEDS_VACUUM, NEEDS_CHECKPOINT = 1, 2
-"""What is left of dividing the step by three; see `operations.user_data.next_wipe_step`."""
+"""The remainder of the step divided by three; see `operations.user_data.next_wipe_step`."""
 
 CHECKPOINT_WAIT_MS = 200
-"""How long one attempt to empty the log waits for readers: meanwhile nobody can write."""
+"""How long one attempt to empty the log waits for readers. No one can write during it."""
 
 
 def migrate(connection: sqlite3.Connection, path: str, *, read_only: bool) -> None:
-    """Bring the schema to this release's version, one process at a time."""
+    """Migrate the schema to this release's version, one process at a time."""
     steps = migrations("sqlite")
     present = schema_version(connection)
     if present == steps[-1].version:
@@ -40,7 +40,7 @@ def migrate(connection: sqlite3.Connection, path: str, *, read_only: bool) -> No
             "CREATE TABLE IF NOT EXISTS tellback_migrations"
             " (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
         )
-        present = schema_version(connection)  # another process may have been faster
+        present = schema_version(connection)  # another process may have migrated it meanwhile
         if present > steps[-1].version:
             raise newer_schema_error(path, present, steps[-1].version)
         for step in steps:
@@ -58,14 +58,14 @@ def migrate(connection: sqlite3.Connection, path: str, *, read_only: bool) -> No
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the version of the tables, 0 where there are none."""
+    """Return the version of the tables, 0 if there are no tables."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tellback_migrations'").fetchall():
         return 0
     return int(connection.execute("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations").fetchone()[0])
 
 
 def check_no_foreign_tables(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a file in which another program has tables of our names."""
+    """Raise `SchemaVersionError` if the file has tables of another program with our names."""
     present = {name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     foreign = present & baseline_tables("sqlite")
     if foreign and "tellback_migrations" not in present:
@@ -73,7 +73,7 @@ def check_no_foreign_tables(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _split_statements(script: str) -> list[str]:
-    """A script's statements. `executescript` would commit the transaction it runs in."""
+    """Split a script into statements. `executescript` would commit the open transaction."""
     complete, current = [], ""
     for line in script.splitlines(keepends=True):
         current += line
@@ -86,7 +86,7 @@ def _split_statements(script: str) -> list[str]:
 
 
 def wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
-    """Do what is to be done, outside of any transaction; False if somebody reads what is still in the log."""
+    """Run the remaining wipe steps, outside of transactions. Return False if a reader still uses the log."""
     step = _read_wipe_step(connection)
     if step % 3 == NEEDS_VACUUM:
         _vacuum(connection)
@@ -99,13 +99,13 @@ def wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
 
 
 def try_wipe_deleted_rows(connection: sqlite3.Connection) -> bool:
-    """The same, if nobody else is writing."""
+    """Like `wipe_deleted_rows`, without waiting long for other writers."""
     with _busy_timeout(connection, CHECKPOINT_WAIT_MS):
         return wipe_deleted_rows(connection)
 
 
 def _vacuum(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA temp_store = FILE")  # the copy is as large as the file
+    connection.execute("PRAGMA temp_store = FILE")  # VACUUM copies the whole file
     try:
         connection.execute("VACUUM")
     finally:
@@ -124,7 +124,7 @@ def _read_wipe_step(connection: sqlite3.Connection) -> int:
 
 
 def _advance_wipe_step(connection: sqlite3.Connection, step: int) -> int:
-    """The next step is due, unless more was deleted meanwhile: whoever did that begins anew."""
+    """Mark the step as done, unless rows were deleted meanwhile: that deletion starts its own steps."""
     connection.execute("UPDATE platform_state SET value = value + 1 WHERE name = ? AND value = ?", (WIPE_STEP, step))
     return step + 1
 
