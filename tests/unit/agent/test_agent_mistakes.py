@@ -81,17 +81,17 @@ def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"title": ""}, "title is a text"),
+        ({"title": ""}, "title must be a non-empty string"),
         ({"title": "Book", "colour": "red"}, "makes no route"),
-        ({"title": "Book", "conditions": "the user wants to fly"}, "conditions is a list"),
-        ({"title": "Book", "rules": "be kind"}, "rules is a list"),
+        ({"title": "Book", "conditions": "the user wants to fly"}, "conditions must be a list"),
+        ({"title": "Book", "rules": "be kind"}, "rules must be a list"),
         ({"title": "Book", "domains": ["payment"]}, "'payment' is not known"),
-        ({"title": "Book", "domains": "payment"}, "domains is a list"),
+        ({"title": "Book", "domains": "payment"}, "domains must be a list"),
         ({"title": "Book", "gather_schema": {"type": "array"}}, "gather_schema"),
         ({"title": "Book", "gather_schema": "Flight"}, "gather_schema"),
         ({"title": "Book", "initial_data": {"to": "Rome"}}, "initial_data"),
-        ({"title": "Book", "guidelines": ["Be brief"]}, "is no Guideline"),
-        ({"title": "Book", "id": ""}, "an id is a text"),
+        ({"title": "Book", "guidelines": ["Be brief"]}, "expected a Guideline"),
+        ({"title": "Book", "id": ""}, "id must be a non-empty string"),
         ({"title": "Book", "canned_responses": "Hello"}, "canned_responses"),
     ],
     ids=str,
@@ -251,5 +251,5 @@ async def test_two_tools_of_one_name_are_refused() -> None:
 
 
 def test_nothing_follows_the_end() -> None:
-    with pytest.raises(FlowError, match="nothing can follow"):
+    with pytest.raises(FlowError, match="no state can follow"):
         END_ROUTE.transition_to(chat_state="Ask")

@@ -1,4 +1,4 @@
-"""What an application declares of an agent: routes, states, gather schemas, guidelines, canned responses, tools.
+"""The parts of an agent that an application declares: routes, states, gather schemas, guidelines, responses, tools.
 
-Imported by the rest of `tellback.agent`; of that it imports only `context` and `sessions.session`. Nothing here runs a
-turn."""
+The rest of `tellback.agent` imports this package; this package imports only `context` and `sessions.session` from it.
+Nothing here runs a turn."""

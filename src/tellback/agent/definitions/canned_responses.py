@@ -18,7 +18,7 @@ _PARTIAL = (True, False, False)
 
 @dataclass(frozen=True, slots=True)
 class CannedResponse:
-    """An answer written beforehand; `condition` says in words when it fits.
+    """A prewritten answer; `condition` describes in words when to use it.
 
     >>> CannedResponse("Welcome back, {{name}}!", condition="the user was here before").id is None
     True
@@ -30,7 +30,7 @@ class CannedResponse:
 
 
 def parse_canned_responses(responses: Iterable[Any] | None, place: str) -> tuple[CannedResponse, ...]:
-    """Canned responses from texts, mappings or such responses; `place` is named when one is wrong."""
+    """Parse strings, mappings and `CannedResponse` objects; errors contain `place`."""
     try:
         listed = () if responses is None else validate_list("canned_responses", responses)
     except InvalidArgumentError as error:
@@ -43,10 +43,10 @@ def parse_canned_responses(responses: Iterable[Any] | None, place: str) -> tuple
 def fill_canned_response(
     response: CannedResponse, data: Mapping[str, Any], context: Any
 ) -> tuple[str, tuple[str, ...]]:
-    """The response with its values, of the gathered data first, then of the context; and the names that it misses.
+    """Fill the template from the gathered data, then from the context; also return the names that have no value.
 
-    A name whose value is None or not there is missing; a section without a value is left away. Only plain values are
-    used, and none of them is read as a template.
+    A name is missing when its value is None or absent; a section without a value is omitted. Only plain values are
+    used, and a value is never rendered as a template.
 
     >>> response = CannedResponse("{{#flights}}{{no}} {{/flights}}for {{name}}")
     >>> fill_canned_response(response, {"flights": [{"no": "TP1"}]}, {"name": "Maya"})
@@ -58,14 +58,14 @@ def fill_canned_response(
 def fill_canned_responses(
     responses: Iterable[CannedResponse], data: Mapping[str, Any], context: Any
 ) -> tuple[list[tuple[CannedResponse, str]], tuple[str, ...]]:
-    """The responses that can be said now, each with its text, and the names that the others miss."""
+    """Return the responses whose values are all known, each with its text, and the missing names of the others."""
     values = _template_values(data, context)
     ready: list[tuple[CannedResponse, str]] = []
     missing: dict[str, None] = {}
     for response in responses:
         text, missing_names = _render_template(response, values)
         missing.update(dict.fromkeys(missing_names))
-        if text.strip() and not missing_names:  # when all its sections are empty there is nothing to say
+        if text.strip() and not missing_names:  # all sections may be empty
             ready.append((response, text))
     return ready, tuple(missing)
 
@@ -77,14 +77,14 @@ def _parse_canned_response(response: Any, place: str) -> CannedResponse:
         try:
             response = CannedResponse(**response)
         except TypeError as error:
-            raise FlowError(place, f"a canned response has text, id and condition: {error}.") from error
+            raise FlowError(place, f"a canned response accepts text, id and condition: {error}.") from error
     if not isinstance(response, CannedResponse):
-        raise FlowError(place, f"a canned response is a text or a CannedResponse, not {response!r:.80}.")
+        raise FlowError(place, f"a canned response must be a string or a CannedResponse, got {response!r:.80}.")
     if not isinstance(response.text, str) or not response.text.strip():
-        raise FlowError(place, f"its text is Mustache that is not empty, not {response.text!r:.80}.")
+        raise FlowError(place, f"text must be a non-empty Mustache template, got {response.text!r:.80}.")
     for name, value in (("id", response.id), ("condition", response.condition)):
         if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise FlowError(place, f"its {name} is a text, not {value!r:.80}.")
+            raise FlowError(place, f"{name} must be a non-empty string, got {value!r:.80}.")
     _check_template(response.text, place)
     return response
 
@@ -99,15 +99,15 @@ def _check_template(text: str, place: str) -> None:
         raise FlowError(place, f"{text!r:.80} is not valid Mustache: {error}.") from error
     for *kind, name, _, _ in tokens:
         if tuple(kind) == _PARTIAL:
-            raise FlowError(place, f"it has the partial {{{{> {name.decode()}}}}}, but there are none. Write it out.")
+            raise FlowError(place, f"partials are not supported: write out {{{{> {name.decode()}}}}}.")
         if tuple(kind) in (_VARIABLE, _SECTION) and not name:
-            raise FlowError(place, f"{text!r:.80} has a tag without a name.")
+            raise FlowError(place, f"{text!r:.80} contains a tag without a name.")
 
 
 def _template_values(data: Mapping[str, Any], context: Any) -> dict[str, Any]:
     from pydantic_core import to_jsonable_python
 
-    # What was gathered may be models and dates of its schema, all of it said by the user: nothing there is secret.
+    # Gathered values may be models and dates; the user stated all of them, so none is secret.
     gathered = context_values(to_jsonable_python(dict(data), fallback=_return_none))
     return {**context_values(context), **{name: value for name, value in gathered.items() if value is not None}}
 
@@ -131,14 +131,14 @@ def _render_template(response: CannedResponse, values: Mapping[str, Any]) -> tup
 
 
 def _build_getter(missing: dict[str, None]) -> Callable[..., Any]:
-    """Looks names up in values only, where mstache's own would reach attributes and call methods."""
+    """Return a lookup in the values only; mstache's own lookup would also read attributes and call methods."""
 
     def look_up(scope: Any, scopes: Sequence[Any], key: Any, default: Any = None) -> Any:
         name = key.decode() if isinstance(key, bytes) else str(key)
         value = scope if name == "." else _resolve_name(name.split("."), (scope, *reversed(scopes)))
         if value is not None:
             return value
-        if default is not None:  # mstache gives None for sections, and a mark of its own for variables
+        if default is not None:  # mstache passes None for sections, and its own marker for variables
             missing[name] = None
         return default
 
@@ -146,7 +146,7 @@ def _build_getter(missing: dict[str, None]) -> Callable[..., Any]:
 
 
 def _resolve_name(path: Sequence[str], scopes: Iterable[Any]) -> Any:
-    """The value of a dotted name; the innermost scope that has its first part decides."""
+    """Return the value of a dotted name from the innermost scope that contains its first part."""
     first, *rest = path
     for scope in scopes:
         if isinstance(scope, Mapping) and first in scope:

@@ -1,4 +1,4 @@
-"""Describe routes in words and as Mermaid diagrams."""
+"""Descriptions of routes as text and as Mermaid diagrams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tellback.agent.sessions.session import SessionState
 
 _MARKDOWN_MARKER = re.compile(r"^(\d*)([-+_~.)])")
-"""What may begin a list or a line in Markdown, which newer versions of Mermaid read in labels."""
+"""Characters that begin a list or a line in Markdown, which newer versions of Mermaid parse in labels."""
 _ENTITIES = str.maketrans(
     {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "#": "#35;", "*": "#42;", "%": "#37;"}
 )
@@ -21,7 +21,7 @@ CURRENT_STATE_STYLE = "classDef current fill:#ffd54f,stroke:#6d4c41,stroke-width
 
 
 def describe_route(route: Route) -> str:
-    """A route in words."""
+    """Describe a route as indented text."""
     lines = [f"Route: {route.title} ({route.id})"]
     if route.description:
         lines.append(f"  {route.description}")
@@ -101,14 +101,14 @@ def _function_name(function: Any) -> str:
 
 
 def route_to_mermaid(route: Route, current_state: str | None = None) -> str:
-    """A route as a Mermaid flowchart."""
+    """Return a route as a Mermaid flowchart."""
     lines = ["flowchart TD", *_render_nodes(route, "s", "  ")]
     highlighted = [f"s{number}" for number, state in enumerate(route.states) if state.id == current_state]
     return "\n".join([*lines, *_render_highlight(highlighted)])
 
 
 def agent_to_mermaid(agent: Any, session: SessionState | None = None) -> str:
-    """All routes of an agent, each in a box of its own."""
+    """Return a flowchart of all routes of an agent, with one subgraph per route."""
     lines = ["flowchart TD"]
     highlighted = []
     state_id = None if session is None or session.current_state is None else session.current_state.id
@@ -150,7 +150,7 @@ def _render_shape(state: State) -> str:
 
 
 def _escape_label(text: str) -> str:
-    """A text as Mermaid shows it: what could end a label, or begin markup or a directive, is written as an entity."""
+    """Escape a label for Mermaid: characters that could end it, or begin markup or a directive, become entities."""
     escaped = " ".join(text.translate(_ENTITIES).split())
     return _MARKDOWN_MARKER.sub(lambda found: f"{found[1]}#{ord(found[2])};", escaped)
 

@@ -1,6 +1,6 @@
 """`GatherSchema`: the fields that a route gathers, from a JSON schema or a pydantic model.
 
-It validates each value alone and restores typed values from JSON."""
+It validates each value separately and restores typed values from JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tellback.types.jsontext import dump_json
 
 @dataclass(frozen=True, slots=True)
 class GatherField:
-    """One value to gather: its JSON schema as a model is shown it, and whether a state waits for it."""
+    """One value to gather: the JSON schema that the model sees, and whether a state waits for the value."""
 
     name: str
     schema: Mapping[str, Any]
@@ -56,7 +56,7 @@ class GatherSchema(ABC):
 
     @classmethod
     def from_definition(cls, schema: Mapping[str, Any] | type | None, place: str) -> GatherSchema:
-        """The schema a route was given; `FlowError` at `place` when it cannot be used."""
+        """Build the schema from a route's `gather_schema`; raise `FlowError` at `place` if it cannot be used."""
         if schema is None:
             schema = {"type": "object", "properties": {}}
         if isinstance(schema, Mapping):
@@ -68,29 +68,31 @@ class GatherSchema(ABC):
             name = type(schema).__name__
             raise FlowError(place, f"gather_schema is an instance of {name}: pass the class, gather_schema={name}.")
         if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
-            raise FlowError(place, f"gather_schema is a JSON schema or a pydantic model class, not {schema!r:.80}.")
+            raise FlowError(
+                place, f"gather_schema must be a JSON schema or a pydantic model class, got {schema!r:.80}."
+            )
         fields, definitions = _fields_from_model(schema, place)
         return _ModelSchema(fields, definitions, schema)
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as it is kept; `InvalidValue` says why it cannot be."""
+        """Return the value in the form that is stored; raise `InvalidValue` if it does not fit."""
         if name not in self.fields:
-            raise InvalidValue(f"is not gathered here; what is: {', '.join(self.fields) or 'nothing'}")
+            raise InvalidValue(f"is not a field of gather_schema; its fields: {', '.join(self.fields) or 'none'}")
         try:
             return self._check(name, validate_storable(to_plain_value(value)))
         except RecursionError:
             raise InvalidValue("is nested too deeply") from None
 
     def restore(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Values that came back from JSON with their types; what is unknown or fits no more is as it was."""
+        """Restore the types of values read from JSON; unknown and unfitting values stay unchanged."""
         return {name: self._restore(name, each) if name in self.fields else each for name, each in data.items()}
 
     def plain(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The values as JSON has them."""
+        """Return the values as plain JSON values."""
         return {name: to_plain_value(value, str) for name, value in data.items()}
 
     def typed(self, data: Mapping[str, Any]) -> Any:
-        """An instance of the model, when the schema is one and nothing needed is missing; else a dict."""
+        """Return an instance of the model once no required field is missing; a dict before, or for a JSON schema."""
         if any(field.required and name not in data for name, field in self.fields.items()):
             return dict(data)
         return self._build_whole(data)
@@ -106,7 +108,7 @@ class GatherSchema(ABC):
 
 
 class _JsonSchema(GatherSchema):
-    """Values that stay JSON, checked by a JSON schema."""
+    """JSON values checked by a JSON schema."""
 
     __slots__ = ("_validators",)
 
@@ -125,7 +127,7 @@ class _JsonSchema(GatherSchema):
 
 
 class _ModelSchema(GatherSchema):
-    """Values typed by a pydantic model, each checked alone: what the model says of all together must not run."""
+    """Values typed by a pydantic model, each checked alone: the model's validators for all fields must not run."""
 
     __slots__ = ("_full_validators", "_model", "_self_parsing", "_type_validators")
 
@@ -138,7 +140,7 @@ class _ModelSchema(GatherSchema):
         own_validators = [decorator.func for decorator in model.__pydantic_decorators__.field_validators.values()]
 
         def build_validator(name: str, each: Any) -> Any:
-            # As the only field of a model, so that validators find the `info.data` they may look at.
+            # Each field is validated as the only field of a model, so that its validators can read `info.data`.
             alone: Any = {"type": "model-fields", "fields": {name: {"type": "model-field", "schema": each}}}
             return SchemaValidator({"type": "definitions", "schema": alone, "definitions": shared}, config)
 
@@ -150,7 +152,7 @@ class _ModelSchema(GatherSchema):
 
     def _check(self, name: str, value: Any) -> Any:
         schema = self.fields[name].schema
-        # A validator that runs before the type may read more than we do, so it is given text as it was written.
+        # A validator that runs before the type may parse more than the parser does, so it gets the original text.
         if name in self._self_parsing and isinstance(value, str) and value.strip():
             try:
                 return self._validate(self._full_validators, name, value.strip())
@@ -164,7 +166,7 @@ class _ModelSchema(GatherSchema):
         return self._validate(self._full_validators, name, value)
 
     def _restore(self, name: str, value: Any) -> Any:
-        try:  # typed again, not judged again: a date that was in the future is still a date
+        try:  # check the type only: a past date may have been valid when it was stated
             return self._validate(self._type_validators, name, to_plain_value(value))
         except (ValueError, RecursionError):
             return value
@@ -182,7 +184,7 @@ class _ModelSchema(GatherSchema):
     def _validate(self, validators: Mapping[str, Any], name: str, value: Any) -> Any:
         from pydantic import ValidationError
 
-        # As JSON, in which strict models take dates and enums too.
+        # Validate as JSON: strict models also accept dates and enums in it.
         try:
             data, *_ = validators[name].validate_json(json.dumps({name: value}), by_alias=False, by_name=True)
         except ValidationError as error:
@@ -190,7 +192,7 @@ class _ModelSchema(GatherSchema):
         except (KeyError, TypeError, AttributeError):
             if validators is self._type_validators:
                 raise
-            # The model's validator wants fields that are not there yet; it runs again when all are.
+            # The model's validator needs fields that are missing; it runs again when all are known.
             return self._validate(self._type_validators, name, value)
         if isinstance(data[name], float) and not math.isfinite(data[name]):
             raise InvalidValue("is not a finite number")
@@ -207,25 +209,25 @@ def _fields_from_json_schema(source: Mapping[str, Any], place: str) -> tuple[dic
     except SchemaError as error:
         where = ".".join(map(str, error.absolute_path))
         raise FlowError(
-            place, f"gather_schema is no valid JSON schema: {where and where + ': '}{error.message}."
+            place, f"gather_schema is not a valid JSON schema: {where and where + ': '}{error.message}."
         ) from None
     except TypeError as error:
-        raise FlowError(place, f"gather_schema is no valid JSON schema: {error}.") from None
+        raise FlowError(place, f"gather_schema is not a valid JSON schema: {error}.") from None
     except RecursionError:
-        raise FlowError(place, "gather_schema holds itself: use $ref and $defs instead.") from None
+        raise FlowError(place, "gather_schema contains itself: use $ref and $defs instead.") from None
     definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
     schema = _follow_root_reference(schema, definitions)
     if schema.get("type", "object" if "properties" in schema else None) != "object":
-        raise FlowError(place, 'gather_schema is a JSON schema of {"type": "object", "properties": {...}}.')
+        raise FlowError(place, 'gather_schema must have the form {"type": "object", "properties": {...}}.')
     properties = schema.get("properties", {})
     for name, each in properties.items():
         if not isinstance(name, str) or not name.strip():
-            raise FlowError(place, f"a field of gather_schema has no name, but {name!r}.")
+            raise FlowError(place, f"a field name of gather_schema must be a non-empty string, got {name!r}.")
         if each is False:
-            raise FlowError(place, f"field {name!r} of gather_schema takes no value at all.")
+            raise FlowError(place, f"field {name!r} of gather_schema is `false`, so no value fits it.")
     unknown = [name for name in schema.get("required", ()) if name not in properties]
     if unknown:
-        raise FlowError(place, f"gather_schema requires {unknown[0]!r}, which is not among its properties.")
+        raise FlowError(place, f"gather_schema requires {unknown[0]!r}, which is not one of its properties.")
     for part in (properties, definitions):
         _validate_references({"properties": part}, definitions, place)
     required = schema.get("required", list(properties))
@@ -247,7 +249,7 @@ def _fields_from_model(model: Any, place: str) -> tuple[dict[str, GatherField], 
         raise FlowError(place, f"gather_schema {model.__name__} is a RootModel, which has no fields to gather.")
     try:
         with warnings.catch_warnings():
-            # A default that is no JSON is left out of the schema, which is all it should be.
+            # Pydantic leaves a default that is not JSON out of the schema; no warning is needed.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
             schema = strip_titles(model.model_json_schema(by_alias=False))
     except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError) as error:
@@ -263,7 +265,7 @@ def _fields_from_model(model: Any, place: str) -> tuple[dict[str, GatherField], 
 
 
 def _is_nullable(schema: Any) -> bool:
-    """Whether there may be no value, so that nobody is held to a question that they have no answer to."""
+    """Whether null is valid, so that the user is not asked again for a value they do not have."""
     if not isinstance(schema, Mapping):
         return False
     kinds = schema.get("type")
@@ -275,7 +277,7 @@ def _is_nullable(schema: Any) -> bool:
 
 
 def _field_core_schemas(model: Any) -> tuple[dict[str, Any], Any, list[Any]]:
-    """The validation of each field of a model, without the model's own; its config; what they share."""
+    """Return the validation of each field without the model's own, the model's config, and the shared definitions."""
     node = model.__pydantic_core_schema__
     shared = list(node.get("definitions", ()))
     config: Any = None
@@ -289,7 +291,7 @@ def _field_core_schemas(model: Any) -> tuple[dict[str, Any], Any, list[Any]]:
 
 
 def _strip_validators(core: Any, validators: Sequence[Any]) -> Any:
-    """A field's validation without its default and the model's own validators."""
+    """Return a field's validation without its default and without the given validators."""
     while core["type"] == "default" or (
         core["type"].startswith("function-") and "schema" in core and core["function"]["function"] in validators
     ):
@@ -304,11 +306,11 @@ def _parses_before_type(core: Any) -> bool:
 
 
 def _copy_schema(schema: Any) -> Any:
-    """A schema in plain containers, its references in the newer spelling."""
+    """Copy a schema into plain containers, with `definitions` references rewritten to `$defs`."""
     if isinstance(schema, Mapping):
         for name in schema:
             if not isinstance(name, str):
-                raise TypeError(f"{name!r} is no name")
+                raise TypeError(f"the key {name!r} is not a string")
         copy = {name: _copy_schema(each) for name, each in schema.items()}
         if isinstance(copy.get("$ref"), str):
             copy["$ref"] = copy["$ref"].replace("#/definitions/", REFERENCE_PREFIX)
@@ -317,7 +319,7 @@ def _copy_schema(schema: Any) -> Any:
 
 
 def _follow_root_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema a root reference leads to, which is how recursive models are written."""
+    """Follow a reference at the root: pydantic writes recursive models this way."""
     for _ in definitions:
         if "properties" not in schema and isinstance(schema.get("$ref"), str):
             schema = definitions.get(schema["$ref"].removeprefix(REFERENCE_PREFIX), {})
@@ -335,7 +337,7 @@ def _validate_references(schema: Any, definitions: Mapping[str, Any], place: str
         raise FlowError(place, f"gather_schema refers to {target!r}, which is not in its $defs.")
     for key in ("$id", "$anchor", "$dynamicRef"):
         if isinstance(schema.get(key), str):
-            raise FlowError(place, f"gather_schema has {key} in a field: use $ref to $defs only.")
+            raise FlowError(place, f"gather_schema has {key} in a field, which is not supported: use $ref to $defs.")
     for key, each in schema.items():
         if key not in ("const", "enum", "default", "examples"):
             _validate_references(each, definitions, place)

@@ -1,4 +1,4 @@
-"""Guidelines, terms, capabilities and composition modes: what an agent is told besides its routes."""
+"""Guidelines, terms, capabilities and composition modes: instructions for the model besides the routes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tellback.tools import Tool, as_tool
 
 
 class CompositionMode(StrEnum):
-    """How freely an agent words its answers.
+    """How freely an agent phrases its answers.
 
-    `FLUID` writes as it likes; `CANNED_FLUID` prefers the canned responses; `CANNED_COMPOSITED` puts its answer
-    together from them; `CANNED_STRICT` says one of them, word for word, and nothing else.
+    `FLUID` writes freely; `CANNED_FLUID` prefers the canned responses; `CANNED_COMPOSITED` combines its answer from
+    them; `CANNED_STRICT` sends one of them verbatim and nothing else.
 
     >>> CompositionMode("strict_canned") is CompositionMode.CANNED_STRICT
     True
@@ -29,7 +29,7 @@ class CompositionMode(StrEnum):
 
 
 class TermFields(TypedDict, total=False):
-    """The fields of `Term`, as a mapping or as keywords."""
+    """The fields of `Term`, as a mapping or as keyword arguments."""
 
     name: str
     description: str
@@ -38,9 +38,9 @@ class TermFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word of the trade, explained to the model.
+    """A domain term, explained to the model.
 
-    >>> Term("PNR", "The six characters that name a booking.", synonyms=["record locator"]).name
+    >>> Term("PNR", "The six characters that identify a booking.", synonyms=["record locator"]).name
     'PNR'
     """
 
@@ -57,7 +57,7 @@ class Term:
 
 
 class GuidelineFields(TypedDict, total=False):
-    """The fields of `Guideline`, as a mapping or as keywords."""
+    """The fields of `Guideline`, as a mapping or as keyword arguments."""
 
     action: str
     condition: str | None
@@ -70,7 +70,7 @@ class GuidelineFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guideline:
-    """What to do, and when. Without a `condition` it always holds; its `tools` can be called while it holds.
+    """An instruction, and when to follow it. Without a `condition` it always applies; its `tools` are available then.
 
     >>> Guideline("Offer to call back.", condition="the user is in a hurry").enabled
     True
@@ -92,7 +92,7 @@ class Guideline:
 
 
 class CapabilityFields(TypedDict, total=False):
-    """The fields of `Capability`, as a mapping or as keywords."""
+    """The fields of `Capability`, as a mapping or as keyword arguments."""
 
     title: str
     description: str
@@ -102,7 +102,7 @@ class CapabilityFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capability:
-    """Something the agent can do, told to the model; its `tools` can always be called.
+    """Something the agent can do, described to the model; its `tools` are always available.
 
     >>> Capability("Refunds", "Pay back up to 100 euros.").title
     'Refunds'
@@ -121,25 +121,25 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class GuidelineMatch:
-    """A guideline that holds in this turn, and why: its condition, or that it always does."""
+    """A guideline that applies in this turn, and why: its condition, or "always"."""
 
     guideline: Guideline
     rationale: str = "always"
 
 
 def coerce_value(kind: type[Any], value: Any, fields: Mapping[str, Any] | None = None) -> Any:
-    """A term, guideline or capability as it is, or made of a mapping or of keywords."""
+    """Return a term, guideline or capability unchanged, or build one from a mapping or keyword arguments."""
     if isinstance(value, kind) and not fields:
         return value
     if value is not None and not isinstance(value, Mapping):
-        raise InvalidArgumentError(f"{value!r:.80} is no {kind.__name__}: pass one, or its fields.")
+        raise InvalidArgumentError(f"expected a {kind.__name__} or a mapping of its fields, got {value!r:.80}.")
     try:
         return kind(**{**(value or {}), **(fields or {})})
     except TypeError as error:
-        raise InvalidArgumentError(f"that makes no {kind.__name__}: {error}.") from error
+        raise InvalidArgumentError(f"invalid fields for {kind.__name__}: {error}.") from error
 
 
 def _parse_tools(owner: str, value: Any) -> tuple[Tool, ...]:
     if callable(value) or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise InvalidArgumentError(f"the tools of {owner} are a list, not {value!r:.80}: write tools=[...].")
+        raise InvalidArgumentError(f"the tools of {owner} must be a list, got {value!r:.80}: write tools=[...].")
     return tuple(map(as_tool, value))

@@ -1,6 +1,6 @@
 """A route: a conversation with a goal, as a graph of states.
 
-Checks refuse transitions that are never taken, unreachable states and cycles in which nobody speaks."""
+Its checks reject unreachable transitions and states, and cycles in which no state speaks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tellback.types.ids import slug
 
 @dataclass(frozen=True, slots=True)
 class RouteRef:
-    """Names a route."""
+    """A reference to a route by its id."""
 
     id: str
 
 
 class RouteFields(TypedDict, total=False):
-    """What `agent.create_route` takes besides the title: see `Route`."""
+    """The options of `agent.create_route` besides the title: see `Route`."""
 
     id: str | None
     description: str | None
@@ -48,11 +48,11 @@ class RouteFields(TypedDict, total=False):
 
 
 class Route:
-    """A conversation that has a goal. `initial_state.transition_to(...)` adds its states.
+    """A conversation with a goal. `initial_state.transition_to(...)` adds its states.
 
-    `conditions` say in words when it is meant. `gather_schema`, a JSON schema or a pydantic model, describes what is
-    learnt on the way; `initial_data` is known of it from the start. `domains` names those whose tools may be used in
-    it (None: all). `rules` must be kept and `prohibitions` never broken in it.
+    `conditions` describe in words when the user means it. `gather_schema`, a JSON schema or a pydantic model, declares
+    the fields to learn from the user; `initial_data` sets some of them from the start. `domains` lists the domains
+    whose tools may be used in it (None: all). The agent must follow `rules` and must never do what `prohibitions` list.
 
     >>> route = Route("Tell the weather", conditions=["the user asks about the weather"])
     >>> route.initial_state.transition_to(chat_state="Tell the weather where they are").route_id == route.id
@@ -74,7 +74,7 @@ class Route:
         canned_responses: Sequence[Any] = (),
     ) -> None:
         if not isinstance(title, str) or not title.strip():
-            raise FlowError("a route", f"title is a text, not {title!r:.80}.")
+            raise FlowError("a route", f"title must be a non-empty string, got {title!r:.80}.")
         self.title = title
         self.id = generate_route_id(title) if id is None else _validate_id(id, self.place)
         self.description = description
@@ -87,12 +87,12 @@ class Route:
         self.canned_responses = parse_canned_responses(canned_responses, self.place)
         self.guidelines: list[Guideline] = []
         self.revision = 0
-        """How often it was changed: what is known of it holds until it changes again."""
+        """Counts the changes: values cached for a route are valid for one revision."""
         for guideline in guidelines:
             self.create_guideline(guideline)
         self.initial_data = self._validate_initial_data(initial_data or {})
         self.key = slug(title)
-        """What models call it; its agent tells routes of one title apart."""
+        """Its name in prompts; the agent makes it unique among routes of the same title."""
         self.gatherable: tuple[str, ...] = ()
         """The fields that its states ask the user for."""
         self._states: dict[str, State] = {}
@@ -101,12 +101,12 @@ class Route:
 
     @property
     def place(self) -> str:
-        """It as errors name it."""
+        """Its name in error messages."""
         return f"route {self.title!r}"
 
     @property
     def ref(self) -> RouteRef:
-        """A reference to it."""
+        """A reference to this route."""
         return RouteRef(self.id)
 
     @property
@@ -115,20 +115,20 @@ class Route:
         return tuple(self._states.values())
 
     def state(self, id: str) -> State | None:
-        """The state of that id."""
+        """Return the state with this id, or None."""
         return self._states.get(id)
 
     def create_guideline(
         self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
     ) -> Route:
-        """Add a guideline that holds in this route only."""
+        """Add a guideline that applies in this route only."""
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         self.revision += 1
         return self
 
     def data(self, session: SessionState) -> Any:
-        """What was gathered: an instance of the model, once nothing that it needs is missing; a dict before, or where
-        `gather_schema` is a JSON schema.
+        """Return the gathered data: an instance of the model once no required field is missing; a dict before, or
+        when `gather_schema` is a JSON schema.
 
         >>> from tellback.agent import create_session
         >>> Route("Book a flight").data(create_session())
@@ -137,27 +137,27 @@ class Route:
         return self.schema.typed(get_route_data(session, self.id))
 
     def describe(self) -> str:
-        """The route in words: its states, what they gather, and where they lead."""
+        """Describe the route in words: its states, the fields they gather, and their transitions."""
         return describe_route(self)
 
     def to_mermaid(self, current_state: str | None = None) -> str:
-        """The route as a Mermaid diagram, with the current state lit if its id is given."""
+        """Return the route as a Mermaid diagram, with the current state highlighted if its id is passed."""
         return route_to_mermaid(self, current_state)
 
     def check(self) -> None:
-        """Raise `FlowError` if something is wrong with it."""
+        """Raise `FlowError` if the route can never work as it is defined."""
         validate_route(self)
 
     def _validate_initial_data(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(data, Mapping):
-            raise FlowError(self.place, f"initial_data is a mapping of fields, not {data!r:.80}.")
+            raise FlowError(self.place, f"initial_data must be a mapping of field names to values, got {data!r:.80}.")
         validate_fields([*data], self.schema.fields, self.place, "initial_data")
         known = {}
         for name, value in data.items():
             try:
                 known[name] = self.schema.check(name, value)
             except InvalidValue as problem:
-                raise FlowError(self.place, f"initial_data, {name}: {problem}") from problem
+                raise FlowError(self.place, f"initial_data, field {name}: {problem}") from problem
         return known
 
     def _add_state(self, state: State) -> None:
@@ -167,7 +167,7 @@ class Route:
     def _unique_state_id(self, requested: str | None, description: str | None, place: str) -> str:
         if requested is not None:
             if _validate_id(requested, place) in self._states or requested == "END_ROUTE":
-                raise FlowError(place, f"the id {requested!r} is another state's of this route.")
+                raise FlowError(place, f"the id {requested!r} is already used in this route: choose another.")
             return requested
         id, index = generate_state_id(self.id, description), 0
         while id in self._states:
@@ -193,31 +193,31 @@ class Route:
 
 def _validate_id(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise FlowError(place, f"an id is a text, not {value!r:.80}.")
+        raise FlowError(place, f"id must be a non-empty string, got {value!r:.80}.")
     return value
 
 
 def _validate_texts(value: Any, place: str, name: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(e, str) and e for e in value):
-        raise FlowError(place, f"{name} is a list of texts, not {value!r:.80}: write {name}=[...].")
+        raise FlowError(place, f"{name} must be a list of strings, got {value!r:.80}: write {name}=[...].")
     return tuple(value)
 
 
 def validate_route(route: Route) -> None:
-    """Refuse a route that can never work as it is written."""
+    """Raise `FlowError` if the route can never work as it is defined."""
     for state in route.states:
         for transition in state.transitions:
             transition.resolve_target()
     reachable = set(route.initial_state.find_reachable())
     for state in route.states:
         if state not in reachable:
-            raise FlowError(state.place, "it is unreachable: no way leads there.")
+            raise FlowError(state.place, "it is unreachable: no transition leads to it.")
     for state in route.states:
         _validate_no_silent_cycle(state)
 
 
 def validate_transition(route: Route, transition: Transition) -> None:
-    """Refuse a new way that is never taken, or that closes a round in which nobody speaks."""
+    """Reject a new transition that is never used, or that closes a cycle in which no state speaks."""
     source = transition.source
     before = [
         other for other in source.transitions if other is not transition and other.on_error == transition.on_error
@@ -226,7 +226,7 @@ def validate_transition(route: Route, transition: Transition) -> None:
     if always is not None and transition.condition is None:
         raise FlowError(
             source.place,
-            f"the way to {transition.target_title!r} is never taken, so it is unreachable: the one to"
+            f"the transition to {transition.target_title!r} is unreachable: the transition to"
             f" {always.target_title!r} comes first and has no condition. Give one of them a condition.",
         )
     same = next(
@@ -240,7 +240,7 @@ def validate_transition(route: Route, transition: Transition) -> None:
     if same is not None and not _target_requires_data(same):
         raise FlowError(
             source.place,
-            f"two ways have the condition {transition.condition!r}: the one to {transition.target_title!r} is"
+            f"two transitions have the condition {transition.condition!r}: the one to {transition.target_title!r} is"
             " unreachable.",
         )
     _validate_no_silent_cycle(source)
@@ -255,9 +255,9 @@ def _is_unconditional(transition: Transition) -> bool:
 
 
 def _validate_no_silent_cycle(state: State) -> None:
-    """A round in which every state may be skipped would be walked without end, and nobody would be asked anything.
+    """Reject a cycle in which every state may be skipped: the walk would never stop and no state would speak.
 
-    Only what is sure is refused: a condition may end the round, and a tool may change the data.
+    Only certain cases are rejected: a condition may end the cycle, and a tool may change the data.
     """
     if not _can_be_skipped(state):
         return
@@ -273,8 +273,8 @@ def _validate_no_silent_cycle(state: State) -> None:
             names = " → ".join(repr(each.title) for each, _ in path)
             raise FlowError(
                 state.place,
-                f"{names} leads back to {state.title!r} in a cycle of states that may all be skipped: nobody would"
-                " speak. One must always speak (a chat_state without gather and skip_if), or a way needs a condition.",
+                f"{names} leads back to {state.title!r} in a cycle of states that may all be skipped: no state would"
+                " speak. Add a chat_state without gather and skip_if, or a condition on one of the transitions.",
             )
         if found.id not in seen and _can_be_skipped(found):
             seen.add(found.id)
@@ -291,5 +291,5 @@ def _unconditional_targets(state: State) -> list[State]:
 
 
 def _can_be_skipped(state: State) -> bool:
-    """Whether it can be walked through without a word or a deed."""
+    """Whether the walk can pass the state without a message or a tool call."""
     return state.kind == "start" or (state.kind == "chat" and (state.skip_if is not None or bool(state.gather)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def generate_route_id(title: str) -> str:
-    """The id of a route with that title.
+    """Return the id of a route with this title.
 
     >>> generate_route_id("User Onboarding")
     'route_user_onboarding_8bef1939'
@@ -28,7 +28,7 @@ def generate_route_id(title: str) -> str:
 
 
 def generate_state_id(route_id: str, description: str | None = None, index: int | None = None) -> str:
-    """The id of a state of a route; `index` tells states of one description apart.
+    """Return the id of a state of a route; `index` distinguishes states with the same description.
 
     >>> generate_state_id("route_123", "Ask for name").startswith("state_ask_for_name_")
     True
@@ -39,7 +39,7 @@ def generate_state_id(route_id: str, description: str | None = None, index: int 
 
 
 def generate_tool_id(name: str) -> str:
-    """The id of a tool with that name.
+    """Return the id of a tool with this name.
 
     >>> generate_tool_id("get_user_data").startswith("tool_get_user_data_")
     True
@@ -56,16 +56,16 @@ def _build_id(kind: str, label: str, source: str) -> str:
 def _validate_texts(*values: object) -> None:
     for each in values:
         if not isinstance(each, str):
-            raise InvalidArgumentError(f"an id is made of a text, not {each!r:.80}.")
+            raise InvalidArgumentError(f"an id can only be built from strings, got {each!r:.80}.")
 
 
 Data = Mapping[str, Any]
 DataPredicate = Callable[[Data], Any]
-"""A question about the gathered data that code answers."""
+"""A function that answers a yes/no question about the gathered data."""
 
 
 class _EndRoute:
-    """Where a route ends.
+    """The end of a route.
 
     >>> END_ROUTE
     END_ROUTE
@@ -76,8 +76,8 @@ class _EndRoute:
     title: Final = "END_ROUTE"
 
     def transition_to(self, *_: Any, **__: Any) -> State:
-        """Nothing comes after the end."""
-        raise FlowError("END_ROUTE", "the route has ended there; nothing can follow.")
+        """Raise `FlowError`: no state can follow the end."""
+        raise FlowError("END_ROUTE", "no state can follow END_ROUTE.")
 
     def __repr__(self) -> str:
         return "END_ROUTE"
@@ -90,12 +90,12 @@ END_ROUTE: Final = _EndRoute()
 """The end of a route: `state.transition_to(state=END_ROUTE)`."""
 
 _REFUSED_OPTIONS = {"chat_state": ("arguments", "save_as", "repeat"), "tool_state": ("gather",)}
-"""Options that a transition of that kind does not take. One to a `state` that exists takes none."""
+"""Options that a transition of this kind does not accept. A transition to an existing `state` accepts none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateRef:
-    """Names a state: `transition_to(state=ref)` leads there."""
+    """A reference to a state by its ids: `transition_to(state=ref)` leads there."""
 
     id: str
     route_id: str
@@ -103,10 +103,10 @@ class StateRef:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transition:
-    """A way from one state to another.
+    """A transition from one state to another.
 
-    A `condition` in words is judged by the model when it reads the user's message, one that is a function is asked
-    about the gathered data. `target` is the id of a state where it was named before it was there.
+    The model judges a `condition` in words when it reads the user's message; a function is called with the gathered
+    data. `target` is the id of a state if that state did not exist when the transition was added.
     """
 
     source: State
@@ -117,25 +117,25 @@ class Transition:
 
     @property
     def target_title(self) -> str:
-        """Where it leads, in a few words."""
+        """The title of its target."""
         target = self.find_target()
         return str(self.target) if target is None else target.title
 
     def find_target(self) -> State | _EndRoute | None:
-        """Where it leads, or None if that state is not made yet."""
+        """Return its target, or None if that state does not exist yet."""
         return self.target if not isinstance(self.target, str) else self.source.route.state(self.target)
 
     def resolve_target(self) -> State | _EndRoute:
-        """Where it leads."""
+        """Return its target, or raise `FlowError` if that state does not exist."""
         target = self.find_target()
         if target is None:
-            raise FlowError(self.source.place, f"leads to the state {self.target!r}, which the route does not have.")
+            raise FlowError(self.source.place, f"it leads to the state {self.target!r}, which the route does not have.")
         return target
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class State:
-    """A step of a route: something to say, or a tool to run. Made by `transition_to` of the state before it.
+    """A step of a route: a message to send or a tool to run. The `transition_to` of an earlier state creates it.
 
     >>> from tellback.agent.definitions.route import Route
     >>> route = Route("Book a flight", gather_schema={"type": "object", "properties": {"to": {"type": "string"}}})
@@ -162,7 +162,7 @@ class State:
 
     def __post_init__(self) -> None:
         if not _is_predicate(self.skip_if):
-            raise FlowError(self.place, f"skip_if is a plain function of the gathered data, not {self.skip_if!r:.80}.")
+            raise FlowError(self.place, f"skip_if must be a synchronous function, got {self.skip_if!r:.80}.")
         if self.save_as is not None:
             validate_fields([self.save_as], self.route.schema.fields, self.place, "save_as")
         if self.tool is not None:
@@ -175,19 +175,19 @@ class State:
 
     @property
     def ref(self) -> StateRef:
-        """A reference to it."""
+        """A reference to this state."""
         return StateRef(self.id, self.route_id)
 
     @property
     def title(self) -> str:
-        """It in a few words."""
+        """Its short name: the description, or the tool's name."""
         if self.kind == "start":
             return "start"
         return self.description or (self.tool.name if self.tool is not None else self.id)
 
     @property
     def place(self) -> str:
-        """It as errors name it."""
+        """Its name in error messages."""
         return f"route {self.route.title!r}, state {self.title!r}"
 
     def transition_to(
@@ -209,37 +209,35 @@ class State:
         guidelines: Sequence[Any] = (),
         id: str | None = None,
     ) -> State:
-        """Add what comes next, and give it, so that calls can be chained.
+        """Add a transition and return its target, so that calls can be chained.
 
-        One of three: `chat_state` says in words what to do there; `tool_state` is a tool that is run there; `state`
-        leads to one that exists, by itself, its `ref` or its id, or to `END_ROUTE`.
+        Pass exactly one of: `chat_state`, which describes in words what to say or ask; `tool_state`, a tool to run;
+        `state`, an existing state (the object, its `ref` or its id) or `END_ROUTE`.
 
-        - `condition`: when to go that way, in words for the model to judge, or a function of the gathered data.
-          Ways with a condition are tried first, in order; then the one without.
-        - `gather`: fields to learn there. A state that has learnt them all is passed; one that has not is kept to.
-        - `skip_if`: a function of the data that decides alone whether to pass the state.
+        - `condition`: when to take the transition: words for the model to judge, or a function of the gathered data.
+          Transitions with a condition are tried first, in order; then the one without.
+        - `gather`: fields to learn there. The walk passes a state whose fields are known and stays at one with gaps.
+        - `skip_if`: a function of the data that alone decides whether to pass the state.
         - `required_data`: fields without which the state is not entered.
-        - `arguments` of a tool: its parameters by field, or a function of the data; without, by their names.
-        - `save_as`: the field that keeps what the tool gives. `on_error`: go that way when the tool fails.
-        - `forgets`: fields that are no longer known once that way is taken: those of one order before "another one".
-        - `repeat`: whether a tool that has run is run again when a value that it was given is corrected or added. With
-          False it succeeds once in each visit of the route: where more would charge a card twice.
+        - `arguments` of a tool: fields by parameter name, or a function of the data; by default, fields of equal name.
+        - `save_as`: the field that stores the tool's result. `on_error`: take this transition when the tool fails.
+        - `forgets`: fields to clear when the transition is taken, such as those of one order before "another one".
+        - `repeat`: whether the tool runs again when one of its arguments is corrected or added. With False it succeeds
+          once in each visit of the route: use it where a second run would charge a card twice.
         """
         targets = {"chat_state": chat_state, "tool_state": tool_state, "state": state}
         kinds = [name for name, value in targets.items() if value is not None]
         if len(kinds) != 1:
             found = " and ".join(kinds) or "nothing"
-            raise FlowError(self.place, f"a transition takes one of chat_state, tool_state and state, not {found}.")
+            raise FlowError(self.place, f"pass exactly one of chat_state, tool_state and state, got {found}.")
         if not isinstance(condition, str) and not _is_predicate(condition):
-            raise FlowError(
-                self.place, f"a condition is a text or a plain function of the data, not {condition!r:.80}."
-            )
+            raise FlowError(self.place, f"condition must be a string or a synchronous function, got {condition!r:.80}.")
         if isinstance(condition, str) and not condition.strip():
-            raise FlowError(self.place, "a condition in words cannot be empty; leave it out.")
+            raise FlowError(self.place, "condition must not be empty: leave it out, or describe it.")
         if on_error and self.kind != "tool":
-            raise FlowError(self.place, "on_error is for ways out of a state that runs a tool.")
+            raise FlowError(self.place, "on_error is only valid for transitions from a tool_state.")
         if isinstance(guidelines, str | Mapping) or not isinstance(guidelines, Sequence):
-            raise FlowError(self.place, f"guidelines is a list, not {guidelines!r:.80}: write guidelines=[...].")
+            raise FlowError(self.place, f"guidelines must be a list, got {guidelines!r:.80}: write guidelines=[...].")
         options = {
             "gather": gather,
             "skip_if": skip_if,
@@ -253,7 +251,7 @@ class State:
         }
         refused = [name for name in _REFUSED_OPTIONS.get(kinds[0], options) if options[name]]
         if refused:
-            raise FlowError(self.place, f"a transition by {kinds[0]} takes no {', '.join(refused)}.")
+            raise FlowError(self.place, f"a transition with {kinds[0]} does not accept {', '.join(refused)}.")
         route, fields = self.route, self.route.schema.fields
         forgotten_fields = validate_fields(forgets, fields, self.place, "forgets")
         target: State | _EndRoute | str
@@ -262,7 +260,7 @@ class State:
         else:
             tool = None if tool_state is None else self._parse_tool(tool_state)
             if tool is None and (not isinstance(chat_state, str) or not chat_state.strip()):
-                raise FlowError(self.place, f"chat_state says in words what to do there, not {chat_state!r:.80}.")
+                raise FlowError(self.place, f"chat_state must be a non-empty string, got {chat_state!r:.80}.")
             title = chat_state if tool is None else tool.name
             place = f"{route.place}, state {title!r}"
             target = State(
@@ -295,22 +293,22 @@ class State:
     def add_guideline(
         self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
     ) -> State:
-        """Add a guideline that holds in this state only."""
+        """Add a guideline that applies in this state only."""
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         self.route.revision += 1
         return self
 
     def next_states(self) -> Iterator[State]:
-        """The states it leads to."""
+        """Yield the states that its transitions lead to."""
         for transition in self.transitions:
             target = transition.find_target()
             if isinstance(target, State):
                 yield target
 
     def find_reachable(self) -> list[State]:
-        """The state itself, and all that can be reached from it."""
+        """Return this state and all states that can be reached from it."""
         found, seen = [self], {self}
-        for state in found:  # grows on the way
+        for state in found:  # grows during the loop
             new = [each for each in dict.fromkeys(state.next_states()) if each not in seen]
             found += new
             seen |= set(new)
@@ -322,27 +320,27 @@ class State:
         is_foreign = isinstance(state, State) and state.route is not self.route
         if is_foreign or (isinstance(state, StateRef) and state.route_id != self.route_id):
             raise FlowError(
-                self.place, f"leads to the state {state.id!r} of another route; routes are changed by the user."
+                self.place, f"a transition leads to the state {state.id!r} of another route; use a state of this route."
             )
         if isinstance(state, State):
             return state
         id = state.id if isinstance(state, StateRef | _UndefinedState) else state
         if not isinstance(id, str):
-            raise FlowError(self.place, f"state is a state, its ref, its id or END_ROUTE, not {state!r:.80}.")
+            raise FlowError(self.place, f"state must be a State, its ref, its id or END_ROUTE, got {state!r:.80}.")
         return self.route.state(id) or id
 
     def _parse_tool(self, value: Any) -> Tool:
         try:
             return as_tool(value)
         except Exception as error:
-            raise FlowError(self.place, f"tool_state cannot be used: {error}") from error
+            raise FlowError(self.place, f"invalid tool_state: {error}") from error
 
     def __repr__(self) -> str:
         return f"State({self.title!r}, id={self.id!r})"
 
 
 class _UndefinedState:
-    """A state that was named before it was made: nothing can be added to it yet."""
+    """A state referred to by its id before it exists; nothing can be added to it yet."""
 
     __slots__ = ("id", "route")
 
@@ -352,43 +350,43 @@ class _UndefinedState:
 
     def transition_to(self, **_: Any) -> State:
         raise FlowError(
-            f"route {self.route.title!r}, state {self.id!r}", "it was named, but is not made yet: make it first."
+            f"route {self.route.title!r}, state {self.id!r}", "this state does not exist yet: create it first."
         )
 
 
 def _is_predicate(value: Any) -> bool:
-    """Whether it is a plain function, or None."""
+    """Whether it is a synchronous function, or None."""
     return value is None or (callable(value) and not inspect.iscoroutinefunction(value))
 
 
 def validate_fields(names: Any, known: Mapping[str, Any], place: str, option: str) -> tuple[str, ...]:
-    """Names of fields, each of which the route's schema has."""
+    """Return the names as a tuple; raise `FlowError` unless each is a field of the route's schema."""
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise FlowError(place, f"{option} is a list of fields, not {names!r:.80}: write {option}=[...].")
+        raise FlowError(place, f"{option} must be a list of fields, got {names!r:.80}: write {option}=[...].")
     for name in names:
         if not isinstance(name, str) or name not in known:
             known_fields = ", ".join(known) or "none: the route has no gather_schema"
             raise FlowError(
-                place, f"{option} names the field {name!r}, which gather_schema does not have. It has: {known_fields}."
+                place, f"{option} contains the field {name!r}, which gather_schema lacks. It has: {known_fields}."
             )
     if len(set(names)) != len(names):
-        raise FlowError(place, f"{option} names a field twice: {', '.join(names)}.")
+        raise FlowError(place, f"{option} contains a field twice: {', '.join(names)}.")
     return tuple(names)
 
 
 def _validate_tool_arguments(arguments: Any, tool: Tool, fields: Mapping[str, Any], place: str) -> None:
     if inspect.iscoroutinefunction(arguments):
-        raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
+        raise FlowError(place, "arguments must be a synchronous function of the gathered data, not an async one.")
     if callable(arguments):
         return
     if not isinstance(arguments, Mapping | None):
-        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {arguments!r:.80}.")
+        raise FlowError(place, f"arguments must map parameters to fields, or be a function, got {arguments!r:.80}.")
     if arguments is not None:
         validate_fields([*arguments.values()], fields, place, "arguments")
         parameters = tool.parameters.get("properties", {})
         unknown = [name for name in arguments if name not in parameters]
         if unknown and not tool.parameters.get("additionalProperties"):
-            raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")
+            raise FlowError(place, f"arguments contains {unknown[0]!r}, which is not a parameter of {tool.name}.")
     missing = [
         name for name in tool.parameters.get("required", ()) if name not in (fields if arguments is None else arguments)
     ]
@@ -396,6 +394,6 @@ def _validate_tool_arguments(arguments: Any, tool: Tool, fields: Mapping[str, An
         known_fields = ", ".join(fields) or "no fields"
         raise FlowError(
             place,
-            f"{tool.name} needs {missing[0]!r}, which it would never get: gather_schema has {known_fields}. Say where"
-            f" it comes from: arguments={{{missing[0]!r}: <field>}}, or a function of the data.",
+            f"{tool.name} needs {missing[0]!r}, but no field has this name: gather_schema has {known_fields}. Set"
+            f" arguments={{{missing[0]!r}: <field>}}, or a function of the data.",
         )

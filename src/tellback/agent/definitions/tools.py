@@ -1,4 +1,4 @@
-"""Tools of an agent: `define_tool` for handlers that take a `ToolContext`, and domains that group tools by name."""
+"""Tools of an agent: `define_tool` for handlers with a `ToolContext`, and domains that group tools by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTEXT_NAMES = frozenset(("ctx", "context", "tool_context", "_", "_ctx", "_con
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DefinedTool(Tool):
-    """A tool with an id of its own."""
+    """A tool with its own id."""
 
     id: str = ""
 
@@ -38,17 +38,17 @@ def define_tool(
     timeout: float | None = None,
     requires_approval: bool = False,
 ) -> DefinedTool:
-    """A tool from a handler whose first parameter is the `ToolContext`; the rest are the model's to fill.
+    """Create a tool from a handler whose first parameter is the `ToolContext`; the model fills the others.
 
-    A handler that takes no context may leave it out, if its first parameter has a type. `parameters` is a JSON schema
-    for handlers whose parameters have no types.
+    A handler that needs no context may omit it, if its first parameter has a type hint. `parameters` is a JSON schema
+    for handlers without type hints.
 
     >>> async def get_data(ctx, id: str) -> dict: return {"id": id, "for": ctx.context["user"]}
     >>> define_tool("get_data", get_data, description="Fetches data by id.").parameters["required"]
     ['id']
     """
     if not callable(handler):
-        raise ToolSchemaError(f"Tool {name!r}: handler is a function, not {handler!r:.80}.")
+        raise ToolSchemaError(f"Tool {name!r}: handler must be a function, got {handler!r:.80}.")
     fn = _bind_context(name, handler)
     inferred = Tool.from_fn(fn, name=name, description=description) if parameters is None else None
     return DefinedTool(
@@ -64,7 +64,7 @@ def define_tool(
 
 
 def _bind_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler without its first parameter, where that is the context."""
+    """Return the handler without its first parameter, if that is the context."""
     try:
         signature = inspect.signature(handler, eval_str=False)
     except (TypeError, ValueError) as error:
@@ -77,7 +77,7 @@ def _bind_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
     def context() -> ToolContext:
         turn = current_tool_host()
         if turn is None:
-            raise RuntimeError(f"{name} takes a ToolContext, so only an Agent can run it")
+            raise RuntimeError(f"{name} has a ToolContext parameter, so only an Agent can run it")
         return turn.tool_context()
 
     async def call_async(*args: Any, **kwargs: Any) -> Any:
@@ -100,7 +100,7 @@ def _bind_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Hints:
-    """Where the hints of a wrapped handler are resolved: in the module that defines it."""
+    """Provides the annotations of a wrapped handler, to be resolved in the module that defines it."""
 
     def __init__(self, handler: Any, hints: Mapping[str, Any]) -> None:
         self.__annotations__ = dict(hints)
@@ -122,8 +122,8 @@ def _is_context(parameter: inspect.Parameter) -> bool:
 class DomainRegistry:
     """The domains of an agent, by name.
 
-    A domain is a mapping of names to functions and tools, or an object whose public methods are taken. Tools can be
-    offered to a model; plain functions are for your own code.
+    A domain is a mapping of names to functions and tools, or an object whose public methods are used. The model can
+    call tools; plain functions are for your own code.
 
     >>> domains = DomainRegistry()
     >>> domains.register("payment", {"process_payment": lambda amount: f"paid {amount}"})
@@ -142,23 +142,23 @@ class DomainRegistry:
         return copied
 
     def register(self, name: str, domain: Any) -> None:
-        """Add a domain under a name that is not taken.
+        """Add a domain under a new name.
 
         >>> DomainRegistry().register("empty", {})
         Traceback (most recent call last):
             ...
-        tellback.errors.FlowError: Domain 'empty': it has nothing that can be called. ...
+        tellback.errors.FlowError: Domain 'empty': it contains nothing callable. ...
         """
         if not isinstance(name, str) or not name.strip():
-            raise FlowError("a domain", f"its name is a text that is not empty, not {name!r:.80}.")
+            raise FlowError("a domain", f"name must be a non-empty string, got {name!r:.80}.")
         if name in self._domains:
             raise FlowError(
-                _domain_place(name), "there is one of that name already. Choose another name, or put both in one."
+                _domain_place(name), "a domain with this name exists. Choose another name, or merge the two."
             )
         self._domains[name] = _collect_members(name, domain)
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """The functions and tools of a domain; None if there is no such domain.
+        """Return the functions and tools of a domain, or None if it does not exist.
 
         >>> DomainRegistry().get("payment") is None
         True
@@ -167,7 +167,7 @@ class DomainRegistry:
         return None if found is None else dict(found)
 
     def has(self, name: str) -> bool:
-        """Whether there is a domain of that name.
+        """Whether a domain with this name exists.
 
         >>> DomainRegistry().has("payment")
         False
@@ -175,7 +175,7 @@ class DomainRegistry:
         return name in self._domains
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """All domains.
+        """Return all domains.
 
         >>> DomainRegistry().all()
         {}
@@ -183,7 +183,7 @@ class DomainRegistry:
         return self.filtered()
 
     def filtered(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-        """The domains of these names; without names, all. A name that is not known is a `FlowError`.
+        """Return the domains with these names; all without names. Raise `FlowError` for an unknown name.
 
         >>> domains = DomainRegistry()
         >>> domains.register("payment", {"refund": print})
@@ -192,18 +192,18 @@ class DomainRegistry:
         ['shipping']
         """
         if isinstance(names, str):
-            raise FlowError(_domain_place(names), f"names of domains are a list: write [{names!r}].")
+            raise FlowError(_domain_place(names), f"domain names must be a list: write [{names!r}].")
         selected = self.names if names is None else tuple(names)
         for name in selected:
             if name not in self._domains:
                 raise FlowError(
-                    _domain_place(name), f"there is no such domain. There are: {_join_names(self._domains)}."
+                    _domain_place(name), f"this domain does not exist. Known domains: {_join_names(self._domains)}."
                 )
         return {name: dict(self._domains[name]) for name in selected}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all domains, in the order they were registered."""
+        """The names of all domains, in the order of registration."""
         return tuple(self._domains)
 
     @property
@@ -212,7 +212,7 @@ class DomainRegistry:
         return DomainNamespace(self._domains, "domain")
 
     def tools(self, names: Iterable[str] | None = None) -> list[Tool]:
-        """The tools of these domains, for a model; without names, of all. Plain functions are not among them.
+        """Return the tools of these domains, or of all. Plain functions are not included.
 
         >>> from tellback.tools import tool
         >>> @tool
@@ -233,14 +233,14 @@ class DomainRegistry:
                 if first is not member:
                     raise FlowError(
                         _domain_place(domain),
-                        f"a tool called {member.name!r} is in domain {first_domain!r} too, and a model could not tell"
-                        " them apart. Give one another name with @tool(name=...).",
+                        f"domain {first_domain!r} also has a tool called {member.name!r}, and a model could not"
+                        " distinguish them. Rename one with @tool(name=...).",
                     )
         return [tool for tool, _ in tools_by_name.values()]
 
 
 class DomainNamespace:
-    """Named things as attributes, or by `[name]` where a name cannot be one."""
+    """Named members as attributes, or by `[name]` if the name is not an identifier."""
 
     __slots__ = ("_kind", "_members")
 
@@ -249,7 +249,7 @@ class DomainNamespace:
         self._kind = kind
 
     def __getattr__(self, name: str) -> Any:
-        # Not self._members: copying asks for attributes before there are any, and would never stop asking.
+        # Not self._members: copying reads attributes before they are set, which would recurse forever.
         if name not in object.__getattribute__(self, "_members"):
             raise AttributeError(self._unknown_name_message(name), name=name, obj=self)
         return self[name]
@@ -261,7 +261,7 @@ class DomainNamespace:
         return DomainNamespace(found, "function") if self._kind == "domain" else found
 
     def _unknown_name_message(self, name: str) -> str:
-        return f"There is no {self._kind} {name!r}. There are: {_join_names(self._members)}."
+        return f"Unknown {self._kind} {name!r}. Known: {_join_names(self._members)}."
 
     def __dir__(self) -> list[str]:
         return sorted(self._members)
@@ -276,19 +276,17 @@ def _collect_members(name: str, domain: Any) -> dict[str, Any]:
         for key, member in members.items():
             if not isinstance(key, str) or not callable(member):
                 raise FlowError(
-                    _domain_place(name), f"{key!r:.80} is {member!r:.80}, but names and functions make a domain."
+                    _domain_place(name), f"it must map names to functions, got {key!r:.80}: {member!r:.80}."
                 )
     else:
         members = dict(_public_callables(domain))
     if not members:
-        raise FlowError(
-            _domain_place(name), "it has nothing that can be called. Register a mapping of names to functions."
-        )
+        raise FlowError(_domain_place(name), "it contains nothing callable. Register a mapping of names to functions.")
     return members
 
 
 def _public_callables(domain: Any) -> Iterator[tuple[str, Any]]:
-    """The public functions of an object. Properties are not looked into, since that runs code."""
+    """Yield the public functions of an object. Properties are not read, because that runs code."""
     for name in dir(domain):
         if name.startswith("_") or isinstance(inspect.getattr_static(domain, name, None), property):
             continue
@@ -301,7 +299,7 @@ def _public_callables(domain: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_exported(module: ModuleType, name: str, member: Any) -> bool:
-    """Whether a module means to offer it: what it imported for itself is not its own."""
+    """Whether the module exports this member; names that it imported are not exported."""
     exported = getattr(module, "__all__", None)
     if exported is not None:
         return name in exported

@@ -1,4 +1,4 @@
-"""Parse values as people and models write them into what a JSON schema declares: dates, numbers, choices."""
+"""Parse values as people and models write them (dates, numbers, choices) into the types of a JSON schema."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ REFERENCE_PREFIX = "#/$defs/"
 
 
 class InvalidValue(ValueError):
-    """A value does not fit its field; the message is one short sentence for a model or a person to act on."""
+    """A value does not fit its field; the message is one short sentence for a model or a person."""
 
 
 class ValueParser:
-    """Reads values as people and models write them into what a JSON schema declares, as far as that is plain."""
+    """Parses values as people and models write them into the types of a JSON schema, where the meaning is clear."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         from jsonschema import Draft202012Validator, FormatChecker
         from referencing import Registry
 
-        # Those that need no other package, so that a schema means the same on every machine.
+        # Only formats that need no other package, so that a schema means the same on every machine.
         formats = FormatChecker(("email", "ipv4", "ipv6", "uuid"))
         for name, parse in _FORMAT_PARSERS.items():
             formats.checks(name, raises=InvalidValue)(functools.partial(_is_normalized, parse))
         self._definitions = definitions
-        # A reference elsewhere is not fetched.
+        # The empty registry prevents fetching of remote references.
         self.validator: Any = Draft202012Validator({"$defs": definitions}, registry=Registry(), format_checker=formats)
 
     def parse(self, schema: Any, value: Any) -> Any:
-        """The value as the schema has it, or as it was where the schema says nothing of it."""
+        """Return the value with the schema's type, or unchanged where the schema declares none."""
         if not isinstance(schema, Mapping):
             return value
         if value is None:
             if self._allows_null(schema):
                 return None
-            raise InvalidValue("is null, which states nothing")
+            raise InvalidValue("is null, which is not a value")
         if isinstance(value, str):
             value = value.strip()
         if "enum" in schema or "const" in schema:
@@ -80,7 +80,7 @@ class ValueParser:
         return value
 
     def _parse_any_of(self, branches: Sequence[Any], value: Any) -> Any:
-        """What fits as it is wins over what has to be read; a branch that can be read but does not fit comes last."""
+        """Prefer a branch that fits the value unchanged, then one that fits it parsed, then any that can parse it."""
         branches = [each for each in branches if not (isinstance(each, Mapping) and each.get("type") == "null")]
         if len(branches) == 1:
             return self.parse(branches[0], value)
@@ -101,7 +101,7 @@ class ValueParser:
             if self._is_valid(branch, readable[-1]):
                 return readable[-1]
         if not readable:
-            raise InvalidValue(", and ".join(problems) or "has no value that would fit")
+            raise InvalidValue(", and ".join(problems) or "fits no branch of the schema")
         return readable[0]
 
     def _parse_list(self, schema: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
@@ -114,7 +114,7 @@ class ValueParser:
 
     def _parse_object(self, schema: Mapping[str, Any], value: Any) -> dict[str, Any]:
         if isinstance(value, str) and value.lstrip().startswith("{"):
-            with contextlib.suppress(ValueError, RecursionError):  # a text, then, which is no object
+            with contextlib.suppress(ValueError, RecursionError):  # then it is a plain string
                 value = json.loads(value)
         if not isinstance(value, dict):
             raise InvalidValue(f"{_format_value(value)} is not an object")
@@ -122,7 +122,7 @@ class ValueParser:
         parsed: dict[str, Any] = {}
         for name, each in value.items():
             part = named.get(name, others)
-            # Models write null for what was not stated.
+            # Models write null for values the user did not state.
             if each is None and name in named and not self._allows_null(part):
                 continue
             parsed[name] = self._parse_part(name, part, each)
@@ -137,7 +137,7 @@ class ValueParser:
     def _is_valid(self, schema: Any, value: Any) -> bool:
         try:
             return bool(self.validator.evolve(schema=schema).is_valid(value))
-        except re.error:  # a pattern that pydantic knows and Python does not; pydantic will judge it
+        except re.error:  # pydantic supports patterns that Python does not, and checks them later
             return True
 
     def _allows_null(self, schema: Any) -> bool:
@@ -157,7 +157,7 @@ class ValueParser:
 
 
 def _implied_type(schema: Mapping[str, Any], value: Any) -> str | None:
-    """The type a schema means that does not say it."""
+    """Return the type implied by a schema without `type`."""
     if isinstance(value, dict):
         return "object"
     if isinstance(value, list):
@@ -193,9 +193,9 @@ def _parse_text(schema: Mapping[str, Any], value: Any) -> str:
     if parse is not None:
         return parse(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)  # an order's number, as models write it
+        return str(value)  # models write order numbers as integers
     if not isinstance(value, str):
-        raise InvalidValue(f"{_format_value(value)} is not a text")
+        raise InvalidValue(f"{_format_value(value)} is not a string")
     return value
 
 
@@ -204,7 +204,7 @@ _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _ONE_COMMA = re.compile(r"[+-]?\d{1,3},\d{3}")
 _ONE_POINT = re.compile(r"[+-]?\d{1,3}\.\d{3}")
 _MAX_DIGITS = 300
-"""Digits a number may have, so that every database and JSON reader can hold it."""
+"""The most digits a number may have, so that every database and JSON reader can store it."""
 
 
 def _parse_number(value: Any, *, whole: bool) -> int | float:
@@ -221,7 +221,7 @@ def _parse_number(value: Any, *, whole: bool) -> int | float:
 
 
 def _number_from_text(text: str, whole: bool) -> Any:
-    """The number a text says, or the text. Some write 1,500 for one and a half, some for fifteen hundred."""
+    """Return the number in a text, or the text. 1,500 may mean one and a half or fifteen hundred."""
     if len(text) > _MAX_DIGITS:
         return text
     if (_ONE_POINT if whole else _ONE_COMMA).fullmatch(text):
@@ -249,12 +249,12 @@ _AMBIGUOUS_DATE = re.compile(r"(0?[1-9]|1[0-2])([-/. ])(0?[1-9]|1[0-2])\2\d{2,4}
 
 
 def _parse_date(value: Any) -> str:
-    """A day as `2026-12-01`; of a moment, its day."""
+    """Return a date as `2026-12-01`; a datetime gives its date."""
     return _parse_moment(value, "YYYY-MM-DD").date().isoformat()
 
 
 def _parse_datetime(value: Any) -> str:
-    """A moment in ISO; of a day, its midnight."""
+    """Return a datetime in ISO format; a date gives its midnight."""
     return _parse_moment(value, "YYYY-MM-DDTHH:MM").isoformat()
 
 
@@ -274,7 +274,7 @@ def _parse_moment(value: Any, form: str) -> datetime:
 
 
 def _parse_time(value: Any) -> str:
-    """A time of the day as `09:30:00`."""
+    """Return a time of day as `09:30:00`."""
     try:
         return _parse_clock(value).isoformat()
     except (ValueError, TypeError):
@@ -306,7 +306,7 @@ def _is_normalized(parse: Callable[[Any], str], value: object) -> bool:
 
 
 def to_plain_value(value: Any, fallback: Callable[[Any], Any] | None = None) -> Any:
-    """A value as JSON has it; `fallback` makes something of what JSON cannot hold."""
+    """Return the value as JSON represents it; `fallback` converts values that JSON does not support."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Enum):
@@ -335,12 +335,12 @@ def to_plain_value(value: Any, fallback: Callable[[Any], Any] | None = None) -> 
         return to_jsonable_python(value)
     except (PydanticSerializationError, UnicodeDecodeError):
         if fallback is None:
-            raise InvalidValue(f"is of type {type(value).__name__}, which is no JSON value") from None
+            raise InvalidValue(f"is of type {type(value).__name__}, which JSON does not support") from None
         return fallback(value)
 
 
 def validate_storable(value: Any) -> Any:
-    """A JSON value that every database can hold."""
+    """Return a JSON value that every database can store."""
     if isinstance(value, str):
         return make_storable(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -355,7 +355,7 @@ def validate_storable(value: Any) -> Any:
 
 
 def explain_validation_error(error: Any, skip_parts: int) -> str:
-    """The first problems of a pydantic error; `skip_parts` of each path are known to the reader."""
+    """Format the first three problems of a pydantic error without the first `skip_parts` parts of each path."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False)[:3]:
         message, shown_input = problem["msg"], _format_value(problem["input"])
@@ -372,7 +372,7 @@ def explain_validation_error(error: Any, skip_parts: int) -> str:
 
 
 def format_problem(path: Sequence[Any], message: str) -> str:
-    """A problem in one line, with where in the value it is."""
+    """Format a problem as one line that begins with its path in the value."""
     where = ".".join(map(str, path))
     return f"{where and where + ': '}{' '.join(message.split())}"[:300]
 

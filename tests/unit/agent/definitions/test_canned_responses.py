@@ -1,4 +1,4 @@
-"""Canned responses: checked when given, filled with plain values, and never read as more than text."""
+"""Canned responses: validated on creation, filled with plain values, and never interpreted as templates twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill_template(text: str, data: dict[str, Any] | None = None, context: Any = 
     return missing or filled
 
 
-def test_texts_mappings_and_responses_are_taken() -> None:
+def test_strings_mappings_and_responses_are_accepted() -> None:
     bye_response = CannedResponse("Bye!", id="bye", condition="the user leaves")
     assert parse_canned_responses(["Hi", {"text": "Yes", "id": "yes"}, bye_response], "agent") == (
         CannedResponse("Hi"),
@@ -39,7 +39,7 @@ def test_texts_mappings_and_responses_are_taken() -> None:
 
 
 @pytest.mark.parametrize("value", ["Hi", {"text": "Hi"}, 5])
-def test_responses_are_a_list(value: Any) -> None:
+def test_responses_must_be_a_list(value: Any) -> None:
     with pytest.raises(FlowError, match="State 'Ask': canned_responses must be a list"):
         parse_canned_responses(value, "state 'Ask'")
 
@@ -68,13 +68,13 @@ def test_responses_are_a_list(value: Any) -> None:
         CannedResponse("Hi", condition=5),  # type: ignore[arg-type]
     ],
 )
-def test_what_could_only_fail_later_is_refused_now(bad: Any) -> None:
+def test_invalid_responses_raise_flow_error_with_their_position(bad: Any) -> None:
     with pytest.raises(FlowError) as caught:
         parse_canned_responses(["Hello!", bad], "route 'Book'")
     assert caught.value.place == "route 'Book', canned response 2"
 
 
-def test_a_template_that_was_never_checked_is_still_named() -> None:
+def test_rendering_an_unvalidated_invalid_template_raises_flow_error() -> None:
     with pytest.raises(FlowError, match="not valid Mustache"):
         fill_canned_response(CannedResponse("Hi {{name"), {}, None)
 
@@ -99,11 +99,11 @@ def test_a_context_may_be_a_dataclass_or_model() -> None:
     assert fill_template("{{key}}", context=Account("Maya", SecretStr("x"))) == ("key",)
 
 
-def test_names_without_a_value_are_told_once_and_in_order() -> None:
+def test_names_without_a_value_are_reported_once_and_in_order() -> None:
     assert fill_template("{{b}} {{a.c}} {{b}} {{d}} {{e}}", {"d": None, "e": ""}) == ("b", "a.c", "d")
 
 
-def test_dotted_names_go_into_values() -> None:
+def test_dotted_names_read_nested_values() -> None:
     data = {"user": {"name": "Maya", "langs": ["pt", "en"], "none": None}}
     assert fill_template("{{user.name}} {{user.langs.1}}", data) == "Maya en"
     assert fill_template("{{user.age}} {{user.name.first}} {{user.langs.2}} {{user.none}}", data) == (
@@ -128,7 +128,7 @@ def test_sections_loop_and_may_be_empty() -> None:
     assert fill_template("{{#user.vip}}Welcome!{{/user.vip}}", {"user": {"vip": True}}) == "Welcome!"
 
 
-def test_a_value_missing_in_a_loop_is_not_taken_from_outside() -> None:
+def test_a_value_missing_in_a_loop_is_not_read_from_the_outer_scope() -> None:
     assert fill_template("{{#flights}}{{price}}{{/flights}}", {"flights": [{"price": None}], "price": 5}) == ("price",)
 
 
@@ -152,18 +152,18 @@ class Size(Enum):
         ("a\ud800", "a?"),
     ],
 )
-def test_values_are_written_plainly(value: Any, text: str) -> None:
+def test_values_are_rendered_without_escaping(value: Any, text: str) -> None:
     assert fill_template("{{v}}|{{{v}}}|{{&v}}", {"v": value}) == f"{text}|{text}|{text}"
 
 
-def test_gathered_models_are_opened() -> None:
+def test_fields_of_gathered_models_can_be_used() -> None:
     class Address(BaseModel):
         city: str
 
     assert fill_template("{{address.city}}", {"address": Address(city="Lisbon")}) == "Lisbon"
 
 
-def test_no_method_or_attribute_is_ever_reached() -> None:
+def test_methods_and_attributes_are_never_read() -> None:
     def never() -> str:
         raise AssertionError("called")
 
@@ -189,7 +189,7 @@ HOSTILE = [
 
 
 @given(st.sampled_from(HOSTILE) | st.text() | st.lists(st.sampled_from([*HOSTILE, "{", "}", "#"])).map("".join))
-def test_what_a_user_says_is_never_read_as_a_template(user_text: str) -> None:
+def test_user_text_is_never_interpreted_as_a_template(user_text: str) -> None:
     text = "Dear {{name}}, {{#list}}{{.}}{{/list}}{{a.b}}!"
     data = {"name": user_text, "list": [user_text], "a": {"b": user_text}}
     expected = f"Dear {user_text}, {user_text}{user_text}!".encode(errors="replace").decode()
@@ -197,13 +197,13 @@ def test_what_a_user_says_is_never_read_as_a_template(user_text: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.none() | st.text() | st.integers(), max_size=3))
-def test_a_response_is_filled_or_says_what_is_missing(data: dict[str, Any]) -> None:
+def test_a_response_is_filled_or_its_missing_names_are_returned(data: dict[str, Any]) -> None:
     missing = tuple(name for name in "abc" if data.get(name) is None)
     result = fill_template("{{a}} {{b}} {{c}}", data)
     assert result == (missing or " ".join(str(data[name]) for name in "abc"))
 
 
-def test_what_can_be_said_is_told_apart_from_what_cannot() -> None:
+def test_filled_responses_and_missing_names_are_returned_separately() -> None:
     responses = parse_canned_responses(
         ["Hello!", "To {{destination}}", "{{name}} on {{departure}}", "{{name}}", "{{#flights}}{{.}}{{/flights}}"],
         "agent",

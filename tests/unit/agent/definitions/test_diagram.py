@@ -1,4 +1,4 @@
-"""Routes to look at: every state and way is drawn, and no text breaks out of its label."""
+"""Diagrams of routes: they contain every state and transition, and no text breaks out of its label."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LINES = (
 
 
 def is_well_formed(diagram: str) -> bool:
-    """Whether every line is one that the drawing writes."""
+    """Whether every line matches a line format of the diagrams."""
     return all(any(re.fullmatch(line, each) for line in LINES) for each in diagram.split("\n"))
 
 
@@ -52,7 +52,7 @@ def test_no_text_breaks_out_of_its_label(title: str, first: str, second: str, co
 
 @settings(deadline=None)
 @given(SEEDS)
-def test_every_state_and_every_way_is_drawn_and_described(seed: int) -> None:
+def test_every_state_and_transition_is_drawn_and_described(seed: int) -> None:
     routes = RandomFlows(seed).routes()
     agent = Agent("Wanda", routes=list(routes.values()))
     total_transitions = 0
@@ -74,7 +74,7 @@ def test_every_state_and_every_way_is_drawn_and_described(seed: int) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(SEEDS)
-def test_only_the_current_state_is_lit(seed: int) -> None:
+def test_only_the_current_state_is_highlighted(seed: int) -> None:
     routes = RandomFlows(seed).routes(end=False)
     first = next(iter(routes.values()))
     result, _ = play(routes, create_session("web-42"), RandomTurn(Interpretation(scores={first.id: 100})))
@@ -84,7 +84,7 @@ def test_only_the_current_state_is_lit(seed: int) -> None:
     assert first.to_mermaid("nowhere").count("current") == 0
 
 
-def test_a_session_elsewhere_lights_nothing() -> None:
+def test_a_session_in_another_route_highlights_no_state() -> None:
     route = Route("Book", gather_schema=Facts)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["a"])
     session = enter_state(enter_route(create_session("web-42"), "other", "Other"), ask.id)
@@ -92,7 +92,7 @@ def test_a_session_elsewhere_lights_nothing() -> None:
     assert "current" not in Agent("Wanda", routes=[route]).to_mermaid()
 
 
-def test_a_drawing_shows_what_is_gathered_when_a_way_is_taken_and_where_it_ends() -> None:
+def test_a_diagram_shows_gathered_fields_conditions_and_the_end() -> None:
     def is_late(data: object) -> bool:
         return True
 
@@ -115,14 +115,14 @@ def test_a_drawing_shows_what_is_gathered_when_a_way_is_taken_and_where_it_ends(
     assert "→ END_ROUTE when the user agrees" in description
 
 
-def test_a_route_that_is_being_built_can_be_drawn() -> None:
+def test_an_unfinished_route_can_be_drawn() -> None:
     route = Route("Book")
     route.initial_state.transition_to(state="later")
     assert is_well_formed(route.to_mermaid())
     assert "→ later" in route.describe()
 
 
-def test_a_description_tells_all_that_was_said_of_a_route() -> None:
+def test_a_description_contains_every_option_of_a_route() -> None:
     @tool(requires_approval=True)
     def pay(order: str) -> str:
         """Pay."""
@@ -160,7 +160,7 @@ def test_a_description_tells_all_that_was_said_of_a_route() -> None:
 
 
 @given(st.from_regex(r"(\d{0,9}[.)]|[-+*_~]{1,3}) \w.*", fullmatch=True))
-def test_no_label_begins_like_markdown(text: str) -> None:
+def test_no_label_begins_with_markdown(text: str) -> None:
     route = Route(text)
     route.initial_state.transition_to(chat_state=text, condition=text).transition_to(state=END_ROUTE)
     diagram = Agent("Wanda", routes=[route]).to_mermaid()
@@ -168,7 +168,7 @@ def test_no_label_begins_like_markdown(text: str) -> None:
     assert not [label for label in re.findall(LABEL, diagram) if re.match(r'"(?:\d*[.)]|[-+*_~])', label)]
 
 
-def test_a_numbered_state_is_drawn_with_its_number() -> None:
+def test_a_state_title_that_begins_with_a_number_is_escaped() -> None:
     route = Route("- Book")
     route.initial_state.transition_to(chat_state="1. Ask", condition="2) so")
     assert 's1["1#46; Ask"]' in route.to_mermaid()

@@ -1,4 +1,4 @@
-"""Domains: registered by name, filtered, reached as attributes, offered to a model."""
+"""Domains: registered by name, filtered, accessed as attributes, offered to a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refund(id: str) -> str:
 
 
 class Shipping:
-    """A service with more than its methods."""
+    """A service with attributes other than methods."""
 
     rate = 5
 
@@ -38,7 +38,7 @@ class Shipping:
         return weight * self.rate
 
     def track(self, id: str) -> str:
-        """Where it is."""
+        """Return the location."""
         return "here"
 
     def _secret(self) -> None: ...
@@ -57,7 +57,7 @@ def test_domains_keep_their_order() -> None:
     assert registry().names == ("payment", "shipping")
 
 
-def test_a_domain_is_there_or_not() -> None:
+def test_has_and_get_find_registered_domains() -> None:
     domains = registry()
     assert domains.has("payment")
     assert not domains.has("weather")
@@ -65,11 +65,11 @@ def test_a_domain_is_there_or_not() -> None:
     assert domains.get("payment") == {"refund": refund, "total": sum}
 
 
-def test_the_public_methods_of_an_object_are_its_domain() -> None:
+def test_an_object_registers_its_public_methods() -> None:
     assert set(registry().get("shipping") or ()) == {"cost", "track", "lookup"}
 
 
-def test_the_own_functions_of_a_module_are_its_domain() -> None:
+def test_a_module_registers_only_functions_it_defines_or_exports() -> None:
     module = types.ModuleType("shop")
     exec("from os.path import join\ndef pay(): return 'paid'\ndef _hidden(): ...", module.__dict__)
     domains = DomainRegistry()
@@ -81,53 +81,53 @@ def test_the_own_functions_of_a_module_are_its_domain() -> None:
     assert list(domains.get("listed") or ()) == ["join"]
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_duplicate_domain_name_raises_flow_error() -> None:
     domains = registry()
-    with pytest.raises(FlowError, match="Domain 'payment': there is one"):
+    with pytest.raises(FlowError, match="Domain 'payment': a domain with this name exists"):
         domains.register("payment", {"other": print})
     assert domains.get("payment") == {"refund": refund, "total": sum}
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 5])
-def test_a_name_is_a_text(name: Any) -> None:
-    with pytest.raises(FlowError, match="its name is a text"):
+def test_a_name_must_be_a_non_empty_string(name: Any) -> None:
+    with pytest.raises(FlowError, match="name must be a non-empty string"):
         DomainRegistry().register(name, {"a": print})
 
 
 @pytest.mark.parametrize("domain", [{}, None, object(), types.SimpleNamespace(rate=5)])
-def test_a_domain_without_functions_is_refused(domain: Any) -> None:
+def test_a_domain_without_functions_is_rejected(domain: Any) -> None:
     domains = DomainRegistry()
-    with pytest.raises(FlowError, match="nothing that can be called"):
+    with pytest.raises(FlowError, match="contains nothing callable"):
         domains.register("empty", domain)
     assert domains.names == ()
 
 
 @pytest.mark.parametrize("domain", [{"rate": 5}, {5: print}])
-def test_a_mapping_of_something_else_is_refused(domain: Any) -> None:
-    with pytest.raises(FlowError, match="names and functions make a domain"):
+def test_a_mapping_must_map_names_to_functions(domain: Any) -> None:
+    with pytest.raises(FlowError, match="must map names to functions"):
         DomainRegistry().register("odd", domain)
 
 
-def test_filtering_gives_those_asked_for() -> None:
+def test_filtering_returns_the_requested_domains() -> None:
     domains = registry()
     assert list(domains.filtered(["shipping"])) == ["shipping"]
     assert domains.filtered([]) == {}
     assert domains.filtered() == domains.all() == domains.filtered(["payment", "shipping"])
 
 
-def test_an_unknown_domain_is_named_with_the_known_ones() -> None:
-    with pytest.raises(FlowError, match=r"Domain 'weather': there is no such domain\. There are: payment, shipping"):
+def test_an_unknown_domain_error_lists_the_known_domains() -> None:
+    with pytest.raises(FlowError, match=r"'weather': this domain does not exist\. Known domains: payment, shipping"):
         registry().filtered(["payment", "weather"])
-    with pytest.raises(FlowError, match="There are: none"):
+    with pytest.raises(FlowError, match="Known domains: none"):
         DomainRegistry().tools(["weather"])
 
 
-def test_one_text_is_no_list_of_names() -> None:
+def test_a_string_instead_of_a_list_of_names_is_rejected() -> None:
     with pytest.raises(FlowError, match=r"write \['payment'\]"):
         registry().filtered("payment")
 
 
-def test_what_is_given_out_is_a_copy() -> None:
+def test_returned_domains_are_copies() -> None:
     domains = registry()
     domains.all()["payment"].clear()
     domains.all().clear()
@@ -135,7 +135,7 @@ def test_what_is_given_out_is_a_copy() -> None:
     assert domains.get("payment") == {"refund": refund, "total": sum}
 
 
-def test_what_was_registered_can_change_without_the_domain() -> None:
+def test_changing_the_registered_mapping_does_not_change_the_domain() -> None:
     members = {"pay": print}
     domains = DomainRegistry()
     domains.register("payment", members)
@@ -143,7 +143,7 @@ def test_what_was_registered_can_change_without_the_domain() -> None:
     assert domains.get("payment") == {"pay": print}
 
 
-def test_functions_are_reached_as_attributes() -> None:
+def test_functions_are_accessible_as_attributes() -> None:
     space = registry().namespace
     assert space.payment.refund("7") == "refunded 7"
     assert space.payment.total([1, 2]) == 3
@@ -153,20 +153,20 @@ def test_functions_are_reached_as_attributes() -> None:
     assert repr(space.payment) == "<functions: refund, total>"
 
 
-def test_a_namespace_sees_what_is_registered_later() -> None:
+def test_a_namespace_includes_domains_registered_later() -> None:
     domains = DomainRegistry()
     space = domains.namespace
     domains.register("payment", {"total": sum})
     assert space.payment.total([1, 2]) == 3
 
 
-def test_an_unknown_attribute_names_the_known_ones() -> None:
+def test_an_unknown_attribute_error_lists_the_known_names() -> None:
     space = registry().namespace
-    with pytest.raises(AttributeError, match=r"no domain 'weather'\. There are: payment, shipping"):
+    with pytest.raises(AttributeError, match=r"Unknown domain 'weather'\. Known: payment, shipping"):
         _ = space.weather
-    with pytest.raises(AttributeError, match=r"no function 'steal'\. There are: refund, total"):
+    with pytest.raises(AttributeError, match=r"Unknown function 'steal'\. Known: refund, total"):
         _ = space.payment.steal
-    with pytest.raises(KeyError, match="no domain 'weather'"):
+    with pytest.raises(KeyError, match="Unknown domain 'weather'"):
         _ = space["weather"]
     assert not hasattr(space, "__wrapped__")
 
@@ -175,29 +175,29 @@ def test_a_namespace_can_be_copied() -> None:
     assert copy.copy(registry().namespace).payment.total([1]) == 1
 
 
-def test_only_tools_are_offered_to_a_model() -> None:
+def test_a_model_is_offered_only_tools() -> None:
     domains = registry()
     assert [each.name for each in domains.tools()] == ["refund", "track"]
     assert domains.tools(["payment"]) == [refund]
     assert domains.tools([]) == []
 
 
-def test_one_tool_in_two_domains_is_offered_once() -> None:
+def test_the_same_tool_in_two_domains_is_offered_once() -> None:
     domains = registry()
     domains.register("support", {"give_back": refund})
     assert [each.name for each in domains.tools()] == ["refund", "track"]
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
+def test_two_tools_with_the_same_name_are_rejected() -> None:
     domains = registry()
     domains.register("support", {"refund": Tool.from_fn(len, name="refund", description="Other.")})
-    with pytest.raises(FlowError, match="Domain 'support': a tool called 'refund' is in domain 'payment' too"):
+    with pytest.raises(FlowError, match="Domain 'support': domain 'payment' also has a tool called 'refund'"):
         domains.tools()
     assert domains.tools(["support"])[0].fn is len
 
 
 @given(st.lists(st.text(min_size=1).filter(str.strip), unique=True, max_size=6), st.data())
-def test_any_name_can_be_registered_filtered_and_reached(names: list[str], data: st.DataObject) -> None:
+def test_any_name_can_be_registered_filtered_and_accessed(names: list[str], data: st.DataObject) -> None:
     domains = DomainRegistry()
     for name in names:
         domains.register(name, {"fn": str})

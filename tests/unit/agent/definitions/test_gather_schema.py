@@ -96,7 +96,7 @@ DEFINED = {"$defs": {"address": ADDRESS, "tree": {"type": "array", "items": {"$r
         (True, 3, 3),
     ],
 )
-def test_a_value_is_read_as_people_write_it(field: Any, raw: Any, expected: Any) -> None:
+def test_values_are_parsed_as_people_write_them(field: Any, raw: Any, expected: Any) -> None:
     checked = schema_of(field, **DEFINED).check("x", raw)
     assert checked == expected
     assert type(checked) is type(expected)
@@ -122,9 +122,9 @@ def test_a_value_is_read_as_people_write_it(field: Any, raw: Any, expected: Any)
         ({"type": "boolean"}, 1, "1 is neither yes nor no"),
         ({"type": "boolean"}, "maybe", "'maybe' is neither yes nor no"),
         (TEXT, "  ", "is empty"),
-        (TEXT, 1.5, "1.5 is not a text"),
-        (TEXT, None, "is null, which states nothing"),
-        ({}, None, "is null, which states nothing"),
+        (TEXT, 1.5, "1.5 is not a string"),
+        (TEXT, None, "is null, which is not a value"),
+        ({}, None, "is null, which is not a value"),
         ({"enum": ["Economy", "Business"]}, "first", "'first' is not one of 'Economy', 'Business'"),
         ({"enum": [0, 1]}, True, "true is not one of 0, 1"),
         ({"enum": ["a", "A"]}, " Á", "'Á' is not one of 'a', 'A'"),
@@ -151,51 +151,51 @@ def test_a_value_is_read_as_people_write_it(field: Any, raw: Any, expected: Any)
         ({"type": "object", "properties": {"n": {"maximum": 9}}}, {"n": 12}, "n: 12 is greater than the maximum of 9"),
         ({"type": "string", "format": "email"}, "me", "'me' is not a 'email'"),
         ({"$ref": "#/$defs/address"}, {"street": "a", "number": "x"}, "number: 'x' is not a whole number"),
-        ({}, object(), "is of type object, which is no JSON value"),
+        ({}, object(), "is of type object, which JSON does not support"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_a_reason(field: Mapping[str, Any], raw: Any, reason: str) -> None:
+def test_a_value_that_does_not_fit_is_rejected_with_a_reason(field: Mapping[str, Any], raw: Any, reason: str) -> None:
     assert error_text(field, raw, **DEFINED) == reason
 
 
-def test_a_value_nested_without_end_is_refused() -> None:
+def test_a_value_that_contains_itself_is_rejected() -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert error_text({}, endless) == "is nested too deeply"
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
+def test_a_long_value_is_truncated_in_the_message() -> None:
     assert len(error_text(INTEGER, "x" * 10_000)) < 150
     assert len(error_text({"type": "string", "maxLength": 3}, "x" * 10_000)) <= 300
 
 
-def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="is not gathered here; what is: x"):
+def test_an_unknown_field_is_rejected() -> None:
+    with pytest.raises(InvalidValue, match="is not a field of gather_schema; its fields: x"):
         schema_of(TEXT).check("y", 1)
-    with pytest.raises(InvalidValue, match="what is: nothing"):
+    with pytest.raises(InvalidValue, match="its fields: none"):
         GatherSchema.from_definition(None, PLACE).check("y", 1)
 
 
 @pytest.mark.parametrize(("required", "needed"), [(None, [True, True]), (["a"], [True, False]), ([], [False, False])])
-def test_what_is_required_is_needed_and_everything_when_nothing_is_said(required: Any, needed: list[bool]) -> None:
+def test_required_lists_the_required_fields_and_defaults_to_all(required: Any, needed: list[bool]) -> None:
     extra = {} if required is None else {"required": required}
     schema = GatherSchema.from_definition({"type": "object", "properties": {"a": {}, "b": {}}, **extra}, PLACE)
     assert [field.required for field in schema.fields.values()] == needed
 
 
-def test_titles_are_left_out_but_a_field_may_be_called_title() -> None:
+def test_titles_are_omitted_but_a_field_may_be_called_title() -> None:
     definition = {"type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
     assert GatherSchema.from_definition(definition, PLACE).fields["title"].schema == {"type": "string"}
 
 
-def test_definitions_in_the_older_spelling_are_found() -> None:
+def test_definitions_in_the_older_spelling_are_supported() -> None:
     schema = schema_of({"$ref": "#/definitions/address"}, definitions={"address": {"title": "A", **ADDRESS}})
     assert schema.fields["x"].schema == {"$ref": "#/$defs/address"}
     assert schema.definitions == {"address": ADDRESS}
     assert schema.check("x", {"street": "a", "number": "1"}) == {"street": "a", "number": 1}
 
 
-def test_the_given_schema_may_be_read_only_and_is_not_changed() -> None:
+def test_a_read_only_schema_is_accepted_and_not_changed() -> None:
     definition = MappingProxyType(
         {"type": "object", "properties": MappingProxyType({"x": MappingProxyType(dict(INTEGER))})}
     )
@@ -211,32 +211,32 @@ def test_values_of_a_json_schema_stay_json() -> None:
 @pytest.mark.parametrize(
     ("definition", "pattern"),
     [
-        ("Flight", "is a JSON schema or a pydantic model class, not 'Flight'"),
-        (dict, "is a JSON schema or a pydantic model class"),
-        ({"type": "array"}, 'of {"type": "object"'),
-        ({}, 'of {"type": "object"'),
-        ({"destination": {"type": "string"}}, 'of {"type": "object"'),
-        ({"$ref": "#/$defs/gone"}, 'of {"type": "object"'),
-        ({"type": "object", "properties": {"x": {"type": "txt"}}}, "no valid JSON schema: properties.x.type: 'txt'"),
-        ({"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}, "no valid JSON schema"),
-        ({"type": "object", "properties": {"": {}}}, "has no name"),
-        ({"type": "object", "properties": {" ": {}}}, "has no name"),
-        ({"type": "object", "properties": {1: {}}}, "1 is no name"),
-        ({"type": "object", "properties": {"x": False}}, "takes no value"),
+        ("Flight", "must be a JSON schema or a pydantic model class, got 'Flight'"),
+        (dict, "must be a JSON schema or a pydantic model class"),
+        ({"type": "array"}, 'the form {"type": "object"'),
+        ({}, 'the form {"type": "object"'),
+        ({"destination": {"type": "string"}}, 'the form {"type": "object"'),
+        ({"$ref": "#/$defs/gone"}, 'the form {"type": "object"'),
+        ({"type": "object", "properties": {"x": {"type": "txt"}}}, "not a valid JSON schema: properties.x.type: 'txt'"),
+        ({"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}, "not a valid JSON schema"),
+        ({"type": "object", "properties": {"": {}}}, "a field name of gather_schema must be a non-empty string"),
+        ({"type": "object", "properties": {" ": {}}}, "a field name of gather_schema must be a non-empty string"),
+        ({"type": "object", "properties": {1: {}}}, "the key 1 is not a string"),
+        ({"type": "object", "properties": {"x": False}}, "no value fits it"),
         ({"type": "object", "properties": {"x": {}}, "required": ["y"]}, "requires 'y'"),
         ({"type": "object", "properties": {"x": {"$ref": "https://elsewhere"}}}, "refers to 'https://elsewhere'"),
         ({"type": "object", "properties": {"x": {"items": {"$ref": "#/$defs/a"}}}}, "refers to '#/\\$defs/a'"),
         ({"type": "object", "properties": {"x": {"$id": "https://elsewhere"}}}, "has \\$id"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused_and_its_place_named(definition: Any, pattern: str) -> None:
+def test_an_unusable_schema_raises_flow_error_with_its_place(definition: Any, pattern: str) -> None:
     with pytest.raises(FlowError, match=pattern) as caught:
         GatherSchema.from_definition(definition, PLACE)
     assert caught.value.place == PLACE
 
 
-def test_a_schema_that_holds_itself_is_refused() -> None:
+def test_a_schema_that_contains_itself_is_rejected() -> None:
     endless: dict[str, Any] = {"type": "object"}
     endless["properties"] = {"x": endless}
-    with pytest.raises(FlowError, match="holds itself"):
+    with pytest.raises(FlowError, match="contains itself"):
         GatherSchema.from_definition(endless, PLACE)

@@ -153,7 +153,7 @@ SCHEMA = GatherSchema.from_definition(Flight, PLACE)
         ("seats", {"first class": "2"}, {Cabin.FIRST: 2}),
     ],
 )
-def test_a_field_is_typed_although_others_are_missing(name: str, raw: Any, expected: Any) -> None:
+def test_a_field_is_typed_while_others_are_missing(name: str, raw: Any, expected: Any) -> None:
     checked = SCHEMA.check(name, raw)
     assert checked == expected
     assert type(checked) is type(expected)
@@ -170,8 +170,8 @@ def test_a_field_is_typed_although_others_are_missing(name: str, raw: Any, expec
         ("destination", "Atlantis", "there is no airport in Atlantis"),
         ("destination", "R", "String should have at least 2 characters, got 'R'"),
         ("destination", " ", "is empty"),
-        ("destination", None, "is null, which states nothing"),
-        ("dest", "Rome", "is not gathered here; what is: destination, departure"),
+        ("destination", None, "is null, which is not a value"),
+        ("dest", "Rome", "is not a field of gather_schema; its fields: destination, departure"),
         ("departure", "03/04/2026", "'03/04/2026' is ambiguous: give the date as YYYY-MM-DD"),
         ("departure", 1_700_000_000, "1700000000 is not a date: give it as YYYY-MM-DD"),
         ("cabin", "third", "'third' is not one of 'economy', 'first class'"),
@@ -181,7 +181,7 @@ def test_a_field_is_typed_although_others_are_missing(name: str, raw: Any, expec
         ("weight", float("inf"), "is not a finite number"),
         ("weight", False, "false is not a number"),
         ("child", 1, "1 is neither yes nor no"),
-        ("price", True, "true is not a number, and true is not a text"),
+        ("price", True, "true is not a number, and true is not a string"),
         ("bag", {"kilos": "heavy"}, "kilos: 'heavy' is not a whole number"),
     ],
 )
@@ -191,7 +191,7 @@ def test_constraints_and_validators_of_a_field_run(name: str, raw: Any, reason: 
     assert str(caught.value).startswith(reason)
 
 
-def test_a_field_without_a_default_is_needed() -> None:
+def test_a_field_without_a_default_is_required() -> None:
     assert [name for name, field in SCHEMA.fields.items() if field.required] == [
         "destination",
         "departure",
@@ -199,21 +199,21 @@ def test_a_field_without_a_default_is_needed() -> None:
     ]
 
 
-def test_names_are_field_names_and_titles_are_left_out() -> None:
+def test_schemas_use_field_names_and_omit_titles() -> None:
     assert SCHEMA.fields["destination"].schema == {"type": "string", "minLength": 2}
     assert SCHEMA.fields["passengers"].schema == {"type": "integer", "minimum": 1, "maximum": 9}
     assert SCHEMA.definitions["Cabin"] == {"enum": ["economy", "first class"], "type": "string"}
     assert "street" in SCHEMA.definitions["Address"]["properties"]
 
 
-def test_data_that_is_complete_becomes_the_model() -> None:
+def test_complete_data_becomes_an_instance_of_the_model() -> None:
     flight = SCHEMA.typed({"destination": "Rome", "departure": date(2026, 12, 1), "passengers": 2, "other": 1})
     assert isinstance(flight, Flight)
     assert flight.destination == "Rome"
     assert SCHEMA.typed({"destination": "Rome"}) == {"destination": "Rome"}
 
 
-def test_what_a_model_says_of_all_fields_is_checked_when_all_are_there() -> None:
+def test_validators_of_several_fields_run_once_the_data_is_complete() -> None:
     data = {"destination": "Rome", "departure": date(2026, 12, 1), "passengers": 5, "cabin": Cabin.FIRST}
     with pytest.raises(InvalidValue, match=r"^first class has four seats$"):
         SCHEMA.typed(data)
@@ -221,12 +221,12 @@ def test_what_a_model_says_of_all_fields_is_checked_when_all_are_there() -> None
         SCHEMA.typed({**data, "passengers": 1, "back": date(2026, 11, 1)})
 
 
-def test_what_cannot_be_restored_is_kept_as_it_is() -> None:
+def test_values_that_cannot_be_restored_stay_unchanged() -> None:
     data = {"departure": "once", "passengers": 99, "gone": "2026-12-01", "cabin": None}
     assert SCHEMA.restore(data) == data
 
 
-def test_a_value_is_not_judged_again_when_it_is_restored() -> None:
+def test_restoring_does_not_run_validators() -> None:
     calls = []
 
     class Booking(BaseModel):
@@ -236,14 +236,14 @@ def test_a_value_is_not_judged_again_when_it_is_restored() -> None:
         @classmethod
         def ahead(cls, value: date) -> date:
             calls.append(value)
-            raise ValueError("that day is over")
+            raise ValueError("that day is in the past")
 
     schema = GatherSchema.from_definition(Booking, PLACE)
     assert schema.restore({"day": "2020-01-01"}) == {"day": date(2020, 1, 1)}
     assert calls == []
 
 
-def test_a_validator_that_reads_text_itself_is_given_the_text() -> None:
+def test_a_before_validator_receives_the_original_text() -> None:
     class Booking(BaseModel):
         day: date
         seats: int
@@ -272,7 +272,7 @@ def test_a_validator_that_reads_text_itself_is_given_the_text() -> None:
         schema.check("seats", True)
 
 
-def test_a_strict_or_frozen_or_deferred_model_is_gathered_too() -> None:
+def test_strict_frozen_and_deferred_models_are_supported() -> None:
     class Booking(BaseModel):
         model_config = ConfigDict(strict=True, frozen=True, defer_build=True, use_enum_values=True)
         day: date
@@ -289,7 +289,7 @@ class Tree(BaseModel):
     children: list[Tree] = []
 
 
-def test_a_model_that_holds_itself_is_gathered() -> None:
+def test_a_recursive_model_is_supported() -> None:
     schema = GatherSchema.from_definition(Tree, PLACE)
     assert list(schema.fields) == ["name", "children"]
     tree = [Tree(name="a", children=[Tree(name="b")])]
@@ -297,7 +297,7 @@ def test_a_model_that_holds_itself_is_gathered() -> None:
     assert schema.restore(schema.plain({"children": tree})) == {"children": tree}
 
 
-def test_validators_of_a_parent_model_run() -> None:
+def test_validators_of_a_parent_model_run_in_a_child_model() -> None:
     class Child(Flight):
         extra: int
 
@@ -307,7 +307,7 @@ def test_validators_of_a_parent_model_run() -> None:
     assert schema.check("extra", "3") == 3
 
 
-def test_a_secret_survives_being_stored() -> None:
+def test_a_secret_value_can_be_stored_and_restored() -> None:
     class Login(BaseModel):
         pin: SecretStr
 
@@ -317,7 +317,7 @@ def test_a_secret_survives_being_stored() -> None:
     assert schema.restore(schema.plain(data)) == data
 
 
-def test_plain_makes_text_of_what_json_does_not_know() -> None:
+def test_plain_converts_unsupported_values_to_strings() -> None:
     class Odd:
         def __str__(self) -> str:
             return "odd"
@@ -339,7 +339,7 @@ class Unusable(BaseModel):
         (Bag, "pydantic model class"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_refused(definition: Any, pattern: str) -> None:
+def test_an_unusable_model_is_rejected(definition: Any, pattern: str) -> None:
     with pytest.raises(FlowError, match=pattern) as caught:
         GatherSchema.from_definition(definition, PLACE)
     assert caught.value.place == PLACE

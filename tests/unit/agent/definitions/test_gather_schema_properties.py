@@ -103,7 +103,7 @@ garbage = st.recursive(
 
 
 @given(st.sampled_from([MODEL, HAND]), st.data(), garbage)
-def test_whatever_is_given_only_invalid_value_is_raised_and_a_check_is_final(
+def test_checking_any_value_raises_only_invalid_value_and_is_idempotent(
     schema: GatherSchema, data: st.DataObject, value: Any
 ) -> None:
     name = data.draw(st.sampled_from(sorted(schema.fields)))
@@ -122,7 +122,7 @@ def test_whatever_is_given_only_invalid_value_is_raised_and_a_check_is_final(
 
 
 @given(garbage)
-def test_restoring_never_fails_and_keeps_names(value: Any) -> None:
+def test_restoring_never_fails_and_returns_every_name(value: Any) -> None:
     data = dict.fromkeys([*MODEL.fields, "unknown"], value)
     assert list(MODEL.restore(data)) == list(data)
 
@@ -140,7 +140,7 @@ trips = st.builds(
 
 
 @given(trips)
-def test_what_was_stored_as_json_comes_back_as_it_was(trip: Trip) -> None:
+def test_values_stored_as_json_are_restored_unchanged(trip: Trip) -> None:
     data = {name: getattr(trip, name) for name in MODEL.fields}
     stored = json.loads(json.dumps(MODEL.plain(data)))
     assert MODEL.restore(stored) == data
@@ -148,13 +148,13 @@ def test_what_was_stored_as_json_comes_back_as_it_was(trip: Trip) -> None:
 
 
 @given(st.dates(), st.sampled_from(["%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%dT12:00:00Z"]))
-def test_a_day_with_its_year_first_is_that_day(day: date, form: str) -> None:
+def test_a_date_that_begins_with_the_year_is_parsed(day: date, form: str) -> None:
     text = form.replace("%Y", f"{day.year:04}").replace("%m", f"{day.month:02}").replace("%d", f"{day.day:02}")
     assert MODEL.check("day", text) == day
     assert HAND.check("day", text) == day.isoformat()
 
 
 @given(st.integers(min_value=-(10**12), max_value=10**12))
-def test_a_whole_number_is_read_however_it_is_grouped(number: int) -> None:
+def test_a_whole_number_is_parsed_with_and_without_grouping(number: int) -> None:
     schema = GatherSchema.from_definition({"type": "object", "properties": {"x": {"type": "integer"}}}, PLACE)
     assert schema.check("x", f"{number}") == schema.check("x", f"{number:,}") == number

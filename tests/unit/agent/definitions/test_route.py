@@ -1,4 +1,4 @@
-"""Routes: what they are made of, what they refuse, and what an agent refuses of them."""
+"""Routes: their parts, the arguments they reject, and the routes an agent rejects."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tellback.errors import FlowError, InvalidArgumentError
 from tests.unit.agent.flow.route_strategies import Facts
 
 
-def test_a_route_has_a_stable_id_of_its_title_or_its_own() -> None:
+def test_the_id_is_derived_from_the_title_or_passed() -> None:
     assert Route("Book a flight").id == generate_route_id("Book a flight")
     assert Route("Book a flight", id="book").ref == RouteRef("book")
 
 
-def test_a_route_begins_with_one_state_and_grows() -> None:
+def test_a_route_begins_with_an_initial_state() -> None:
     route = Route("Book", gather_schema=Facts)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["b", "a"])
     ask.transition_to(chat_state="More", gather=["a", "day"]).transition_to(state=END_ROUTE)
@@ -28,7 +28,7 @@ def test_a_route_begins_with_one_state_and_grows() -> None:
     assert route.gatherable == ("b", "a", "day")
 
 
-def test_what_is_gathered_grows_with_the_route() -> None:
+def test_gatherable_fields_grow_with_the_route() -> None:
     route = Route("Book", gather_schema=Facts)
     assert not route.gatherable
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["b"])
@@ -37,7 +37,7 @@ def test_what_is_gathered_grows_with_the_route() -> None:
     assert list(route.gatherable) == ["b", "a"]
 
 
-def test_a_state_that_was_refused_is_gathered_for_no_more() -> None:
+def test_a_rejected_state_adds_no_gatherable_fields() -> None:
     route = Route("Book", gather_schema=Facts)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["b"])
     ask.transition_to(state=END_ROUTE)
@@ -47,7 +47,7 @@ def test_a_state_that_was_refused_is_gathered_for_no_more() -> None:
     assert len(route.states) == 2
 
 
-def test_initial_data_is_checked_and_typed() -> None:
+def test_initial_data_is_validated_and_typed() -> None:
     assert Route("Book", gather_schema=Facts, initial_data={"b": "2"}).initial_data == {"b": 2}
 
 
@@ -64,19 +64,19 @@ def test_initial_data_is_checked_and_typed() -> None:
         ({"domains": "flights"}, "domains"),
         ({"gather_schema": 5}, "gather_schema"),
         ({"gather_schema": {"type": "string"}}, "gather_schema"),
-        ({"gather_schema": Facts, "initial_data": {"nope": 1}}, "initial_data names the field 'nope'"),
-        ({"gather_schema": Facts, "initial_data": {"b": "many"}}, "initial_data, b"),
+        ({"gather_schema": Facts, "initial_data": {"nope": 1}}, "initial_data contains the field 'nope'"),
+        ({"gather_schema": Facts, "initial_data": {"b": "many"}}, "initial_data, field b"),
         ({"initial_data": {"b": 1}}, "no gather_schema"),
         ({"initial_data": [1]}, "initial_data"),
     ],
 )
-def test_what_makes_no_route_is_refused(fields: dict[str, Any], pattern: str) -> None:
+def test_invalid_arguments_raise_flow_error(fields: dict[str, Any], pattern: str) -> None:
     with pytest.raises(FlowError, match=pattern) as caught:
         Route(**{"title": "Book", **fields})
     assert caught.value.place == ("a route" if "title" in fields else "route 'Book'")
 
 
-def test_an_agent_refuses_a_second_route_of_an_id() -> None:
+def test_an_agent_rejects_a_second_route_with_the_same_id() -> None:
     agent = Agent("Wanda", routes=[Route("Book", id="book")])
     with pytest.raises(FlowError, match="'book' is that of 'Book'") as caught:
         agent.create_route("Pay", id="book")
@@ -86,7 +86,7 @@ def test_an_agent_refuses_a_second_route_of_an_id() -> None:
     assert len(agent.routes) == 1
 
 
-def test_an_agent_refuses_a_domain_it_does_not_know() -> None:
+def test_an_agent_rejects_an_unknown_domain() -> None:
     agent = Agent("Wanda", domains={"flights": {"find": len}})
     with pytest.raises(FlowError, match=r"'hotels' is not known\. Known: flights") as caught:
         agent.create_route("Book", domains=["hotels"])
@@ -94,7 +94,7 @@ def test_an_agent_refuses_a_domain_it_does_not_know() -> None:
     assert agent.create_route("Book", domains=["flights"]).domains == ("flights",)
 
 
-def test_an_agent_refuses_what_is_no_route() -> None:
+def test_an_agent_rejects_values_that_are_not_routes() -> None:
     not_a_route: Any = "Book"
     with pytest.raises(InvalidArgumentError, match="no Route"):
         Agent("Wanda").add_route(not_a_route)
@@ -102,7 +102,7 @@ def test_an_agent_refuses_what_is_no_route() -> None:
         Agent("Wanda").create_route("Book", colour="red")  # type: ignore[call-arg]
 
 
-def test_a_route_that_was_added_to_is_checked_again() -> None:
+def test_a_route_changed_after_registration_is_checked_again() -> None:
     agent = Agent("Wanda", routes=[Route("Book")])
     agent.routes[0].initial_state.transition_to(state="nowhere")
     with pytest.raises(FlowError, match="'nowhere'"):

@@ -1,4 +1,4 @@
-"""Routes that can never work are refused when they are built, and the place is named."""
+"""Routes that can never work are rejected while they are built, with the place in the error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_route() -> Route:
     return Route("Book", gather_schema=Facts)
 
 
-def test_a_second_way_without_a_condition_is_unreachable() -> None:
+def test_a_second_transition_without_a_condition_is_unreachable() -> None:
     book = make_route()
     ask = book.initial_state.transition_to(chat_state="Ask")
     ask.transition_to(chat_state="First")
@@ -39,15 +39,15 @@ def test_a_second_way_without_a_condition_is_unreachable() -> None:
     book.check()
 
 
-def test_the_end_hides_what_comes_after_it_too() -> None:
+def test_a_transition_after_end_route_is_unreachable() -> None:
     ask = make_route().initial_state.transition_to(chat_state="Ask")
     ask.transition_to(state=END_ROUTE)
-    with pytest.raises(FlowError, match="never taken"):
+    with pytest.raises(FlowError, match="unreachable"):
         ask.transition_to(chat_state="More")
     ask.transition_to(chat_state="Hurry", condition="the user is in a hurry")
 
 
-def test_a_way_that_needs_data_hides_nothing() -> None:
+def test_a_transition_with_required_data_hides_no_other() -> None:
     ask = make_route().initial_state.transition_to(chat_state="Ask")
     ask.transition_to(chat_state="Ready", required_data=["a"])
     ask.transition_to(chat_state="Not ready")
@@ -55,7 +55,7 @@ def test_a_way_that_needs_data_hides_nothing() -> None:
         ask.transition_to(chat_state="Never")
 
 
-def test_ways_for_errors_and_for_success_do_not_hide_each_other() -> None:
+def test_error_and_success_transitions_do_not_hide_each_other() -> None:
     tool = make_route().initial_state.transition_to(tool_state=ping)
     tool.transition_to(chat_state="Sorry", on_error=True)
     tool.transition_to(chat_state="Fine")
@@ -64,7 +64,7 @@ def test_ways_for_errors_and_for_success_do_not_hide_each_other() -> None:
 
 
 @pytest.mark.parametrize("passed", [{"gather": ["a"]}, {"skip_if": yes}])
-def test_a_cycle_of_states_that_may_all_be_passed_is_refused(passed: dict[str, Any]) -> None:
+def test_a_cycle_of_skippable_states_is_rejected(passed: dict[str, Any]) -> None:
     book = make_route()
     first = book.initial_state.transition_to(chat_state="First", **passed)
     second = first.transition_to(chat_state="Second", gather=["b"])
@@ -74,7 +74,7 @@ def test_a_cycle_of_states_that_may_all_be_passed_is_refused(passed: dict[str, A
     assert not second.transitions
 
 
-def test_a_state_that_leads_to_itself_must_speak() -> None:
+def test_a_state_that_leads_to_itself_must_always_speak() -> None:
     book = make_route()
     asks = book.initial_state.transition_to(chat_state="Ask", gather=["a"])
     with pytest.raises(FlowError, match="cycle"):
@@ -87,14 +87,14 @@ def test_a_state_that_leads_to_itself_must_speak() -> None:
 
 
 @pytest.mark.parametrize("condition", [yes, "the user wants to start again"])
-def test_a_cycle_that_a_condition_can_end_is_allowed(condition: Any) -> None:
+def test_a_cycle_with_a_condition_is_allowed(condition: Any) -> None:
     book = make_route()
     first = book.initial_state.transition_to(chat_state="First", gather=["a"])
     first.transition_to(chat_state="Second", gather=["b"]).transition_to(state=first, condition=condition)
     book.check()
 
 
-def test_a_cycle_with_a_state_that_speaks_or_a_tool_is_allowed() -> None:
+def test_a_cycle_with_a_speaking_state_or_a_tool_is_allowed() -> None:
     book = make_route()
     first = book.initial_state.transition_to(chat_state="First", gather=["a"])
     first.transition_to(chat_state="Talk").transition_to(state=first)
@@ -104,7 +104,7 @@ def test_a_cycle_with_a_state_that_speaks_or_a_tool_is_allowed() -> None:
     Agent("Wanda", routes=[book, other])
 
 
-def test_a_cycle_through_a_state_that_was_named_before_it_was_made_is_refused_by_the_agent() -> None:
+def test_a_cycle_through_a_state_referred_to_before_its_creation_is_rejected() -> None:
     book = make_route()
     first = book.initial_state.transition_to(chat_state="First", gather=["a"])
     first.transition_to(state="second")
@@ -112,7 +112,7 @@ def test_a_cycle_through_a_state_that_was_named_before_it_was_made_is_refused_by
         first.transition_to(chat_state="Second", gather=["b"], id="second", condition=yes).transition_to(state=first)
 
 
-def test_a_state_that_is_named_and_never_made_is_refused_by_the_agent() -> None:
+def test_an_agent_rejects_a_transition_to_a_state_that_was_never_created() -> None:
     book = make_route()
     book.initial_state.transition_to(chat_state="Ask").transition_to(state="nowhere")
     with pytest.raises(FlowError, match="'nowhere'") as caught:
@@ -130,7 +130,7 @@ def test_a_long_chain_is_checked_without_deep_recursion() -> None:
 
 @settings(deadline=None)
 @given(SEEDS)
-def test_what_was_not_refused_while_it_was_built_passes_the_check(seed: int) -> None:
+def test_a_route_built_without_an_error_passes_the_check(seed: int) -> None:
     routes = RandomFlows(seed).routes()
     Agent("Wanda", routes=list(routes.values())).check()
     for each in routes.values():

@@ -1,4 +1,4 @@
-"""`transition_to`: what it makes, and what it refuses with the place named."""
+"""`transition_to`: the states it creates, and the arguments it rejects with the place in the error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_start_state(title: str = "Book") -> State:
 
 
 def catch_flow_error(source: State, pattern: str, /, **spec: Any) -> FlowError:
-    """The error of a way that cannot be made; nothing is left of it."""
+    """Return the error of an invalid transition; check that the route is unchanged."""
     states, transitions = source.route.states, list(source.transitions)
     with pytest.raises(FlowError, match=pattern) as caught:
         source.transition_to(**spec)
@@ -34,7 +34,7 @@ def catch_flow_error(source: State, pattern: str, /, **spec: Any) -> FlowError:
     return caught.value
 
 
-def test_a_chain_gives_each_state_in_turn() -> None:
+def test_chained_calls_return_each_new_state() -> None:
     first = make_start_state().transition_to(
         chat_state="Ask", gather=["a"], required_data=["b"], skip_if=lambda data: False
     )
@@ -45,7 +45,7 @@ def test_a_chain_gives_each_state_in_turn() -> None:
     assert second.transition_to(state=END_ROUTE) is END_ROUTE  # type: ignore[comparison-overlap]
 
 
-def test_a_way_leads_to_a_state_by_itself_its_ref_or_its_id() -> None:
+def test_a_target_can_be_a_state_its_ref_or_its_id() -> None:
     ask = make_start_state().transition_to(chat_state="Ask", id="ask")
     targets: list[State | StateRef | str] = [ask, ask.ref, StateRef("ask", ask.route_id), "ask"]
     for number, target in enumerate(targets):
@@ -53,16 +53,16 @@ def test_a_way_leads_to_a_state_by_itself_its_ref_or_its_id() -> None:
         assert state.transition_to(state=target) is ask
 
 
-def test_a_state_may_be_named_before_it_is_made() -> None:
+def test_a_state_may_be_referred_to_before_it_exists() -> None:
     first = make_start_state().transition_to(chat_state="First")
     awaited = first.transition_to(state="later", condition="the user waits")
-    with pytest.raises(FlowError, match="not made yet"):
+    with pytest.raises(FlowError, match="does not exist yet"):
         awaited.transition_to(chat_state="More")
     later = first.transition_to(chat_state="Later", id="later")
     assert first.transitions[0].resolve_target() is later
 
 
-def test_states_of_one_description_have_ids_of_their_own() -> None:
+def test_states_with_the_same_description_have_different_ids() -> None:
     first = make_start_state().transition_to(chat_state="Ask")
     second = first.transition_to(chat_state="Ask")
     third = second.transition_to(tool_state=look).transition_to(tool_state=look)
@@ -71,14 +71,14 @@ def test_states_of_one_description_have_ids_of_their_own() -> None:
     assert other_ask.id == first.id
 
 
-def test_nothing_follows_the_end() -> None:
+def test_no_state_can_follow_the_end() -> None:
     with pytest.raises(FlowError, match="END_ROUTE"):
         END_ROUTE.transition_to(chat_state="More")
-    with pytest.raises(FlowError, match="ended"):
+    with pytest.raises(FlowError, match="no state can follow"):
         make_start_state().transition_to(state=END_ROUTE).transition_to(chat_state="More")
 
 
-def test_the_end_stays_itself_when_it_is_copied() -> None:
+def test_copies_of_the_end_are_the_same_object() -> None:
     assert copy.deepcopy(END_ROUTE) is END_ROUTE
     assert pickle.loads(pickle.dumps(END_ROUTE)) is END_ROUTE
 
@@ -89,8 +89,8 @@ def test_the_end_stays_itself_when_it_is_copied() -> None:
         ({}, "nothing"),
         ({"chat_state": "Ask", "tool_state": look}, "chat_state and tool_state"),
         ({"chat_state": "Ask", "state": END_ROUTE}, "chat_state and state"),
-        ({"chat_state": "  "}, "in words"),
-        ({"chat_state": 5}, "in words"),
+        ({"chat_state": "  "}, "chat_state must be"),
+        ({"chat_state": 5}, "chat_state must be"),
         ({"tool_state": 5}, "tool_state"),
         ({"state": 5}, "END_ROUTE"),
         ({"chat_state": "Ask", "condition": 5}, "condition"),
@@ -100,43 +100,43 @@ def test_the_end_stays_itself_when_it_is_copied() -> None:
         ({"chat_state": "Ask", "arguments": {"a": "a"}}, "arguments"),
         ({"chat_state": "Ask", "save_as": "out"}, "save_as"),
         ({"chat_state": "Ask", "gather": "a"}, r"gather=\[...\]"),
-        ({"chat_state": "Ask", "gather": ["nope"]}, "gather names the field 'nope'.*a, b"),
+        ({"chat_state": "Ask", "gather": ["nope"]}, "gather contains the field 'nope'.*a, b"),
         ({"chat_state": "Ask", "gather": ["a", "a"]}, "twice"),
         ({"chat_state": "Ask", "gather": [["a"]]}, "gather"),
         ({"chat_state": "Ask", "gather": 5}, "gather"),
-        ({"chat_state": "Ask", "required_data": ["nope"]}, "required_data names the field 'nope'"),
+        ({"chat_state": "Ask", "required_data": ["nope"]}, "required_data contains the field 'nope'"),
         ({"chat_state": "Ask", "id": ""}, "id"),
         ({"chat_state": "Ask", "id": "END_ROUTE"}, "END_ROUTE"),
         ({"tool_state": look, "gather": ["a"]}, "gather"),
-        ({"tool_state": look, "save_as": "nope"}, "save_as names the field 'nope'"),
-        ({"tool_state": look, "arguments": {"a": "nope"}}, "arguments names the field 'nope'"),
+        ({"tool_state": look, "save_as": "nope"}, "save_as contains the field 'nope'"),
+        ({"tool_state": look, "arguments": {"a": "nope"}}, "arguments contains the field 'nope'"),
         ({"tool_state": look, "arguments": {"a": ["a"]}}, "arguments"),
-        ({"tool_state": look, "arguments": {"c": "a"}}, "'c', which look does not take"),
+        ({"tool_state": look, "arguments": {"c": "a"}}, "'c', which is not a parameter of look"),
         ({"tool_state": look, "arguments": 5}, "arguments"),
         ({"state": END_ROUTE, "gather": ["a"]}, "gather"),
         ({"state": END_ROUTE, "required_data": ["a"]}, "required_data"),
         ({"state": END_ROUTE, "skip_if": lambda data: True}, "skip_if"),
     ],
 )
-def test_what_makes_no_way_is_refused_and_leaves_nothing_behind(spec: dict[str, Any], pattern: str) -> None:
+def test_an_invalid_transition_is_rejected_and_changes_nothing(spec: dict[str, Any], pattern: str) -> None:
     catch_flow_error(make_start_state(), pattern, **spec)
 
 
-def test_an_id_is_of_one_state() -> None:
+def test_a_duplicate_state_id_is_rejected() -> None:
     ask = make_start_state().transition_to(chat_state="Ask", id="ask")
-    catch_flow_error(ask, "'ask' is another state's", chat_state="More", id="ask")
+    catch_flow_error(ask, "'ask' is already used", chat_state="More", id="ask")
 
 
-def test_a_state_of_another_route_is_refused() -> None:
+def test_a_state_of_another_route_is_rejected() -> None:
     other = make_start_state("Pay").transition_to(chat_state="Pay")
     catch_flow_error(make_start_state(), "another route", state=other)
     catch_flow_error(make_start_state(), "another route", state=other.ref)
 
 
-def test_a_state_of_another_route_of_the_same_title_is_refused() -> None:
+def test_a_state_of_another_route_with_the_same_title_is_rejected() -> None:
     catch_flow_error(make_start_state(), "another route", state=make_start_state().transition_to(chat_state="Pay"))
 
 
-def test_a_guideline_can_be_added() -> None:
+def test_guidelines_can_be_passed_and_added() -> None:
     ask = make_start_state().transition_to(chat_state="Ask", guidelines=[{"action": "Be brief."}])
     assert [each.action for each in ask.add_guideline(action="Be kind.").guidelines] == ["Be brief.", "Be kind."]

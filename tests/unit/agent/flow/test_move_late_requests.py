@@ -87,10 +87,10 @@ def test_another_route_that_is_meant_takes_over_from_one_that_is_dropped() -> No
 def test_two_ways_of_one_condition_are_refused() -> None:
     start = Route("Trip").initial_state
     start.transition_to(chat_state="One", condition="the user is a member")
-    with pytest.raises(FlowError, match="two ways have the condition 'the user is a member'"):
+    with pytest.raises(FlowError, match="two transitions have the condition 'the user is a member'"):
         start.transition_to(chat_state="Two", condition="the user is a member")
 
 
 def test_only_tools_are_repeated() -> None:
-    with pytest.raises(FlowError, match="chat_state takes no repeat"):
+    with pytest.raises(FlowError, match="chat_state does not accept repeat"):
         Route("Trip").initial_state.transition_to(chat_state="One", repeat=False)
