@@ -16,28 +16,28 @@ from tellback.types.access import ApiKey, Scope
 from tellback.types.ids import to_micros
 
 RESPONSE_LIFETIME = timedelta(hours=24)
-"""How long an answer is kept."""
+"""How long a response is stored."""
 
 CLEANUP_SECONDS = 60.0
-"""How often to look for answers that are too old, once none was left."""
+"""How often to look for expired responses when there were none left."""
 
 CLEANUP_BATCH = 100
-"""So many of them are deleted at a time."""
+"""How many expired responses are deleted at a time."""
 
 STORED_WINDOWS = 10
-"""So many windows are kept: clocks of processes may differ by as much."""
+"""How many windows are stored: the clocks of processes may differ by as many."""
 
 WINDOW_DELETE_BATCH = 100
-"""At most so many are deleted when one begins."""
+"""How many old windows are deleted at most when a new one begins."""
 
 
 class ApiKeys(StorePart):
-    """API keys of all tenants, each change with its event in the same transaction. Secrets are not kept.
+    """API keys of all tenants. Each change writes its event in the same transaction. Secrets are not stored.
 
-    - `create` keeps a key with the digest of its secret; `get` gives both, also if the key is no longer valid.
-    - `list_keys` gives the keys of a tenant and an app, with None of all, the oldest first.
-    - `revoke` ends a key for good; one that was revoked before stays as it is. A key of another tenant or app than
-      those named raises `NotFoundError`, as one that never was.
+    - `create` stores a key with the digest of its secret. `get` returns both, even if the key is no longer valid.
+    - `list_keys` returns the keys of a tenant and an app (None matches all), oldest first.
+    - `revoke` revokes a key for good; revoking it again changes nothing. A key of another tenant or app raises
+      `NotFoundError`, like an unknown key.
     """
 
     @writes
@@ -65,7 +65,7 @@ class ApiKeys(StorePart):
         found = yield "platform_api_key_revoke", values
         if found:
             yield _key_event("key.revoked", rows.API_KEY.read(found[0]), to_micros(now))
-        else:  # it was revoked before
+        else:  # already revoked, or unknown
             found = yield "platform_api_key_get_in_app", values
         if not found:
             raise NotFoundError("API key", id)
@@ -73,21 +73,21 @@ class ApiKeys(StorePart):
 
 
 def _key_event(event_type: str, key: ApiKey, now: int) -> tuple[str, dict[str, Any]]:
-    """The event belongs to the key's user; that of a key for all users to nobody."""
+    """Return the statement that writes a key's event. It belongs to the key's user, if the key has one."""
     scope = Scope(key.tenant_id, key.app_id, key.user_id or "")
     return event_statement(event_type, key.id, {"role": key.role}, now, scope)
 
 
 class IdempotencyStore(StorePart):
-    """Answers by the idempotency key of their request, each user's their own, for a day.
+    """Responses by the idempotency key of their request, separate for each user, for one day.
 
-    - `begin` claims a key that nobody has used, or whose claim has run out without an answer, until `lease_until`. It
-      gives the answer if there is one to a request of the same `fingerprint`. Another fingerprint raises
-      `IdempotencyConflictError`, a claim that someone else holds `RequestInProgressError`.
-    - `finish` keeps the answer, and `abandon` frees the key, as nothing was changed; both do nothing unless the claim
-      is still held by that token. `finish` says whether the answer was kept.
-    - `delete_before` deletes what was begun before that moment, no more than `limit`; gives how many. `begin` does so
-      now and then.
+    - `begin` claims a key until `lease_until`, if it is unused or its claim has expired without a response. It returns
+      the stored response to a request with the same `fingerprint`. Another fingerprint raises
+      `IdempotencyConflictError`; a claim held by another request raises `RequestInProgressError`. `begin` periodically
+      deletes expired responses.
+    - `finish` stores the response and returns whether it was stored. `abandon` frees the key: nothing was changed. Both
+      do nothing unless `claim_token` still holds the claim.
+    - `delete_before` deletes at most `limit` responses begun before a time, and returns how many it deleted.
     """
 
     def __init__(self, engine: SqlEngine) -> None:
@@ -125,9 +125,9 @@ class IdempotencyStore(StorePart):
         return len((yield "platform_idempotent_responses_delete_expired", values))
 
     async def _delete_expired(self, now: datetime) -> None:
-        """A few at a time, and at every call for as long as there are more: so it keeps up with any number."""
+        """Delete one batch of expired responses per interval, or per call while full batches remain."""
         if time.monotonic() >= self._next_cleanup:
-            self._next_cleanup = time.monotonic() + CLEANUP_SECONDS  # others need not look beside us
+            self._next_cleanup = time.monotonic() + CLEANUP_SECONDS  # other calls need not clean up, too
             if await self.delete_before(now - RESPONSE_LIFETIME, limit=CLEANUP_BATCH) == CLEANUP_BATCH:
                 self._next_cleanup = 0.0
 
@@ -136,7 +136,7 @@ def _claim_key(values: dict[str, Any]) -> Operation[IdempotencyClaim | StoredRes
     while True:
         if (yield "idempotency_key_claim", values):
             return IdempotencyClaim(values["claim_token"])
-        for row in (yield "idempotent_response_get", values):  # or it was given up between the two, and is free
+        for row in (yield "idempotent_response_get", values):  # no row: it was abandoned between the two statements
             if row["fingerprint"] != values["fingerprint"]:
                 raise IdempotencyConflictError(values["key"])
             if row["status"] is None:
@@ -145,11 +145,11 @@ def _claim_key(values: dict[str, Any]) -> Operation[IdempotencyClaim | StoredRes
 
 
 class RateWindows(StorePart):
-    """How much of a limit was taken in a window of time, by all processes together.
+    """The used part of rate limits in time windows, shared by all processes.
 
-    `take` adds up to `requested` to what was taken of `name` in a window, but never past `max_total`, and gives how
-    many were granted. Windows of all names are numbered alike, by the clock; those more than ten before one that begins
-    are forgotten. A name outlives an erasure for as long: it names a credential, never a user.
+    `take` adds up to `requested` to the used amount of `name` in a window, but never beyond `max_total`, and returns
+    how many were granted. Windows of all names are numbered by the clock; when one begins, those more than ten before
+    it are deleted. A name refers to a credential, never a user, so an erasure does not delete it.
     """
 
     async def take(self, name: str, window: int, requested: int, max_total: int) -> int:
@@ -159,6 +159,6 @@ class RateWindows(StorePart):
     def _take(self, name: str, window: int, requested: int, max_total: int) -> Operation[int]:
         values = {"name": name, "window": window, "wanted": requested, "most": max_total}
         [row] = yield "platform_rate_take", {**values, "first": min(requested, max_total)}
-        if row["granted"] == row["taken"]:  # it has just begun
+        if row["granted"] == row["taken"]:  # the window has just begun
             yield "platform_rates_delete_expired", {"before": window - STORED_WINDOWS, "limit": WINDOW_DELETE_BATCH}
         return int(row["granted"])

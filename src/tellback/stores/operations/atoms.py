@@ -16,26 +16,26 @@ from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import Atom, AtomStatus, Entity, EntityStatus, MemorySpace
 
 NEVER_VALID = 1 - UNBOUNDED
-"""Where an atom is closed that turns out never to hold: then it is over at every moment, not only from its end on."""
+"""The `valid_to` of an atom that turns out never to have been valid: it is invalid at every time."""
 
 STATUS_EVENTS = {
     AtomStatus.ACTIVE: "atom.restored",
     AtomStatus.ARCHIVED: "atom.archived",
     AtomStatus.DELETED: "atom.deleted",
 }
-"""The event of an atom whose status became this."""
+"""The event type for an atom that changes to a status."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceVersion:
-    """How often a space was changed, and how many atoms were ever added to it."""
+    """A space's version, which counts its changes, and the number of atoms ever added to it."""
 
     version: int
     last_seq: int
 
 
 def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[MemorySpace]:
-    """Make a space; with `reuse_existing`, only if there is none of that name."""
+    """Create a space. With `reuse_existing`, return an existing space of that name instead."""
     if reuse_existing:
         yield "platform_space_lock", {"name": values["name"]}
         found = yield from list_spaces(values["name"])
@@ -48,17 +48,17 @@ def create_space(values: dict[str, Any], reuse_existing: bool) -> Operation[Memo
 
 
 def get_space(id: str) -> Operation[MemorySpace | None]:
-    """A space that was not deleted."""
+    """Return a space unless it was deleted."""
     return rows.SPACE.read_first((yield "space_get", {"id": id}))
 
 
 def list_spaces(name: str | None) -> Operation[list[MemorySpace]]:
-    """Spaces in the order they were made."""
+    """Return spaces in the order of creation."""
     return rows.SPACE.read_all((yield "space_list", {"name": name}))
 
 
 def touch_space(id: str, now: int, *, added: int = 0, counted: int = 0) -> Operation[SpaceVersion]:
-    """Bump a space's version; the space is ours until the transaction ends."""
+    """Increment a space's version, and lock the space until the transaction ends."""
     found = yield "space_touch", {"id": id, "now": now, "added": added, "counted": counted}
     if not found:
         raise NotFoundError("space", id)
@@ -76,7 +76,7 @@ def create_entity(space_id: str, draft: EntityDraft, now: int) -> Operation[Enti
 
 
 def get_entity(id: str) -> Operation[Entity | None]:
-    """An entity of a space that was not deleted."""
+    """Return an entity unless its space was deleted."""
     found = yield "entity_get", {"id": id}
     if not found or not (yield "space_version", {"id": found[0]["memory_space_id"]}):
         return None
@@ -84,7 +84,7 @@ def get_entity(id: str) -> Operation[Entity | None]:
 
 
 def add_aliases(id: str, names: Sequence[str], now: int) -> Operation[Entity]:
-    """Add names that an entity is also called by; those it has change nothing."""
+    """Add aliases to an entity. Existing aliases change nothing."""
     entity = yield from _follow_merges(id)
     aliases = _distinct_names((*entity.aliases, *names), exclude=entity.canonical_name)
     if aliases == entity.aliases:
@@ -99,7 +99,7 @@ def add_aliases(id: str, names: Sequence[str], now: int) -> Operation[Entity]:
 
 
 def resolve_entities(space_id: str, ids: Sequence[str]) -> Operation[tuple[str, ...]]:
-    """The entities that stand for these now, each once."""
+    """Return the entities that these ids now resolve to, without duplicates."""
     resolved_ids: dict[str, None] = {}
     for id in ids:
         entity = yield from _follow_merges(id)
@@ -110,7 +110,7 @@ def resolve_entities(space_id: str, ids: Sequence[str]) -> Operation[tuple[str, 
 
 
 def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Entity]:
-    """Let one entity stand for another."""
+    """Merge one entity into another."""
     first = yield from _follow_merges(canonical_id)
     other = yield from _follow_merges(alias_id)
     if first.id == other.id:
@@ -122,7 +122,7 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
     if canonical.id == alias.id:
         return canonical
     if alias.memory_space_id != space_id:
-        raise InvalidArgumentError(f"{alias_id!r} is in another space than {canonical_id!r}: only one space's merge.")
+        raise InvalidArgumentError(f"{alias_id!r} and {canonical_id!r} are in different spaces: they cannot be merged.")
     change = {"version": space.version, "now": now}
     for row in (yield "entity_names_of", {"entity_id": alias.id}):
         yield "entity_name_insert", {"space_id": space_id, "name": row["name"], "entity_id": canonical.id}
@@ -152,7 +152,7 @@ def merge_entities(canonical_id: str, alias_id: str, now: int) -> Operation[Enti
 
 
 def _follow_merges(id: str) -> Operation[Entity]:
-    """The entity that stands for this one now."""
+    """Return the entity that this one was merged into, or itself."""
     entity = yield from get_entity(id)
     while entity is not None and entity.status is EntityStatus.MERGED:
         assert entity.merged_into is not None
@@ -173,7 +173,7 @@ def _load_entity(id: str) -> Operation[Entity]:
 
 
 def _distinct_names(names: Iterable[str], *, exclude: str) -> tuple[str, ...]:
-    """Each name once, as it was first written."""
+    """Return each name once, in its first spelling."""
     by_folded_name: dict[str, str] = {}
     for name in names:
         if fold_name(name) != fold_name(exclude):
@@ -184,7 +184,7 @@ def _distinct_names(names: Iterable[str], *, exclude: str) -> tuple[str, ...]:
 def close_chain(
     space_id: str, old_id: str, successor_id: str, by_seq: int, ends_at: int, version: int, now: int
 ) -> Operation[None]:
-    """From `now` on, no atom of a chain up to the old one is known to hold past the beginning of the new one."""
+    """End, as known from `now` on, the atoms of the old one's chain at the start of the new atom."""
     found = yield "chain_before", {"space_id": space_id, "id": old_id, "ends": ends_at}
     for row in found:
         location = {"space_id": space_id, "seq": row["seq"]}
@@ -202,7 +202,7 @@ def close_chain(
 
 
 def remove_from_chain(atom: Atom, seq: int, version: int, now: int) -> Operation[None]:
-    """Take an atom out of its chain: what it closed ends where those after it begin, or is open again."""
+    """Remove an atom from its chain: atoms it ended now end where their next ones start, or become open again."""
     space_id, before, after = atom.memory_space_id, atom.supersedes, atom.superseded_by
     change = {"space_id": space_id, "version": version, "now": now}
     if after is not None:
@@ -220,7 +220,7 @@ def remove_from_chain(atom: Atom, seq: int, version: int, now: int) -> Operation
 
 
 def _recompute_validity_ends(change: dict[str, Any], seq: int, valid_from: int, later: list[Any]) -> Operation[None]:
-    """Close an atom as it would have been, had there been only these after it."""
+    """Recompute an atom's end as if only these atoms came after it."""
     location = {"space_id": change["space_id"], "seq": seq}
     stated = yield "validity_end_own", location
     ends = stated[0]["valid_to"] if stated else None
@@ -236,7 +236,7 @@ def _recompute_validity_ends(change: dict[str, Any], seq: int, valid_from: int, 
 
 
 def _is_cut_short(ends_at: int, valid_from: int, ends: int | None) -> bool:
-    """Whether an atom is cut by one that begins then. What never holds cannot be cut further."""
+    """Whether an atom is shortened by one that starts then. An atom that was never valid cannot be shortened."""
     return ends is None or (ends_at < ends and valid_from < ends)
 
 
@@ -246,14 +246,14 @@ def _validity_end(ends_at: int, valid_from: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AtomWriter:
-    """Adds atoms at a moment. With `is_searchable`, their vectors are stored for the server's own search as well."""
+    """Adds atoms at a given time. With `is_searchable`, it also stores their vectors for the server's own search."""
 
     scope: Scope
     now: int
     is_searchable: bool
 
     def add(self, space_id: str, drafts: Sequence[AtomDraft]) -> Operation[list[Atom]]:
-        """Add atoms; one whose origin is there already is given as it is."""
+        """Add atoms. A draft whose origin the space already has returns the stored atom unchanged."""
         space = yield from touch_space(space_id, self.now)
         stored: list[Atom] = []
         seq = space.last_seq
@@ -271,14 +271,14 @@ class AtomWriter:
         return stored
 
     def supersede(self, old_id: str, draft: AtomDraft) -> Operation[Atom]:
-        """Add an atom in another's place: from now on, no earlier one of its chain is known to hold past its start."""
+        """Add an atom that supersedes another: from `now` on, earlier atoms of the chain end at its start."""
         first = yield from _get_live_atom(old_id)
         space_id = first.memory_space_id
         space = yield from touch_space(space_id, self.now, added=1, counted=1)
         old = yield from _get_live_atom(old_id)
         if old.superseded_by is not None:
             raise AtomSupersededError(old_id, old.superseded_by)
-        # Also by a clock that was set back, it is known after what it replaces.
+        # If the clock was set back, the new atom must still be known after the one it replaces.
         writer = replace(self, now=max(self.now, to_micros(old.created_at)))
         seq, version, now = space.last_seq, space.version, writer.now
         new_atom = yield from writer._insert(space_id, seq, version, draft, supersedes=old_id)
@@ -317,7 +317,7 @@ class AtomWriter:
 def vector_statement(
     location: dict[str, Any], embedder: str | None, vector: bytes, is_searchable: bool
 ) -> tuple[str, dict[str, Any]]:
-    """The statement that stores an atom's vector."""
+    """Return the statement that stores an atom's vector."""
     values = {**location, "embedder": embedder, "vector": vector}
     if is_searchable:
         values["numbers"] = rows.vector_to_floats(vector)
@@ -325,7 +325,7 @@ def vector_statement(
 
 
 def get_atom(id: str) -> Operation[Atom | None]:
-    """An atom of a space that was not deleted."""
+    """Return an atom unless its space was deleted."""
     found = yield "atom_get", {"id": id}
     if not found or not (yield "space_version", {"id": found[0]["memory_space_id"]}):
         return None
@@ -340,7 +340,7 @@ def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
     space_id = found.memory_space_id
     space = yield from touch_space(space_id, now)
     atom = yield from _get_live_atom(id)
-    if atom.status == status:  # somebody else was faster
+    if atom.status == status:  # changed by another process
         return atom
     [row] = yield "atom_get", {"id": id}
     seq = row["seq"]
@@ -360,7 +360,7 @@ def set_atom_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
 
 
 def _get_live_atom(id: str) -> Operation[Atom]:
-    """An atom to act on: what was deleted is as good as unknown."""
+    """Return an atom to change. A deleted atom counts as unknown."""
     atom = yield from get_atom(id)
     if atom is None or atom.status is AtomStatus.DELETED:
         raise NotFoundError("atom", id)

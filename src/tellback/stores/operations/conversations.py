@@ -1,4 +1,4 @@
-"""The conversation log in SQL, and agents' sessions, whose messages are in it."""
+"""The conversation log in SQL, and agents' sessions, whose messages are stored in it."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from tellback.types.ids import new_id, next_id, now_micros, to_micros
 from tellback.types.jsontext import dump_stored_json
 
 APPENDED_DATA = '{"message_id":"%s","seq":%d,"role":"%s","turn_id":"%s","visibility":"%s"}'
-"""The data of `message.appended`: ids and fixed words only, so that the hottest path needs no encoder."""
+"""The data of `message.appended`. All values are ids or fixed words, so this hot path needs no JSON encoder."""
 
 RESUMED_LIMIT = 1_000
-"""How much of a turn is looked at when it is run again."""
+"""How many messages of a turn are read when it is run again."""
 
 STALE_BATCH = 200
 
 PAGE_SIZE = 200
-"""So many messages of the log are read at a time for a session: some of them are not for users."""
+"""How many log messages are read at a time for a session. Some of them are not visible to users."""
 
 EncodedTurns = list[list[dict[str, Any]]]
 
 
 def insert_session(values: dict[str, Any]) -> Operation[bool]:
-    """Insert a session. Its conversations are those that are open now, if any, and those to come."""
+    """Insert a session. It owns the user's open conversations with its id, and all later ones."""
     conversations = yield "conversations_of_session", {"session_id": values["id"], "since": ""}
     since = ""
     for row in conversations:
@@ -59,7 +59,7 @@ def insert_session(values: dict[str, Any]) -> Operation[bool]:
 
 
 def save_session(session: SessionData, messages: Sequence[MessageData]) -> Operation[Any]:
-    """Store a session after a turn, and count its messages; gives its row."""
+    """Store a session after a turn, and count its messages. Return its row."""
     values = rows.session_values(session)
     counts = {
         "message_count": len(messages),
@@ -70,8 +70,8 @@ def save_session(session: SessionData, messages: Sequence[MessageData]) -> Opera
         saved = yield "session_get", {"id": session.id}
     if not saved:
         stored = yield "session_get", {"id": session.id}
-        if not stored and session.version == 1:  # it could not be inserted
-            raise NotFoundError("session", session.id, "Users need ids of their own.")
+        if not stored and session.version == 1:  # not inserted: another user has this id
+            raise NotFoundError("session", session.id, "Another user has this id.")
         version = rows.SESSION.read(stored[0]).version if stored else 0
         raise SessionConflictError(session.id, session.version - 1, version)
     return saved[0]
@@ -79,7 +79,7 @@ def save_session(session: SessionData, messages: Sequence[MessageData]) -> Opera
 
 @dataclass(slots=True)
 class _TurnState:
-    """The part of a conversation's row that turns change: counters, and the claim of the running turn."""
+    """The columns of a conversation's row that turns change: counters, and the claim of the running turn."""
 
     id: str
     status: str
@@ -96,7 +96,7 @@ _TURN_STATE = rows.RowReader(_TurnState)
 
 
 def _lock_turn_state(id: str) -> Operation[_TurnState]:
-    """Lock the row until the transaction ends, and read the part of it that turns change."""
+    """Lock a conversation's row until the transaction ends, and read the columns that turns change."""
     found = yield "conversation_lock", {"id": id}
     if not found:
         raise NotFoundError("conversation", id)
@@ -112,8 +112,8 @@ def append_turns(
     required_claim_id: str | None = None,
     session: SessionTurn | None = None,
 ) -> Operation[AppendResult]:
-    """Append turns' messages; with `required_claim_id`, only while that claim's turn runs."""
-    if session is not None:  # first, as whoever adds to a session does: nobody waits for the other then
+    """Append turns' messages. With `required_claim_id`, only if the turn of that claim is running."""
+    if session is not None:  # lock the session first, like every writer: no deadlocks
         yield from save_session(session.session, session.messages)
     state = yield from _lock_turn_state(id)
     if required_claim_id is not None and state.running_claim_id != required_claim_id:
@@ -142,7 +142,7 @@ def _insert_messages(
         elif turn.joins and state.turn_id is not None:
             turn_id = state.turn_id
         if any(draft.idempotency_key not in by_key for draft in turn.messages):
-            # A turn that was running when the conversation was closed may still finish: its tools have run.
+            # A turn that was running when the conversation was closed may still finish: its tools have already run.
             if state.status != "open" and (turn.joins or turn.turn_id != state.running_turn):
                 raise ConversationClosedError(state.id)
             state.turns += 1 if starts or state.turn_id is None else 0
@@ -163,7 +163,7 @@ def _insert_messages(
 
 
 def _find_by_idempotency_key(id: str, turn: TurnDraft) -> Operation[dict[str | None, StoredMessage]]:
-    """The messages whose idempotency key the conversation holds."""
+    """Return the conversation's messages with the drafts' idempotency keys, by key."""
     by_key: dict[str | None, StoredMessage] = {}
     for draft in turn.messages:
         key = draft.idempotency_key
@@ -176,7 +176,7 @@ def _find_by_idempotency_key(id: str, turn: TurnDraft) -> Operation[dict[str | N
 
 @dataclass(frozen=True, slots=True)
 class StartedTurnRows:
-    """A turn that was begun. Its history is read into values where that keeps no other writer waiting."""
+    """The rows of a started turn. They are decoded after the transaction, so that other writers do not wait."""
 
     turn_id: str
     user_message: StoredMessage | None
@@ -187,7 +187,7 @@ class StartedTurnRows:
 def claim_turn(
     id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: EncodedTurns, tail_limit: int, now: int
 ) -> Operation[StartedTurnRows | TurnBusy]:
-    """Claim the conversation, append the user's message and read the tail."""
+    """Claim the conversation, append the user's message and read the latest messages."""
     state = yield from _lock_turn_state(id)
     if state.status != "open" and draft is not None:
         raise ConversationClosedError(id)
@@ -212,32 +212,34 @@ def claim_turn(
 
 
 class ConversationLog(StorePart):
-    """Conversations and their messages: append-only, in scope, every change with its event in the same transaction.
+    """Conversations and their messages: append-only, in scope. Each change writes its event in the same transaction.
 
     - `create` stores a conversation (open, empty); its id must be new.
-    - `find_in_session` gives the newest open conversation of a namespace and session id, or None; `find_or_create` the
-      one of the same namespace and session, or creates this one. Of those who ask at once, one creates. `list_due`
-      gives the ids of a user's open conversations whose `close_after` is past.
-    - `get` gives None for an unknown id. `list_conversations` gives the newest first, those before the id `before`.
-    - `close` closes an open conversation with one `conversation.closed` event; closing again changes nothing and gives
-      the conversation as it is. `close_stale` closes those without a change since `idle_since` and without a running
-      turn, for one scope or, with None, for all; without `idle_since`, those that are due. It gives those it
-      closed.
-    - `append` stores all drafts or none, in order, at the next `seq`s, dense from 1, whoever else is writing, and one
-      `message.appended` event each. A draft whose idempotency key the conversation already holds is not stored again:
-      the stored message takes its place, and the other drafts join its turn. With `release_claim_id`, that claim ends
-      in the same transaction. With `required_claim_id`, nothing is stored unless that claim's turn runs.
-      With `session`, where an agent's session stands is saved with it (`AgentSessions.save`, whose messages are these).
-      Raises `NotFoundError`, `ConversationClosedError`, `TurnConflictError`, `SessionConflictError`.
-    - `messages` gives what lies between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
+    - `find_in_session` returns the newest open conversation of a namespace and session id, or None. `find_or_create`
+      returns it or creates one; of several concurrent calls, only one creates. `list_due` returns the ids of a user's
+      open conversations whose `close_after` has passed.
+    - `get` returns None for an unknown id. `list_conversations` returns the newest first, starting below the id
+      `before`.
+    - `close` closes an open conversation and writes one event `conversation.closed`. Closing again changes nothing and
+      returns the conversation. `close_stale` closes conversations without a change since `idle_since` and without a
+      running turn, for one scope or, with None, for all. Without `idle_since` it closes those that are due. It returns
+      those it closed.
+    - `append` stores all drafts or none, in order, at consecutive `seq`s from 1 on, even with concurrent writers. It
+      writes one event `message.appended` for each. A draft whose idempotency key the conversation already has is not
+      stored again: the stored message replaces it, and the other drafts join its turn. With `release_claim_id`, that
+      claim ends in the same transaction. With `required_claim_id`, it stores messages only if the turn of that claim is
+      running. With `session`, it also saves the state of the agent's session, which owns these messages
+      (`AgentSessions.save`). Raises `NotFoundError`, `ConversationClosedError`, `TurnConflictError`,
+      `SessionConflictError`.
+    - `messages` returns messages between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
       them, or the first ones with `from_start`. Raises `NotFoundError`.
-    - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
-      gives `TurnBusy` and changes nothing. Without a message the last turn goes on, also in a conversation that was
-      closed. A claim past its time, or with the id `evict`, is taken over. `end_turn` gives it up and `extend_turn`
-      prolongs it, if it is still held.
-    - `list_across_users` gives conversations across users in the order of ids, after one; with `unsummarized`, those
-      that are so many turns past their summary.
-    - `save_summary` replaces the rolling summary if it still reaches to `expected_seq`, and gives None if it does not.
+    - `begin_turn` claims the conversation, appends the user's message and reads the latest messages, all in one
+      transaction. If another turn is running, it returns `TurnBusy` and changes nothing. Without a message it resumes
+      the last turn, even in a closed conversation. It takes over a claim that has expired or has the id `evict`.
+      `end_turn` releases a claim and `extend_turn` prolongs it, if it is still held.
+    - `list_across_users` returns conversations across users in the order of ids, after an id; with `unsummarized`, only
+      those that have at least that many turns after their summary.
+    - `save_summary` replaces the rolling summary if it still ends at `expected_seq`, and otherwise returns None.
     """
 
     @writes
@@ -300,7 +302,7 @@ class ConversationLog(StorePart):
         closed: list[Conversation] = []
         after = ""
         while True:
-            # Claims are made by the machine's clock, not by one that a test may have set.
+            # Claims use the machine's clock, not one that a test may have set.
             values = {**filters, "claims_before": now_micros(), "after": after, "limit": STALE_BATCH}
             stale = await self._engine.read(None, partial(_list_stale, values))
             if not stale:
@@ -421,7 +423,7 @@ def _find_in_session(namespace: str, session_id: str | None) -> Operation[Conver
 
 
 def create_conversation(conversation: Conversation) -> Operation[Conversation]:
-    """Insert a conversation, and tell of it."""
+    """Insert a conversation, and write its event."""
     now = to_micros(conversation.created_at)
     yield "conversation_create", rows.row_values(conversation, now=now)
     yield event_statement("conversation.created", conversation.id, {"namespace": conversation.namespace}, now)
@@ -434,7 +436,7 @@ def _get_conversation(id: str) -> Operation[Conversation | None]:
 
 
 def close_conversation(id: str, now: int) -> Operation[Conversation]:
-    """Close a conversation; one that is closed is given as it is."""
+    """Close a conversation. Return a closed one unchanged."""
     closed = yield from _close_if_idle({"id": id, "now": now, "idle_since": UNBOUNDED, "claims_before": UNBOUNDED})
     if closed is None:
         closed = yield from _get_conversation(id)
@@ -457,16 +459,16 @@ def _list_stale(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
 
 
 class AgentSessions(StorePart):
-    """Agents' sessions. What is said in them is in the log: in the user's conversations of that `session_id`.
+    """Agents' sessions. Their messages are in the log: in the user's conversations with that `session_id`.
 
-    - `find_scope` gives the scope of the user whose session it is, or None. Session ids are unique in an app.
-    - `create`, `get`, `find_active`, `list_sessions`, `set_status` are as in `SessionRepository`; completing and
-      abandoning also closes the session's open conversations, in the same transaction. `delete` forgets where it stood
-      and closes them; what was said stays in the log, and is no longer the session's.
-    - `save` is as in `PersistenceAdapter`: the session and its messages in one transaction. They are appended to the
-      session's open conversation, or to `conversation` if it has none. An id that is another user's raises
+    - `find_scope` returns the scope of the session's user, or None. Session ids are unique in an app.
+    - `create`, `get`, `find_active`, `list_sessions`, `set_status` work like those of `SessionRepository`. Completing
+      or abandoning a session also closes its open conversations, in the same transaction. `delete` deletes the
+      session's state and closes them; their messages stay in the log without a session.
+    - `save` works like `PersistenceAdapter.save`: the session and its messages in one transaction. They are appended to
+      the session's open conversation, or to `conversation` if there is none. An id of another user raises
       `NotFoundError`. `add_messages` appends without a turn.
-    - `messages` gives what was said: messages that users see, in the order of the log, and those that were added here.
+    - `messages` returns the messages that users see, in the order of the log, and those added by `add_messages`.
     """
 
     @reads_briefly
@@ -581,7 +583,7 @@ class AgentSessions(StorePart):
 def _session_messages(
     stored: Sequence[StoredMessage], session_id: str, scope: Scope, conversation_number: int
 ) -> list[MessageData]:
-    """The messages of the log that users see, as their session's."""
+    """Convert the log messages that users see to their session's messages."""
     messages = [
         rows.session_message_from_stored(each, session_id, scope.user_id, conversation_number) for each in stored
     ]
@@ -591,11 +593,11 @@ def _session_messages(
 def _append_to_log(
     session: SessionData, since: str, messages: Sequence[MessageData], conversation: Conversation, now: int
 ) -> Operation[AppendResult]:
-    """Append messages to the log. The session's row is locked, so nobody else opens a conversation for it here."""
+    """Append messages to the log. The session's row is locked, so no other call opens a conversation for it now."""
     id = yield from _lock_open_conversation(session.id, since, conversation.namespace)
     if id is None:
         conversations = yield "conversations_of_session", {"session_id": session.id, "since": ""}
-        # Another machine's clock may be ahead: what comes later has the greater id all the same.
+        # Another machine's clock may be ahead: later messages must still have greater ids.
         id = max(conversation.id, next_id(max([since, *(row["id"] for row in conversations)])))
         yield from create_conversation(replace(conversation, id=id))
     drafts = [rows.draft_from_session_message(each, session.agent_name) for each in messages]
@@ -606,7 +608,7 @@ def _append_to_log(
 
 
 def _lock_open_conversation(session_id: str, since: str, namespace: str) -> Operation[str | None]:
-    """The conversation that the session goes on in, locked: of its own namespace rather than of another."""
+    """Lock and return the session's open conversation. Prefer one in its own namespace."""
     conversations = yield "conversations_of_session", {"session_id": session_id, "since": since}
     candidates = [(row["namespace"] == namespace, row["id"]) for row in conversations if row["status"] == "open"]
     for _, id in sorted(candidates, reverse=True):

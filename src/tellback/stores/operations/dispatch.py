@@ -19,23 +19,23 @@ from tellback.types.ids import from_micros, new_id, now_micros, to_micros
 from tellback.types.jobs import ANY, Binding, ExtractionPolicy, Job
 
 DISPATCH_CURSOR = "dispatched"
-"""The name of the state that holds the position of the last event that was dispatched."""
+"""The name of the state with the position of the last dispatched event."""
 
 MAX_SKIPPED_EVENTS = 1_000
-"""After so many events that ask for nothing, their place is kept all the same."""
+"""After this many events without jobs, their position is stored anyway."""
 
 DIRECT_BINDING_ID = "direct"
-"""In place of a binding, where a space was named."""
+"""The binding id of jobs for a space that was passed directly."""
 
 EXTRACTION_JOB = "extract"
-"""The kind of these jobs."""
+"""The kind of extraction jobs."""
 
 UNFINISHED_STOP_REASONS = ("tool_use", "pause_turn")
-"""Why an assistant stopped that has more to say."""
+"""Stop reasons after which the assistant continues."""
 
 
 def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Operation[DispatchResult]:
-    """Make the jobs that new events ask for; gives them, and whether there are more events."""
+    """Create the jobs for new events. Return them, and whether there are more events."""
     yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     after, events = yield from _load_new_events(until, limit)
     latest = {(rows.scope_from_row(row), row["subject_id"]): int(row["position"]) for row in events}
@@ -43,22 +43,22 @@ def dispatch_jobs(window_length: int, limit: int, until: int, now: int) -> Opera
     for (scope, id), position in latest.items():
         jobs += yield from run_in_scope(scope, _plan_triggered_jobs(id, position, window_length, now))
     reached = int(events[-1]["position"]) if len(events) == limit else until
-    # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
+    # Stored if there are jobs, otherwise rarely: each write wakes the other processes, which then check for work.
     if events or reached - after > MAX_SKIPPED_EVENTS:
         yield "platform_state_set", {"name": DISPATCH_CURSOR, "value": reached}
     return DispatchResult(tuple(jobs), reached < until)
 
 
 def has_pending_events(until: int) -> Operation[bool]:
-    """Whether there are events that a binding may ask for and nobody has looked at."""
+    """Whether there are undispatched events that a binding may match."""
     return bool((yield from _load_new_events(until, 1))[1])
 
 
 def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
-    """The events that nobody has looked at, and the position they come after."""
+    """Return the position of the last dispatched event, and the events after it."""
     [wanted] = yield "platform_bindings_dispatch_range", {}
     if wanted["since"] is None:
-        return until, []  # the place is kept: bindings know from where on they hold
+        return until, []  # no position to store: each binding has its start position
     cursor = yield "platform_state_get", {"name": DISPATCH_CURSOR}
     after = max(int(cursor[0]["value"]) if cursor else 0, wanted["since"])
     if after >= until:
@@ -68,7 +68,7 @@ def _load_new_events(until: int, limit: int) -> Operation[tuple[int, list[Any]]]
 
 
 def plan_jobs(id: str, version: str | None, space_id: str | None, window_length: int, now: int) -> Operation[list[Job]]:
-    """Make, or put back in the queue, the jobs of a conversation, whatever triggers them."""
+    """Create or requeue the jobs of a conversation, whatever their triggers."""
     yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     found = yield "conversation_get", {"id": id}
     if not found:
@@ -89,7 +89,7 @@ def plan_jobs(id: str, version: str | None, space_id: str | None, window_length:
 
 
 def change_job(job: Job, statement: str, event_type: str, now: int) -> Operation[Job]:
-    """Queue a job again, or cancel it; one that it does not apply to is left as it is."""
+    """Requeue or cancel a job. A job in another status stays unchanged."""
     found = yield statement, {**scope_values(job.scope), "id": job.id, "due_at": now_micros(), "now": now}
     if not found:
         return job
@@ -99,7 +99,7 @@ def change_job(job: Job, statement: str, event_type: str, now: int) -> Operation
 
 @dataclass(frozen=True, slots=True)
 class _ExtractionTarget:
-    """Where what a conversation says is to go, and by which version."""
+    """The space and version for which a conversation is extracted."""
 
     binding_id: str
     space_id: str
@@ -117,7 +117,7 @@ class _ExtractionTarget:
 
 @dataclass(frozen=True, slots=True)
 class _TurnExtent:
-    """The messages of a turn, or of several that cross, in short. It is over when the assistant had the last word."""
+    """The messages of a turn, or of several that overlap. It is finished if the assistant spoke last."""
 
     first_seq: int
     last_seq: int
@@ -128,7 +128,7 @@ class _TurnExtent:
 def _requested_targets(
     conversation: Conversation, version: str | None, space_id: str | None, now: int
 ) -> Operation[list[_ExtractionTarget]]:
-    """What a run that someone asks for is to do."""
+    """Return the targets of an explicitly requested extraction."""
     if space_id is not None:
         if (yield from get_space(space_id)) is None:
             raise NotFoundError("space", space_id)
@@ -143,7 +143,7 @@ def _requested_targets(
 
 
 def _matching_bindings(conversation: Conversation) -> Operation[list[tuple[Binding, int]]]:
-    """Those that are about a conversation, in the order they were made, and the position from which on they hold."""
+    """Return the bindings of a conversation in the order of creation, each with the position where it starts."""
     found = [(rows.BINDING.read(row), row["since"]) for row in (yield "platform_bindings_matching_user", {})]
     subject = (conversation.namespace, conversation.scope.user_id)
     matching = [each for each in found if each[0].enabled and each[0].matches(*subject)]
@@ -163,7 +163,7 @@ def _targets_of_bindings(
 
 
 def _spaces_of_binding(user_id: str, binding: Binding, now: int) -> Operation[list[str]]:
-    """The user's own spaces that a binding means: by id for whoever made it, by name for anyone, made when missing."""
+    """Return the user's spaces for a binding: by id for its creator, by name for others, created when missing."""
     ids = binding.memory_space_ids if binding.created_by == user_id else ()
     found: list[str] = []
     for index, name in enumerate(binding.memory_space_names):
@@ -179,10 +179,10 @@ def _spaces_of_binding(user_id: str, binding: Binding, now: int) -> Operation[li
 
 
 def _plan_triggered_jobs(id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
-    """The jobs of a conversation in which something happened, at that position of the events."""
+    """Return the jobs of a conversation after an event at that position."""
     found = yield "conversation_get", {"id": id}
     if not found:
-        return []  # erased meanwhile
+        return []  # the conversation was erased
     conversation = rows.CONVERSATION.read(found[0])
     active = [binding for binding, since in (yield from _matching_bindings(conversation)) if since < position]
     triggered = [binding for binding in active if _is_triggered(binding.extraction_policy, conversation)]
@@ -213,7 +213,7 @@ def _load_turns(id: str, after: int) -> Operation[list[_TurnExtent]]:
         if not overlapping:
             turns.append(_TurnExtent(seq, seq, length, is_complete))
             continue
-        # A turn that goes on after others began is one with them: windows have no gaps and do not overlap.
+        # Turns that overlap are treated as one: windows have no gaps and do not overlap.
         turns[index:] = [
             _TurnExtent(overlapping[0].first_seq, seq, length + sum(turn.length for turn in overlapping), is_complete)
         ]
@@ -225,7 +225,7 @@ def _load_turns(id: str, after: int) -> Operation[list[_TurnExtent]]:
 def _windows_to_extract(
     turns: list[_TurnExtent], policy: ExtractionPolicy, is_open: bool, length: int
 ) -> list[tuple[int, int]]:
-    """The stretches to extract now: every so many turns that are over and, once it is closed, what is left."""
+    """Return the windows to extract now: every so many finished turns and, once it is closed, the rest."""
     windows: list[tuple[int, int]] = []
     size = max(1, policy.window_turns)
     while policy.windowed and len(turns) >= size and (len(turns) > size or turns[size - 1].is_complete or not is_open):
@@ -237,7 +237,7 @@ def _windows_to_extract(
 
 
 def _split_into_windows(turns: Sequence[_TurnExtent], length: int) -> list[tuple[int, int]]:
-    """Turns in windows of about so many characters; a turn is never parted."""
+    """Split turns into windows of about `length` characters, without splitting a turn."""
     windows: list[tuple[int, int]] = []
     size = 0
     for turn in turns:
@@ -266,18 +266,18 @@ def _insert_jobs(
 
 
 class Bindings(StorePart):
-    """Bindings of a tenant and app, each change with its event in the same transaction.
+    """Bindings of a tenant and app. Each change writes its event in the same transaction.
 
-    - A user sees the bindings it made, and of those that match its conversations what does not name others. It may
-      change those it made; others raise `NotFoundError`. Without a scope, all are seen and may be changed.
-    - `create` holds for what happens from then on: a conversation that was closed before is not extracted. With
-      `reuse_existing`, the user's binding of the same scopes and spaces is given back as it is, if there is one.
-    - `update` leaves what is None as it is. The scope never changes. One that was paused holds for what happens from
-      then on.
+    - A user sees the bindings it created, and the parts of other matching bindings that do not refer to other users. It
+      may change those it created; others raise `NotFoundError`. Without a scope, all are visible and can be changed.
+    - `create` makes a binding for later events: conversations closed before are not extracted. With `reuse_existing`,
+      an existing binding of the user with the same scopes and spaces is returned unchanged.
+    - `update` leaves fields that are None unchanged. The scope cannot change. A paused binding that is resumed applies
+      to later events.
     """
 
     async def create(self, scope: Scope, binding: Binding, *, reuse_existing: bool = False) -> Binding:
-        # What was committed before has a position up to this one, so it is not extracted.
+        # Events committed before have positions up to this one, so they are not extracted.
         since = await EventLog(self._engine).latest()
         return await self._create(scope, binding, since, reuse_existing)
 
@@ -309,7 +309,7 @@ class Bindings(StorePart):
     async def update(
         self, scope: Scope | None, id: str, *, policy: ExtractionPolicy | None, enabled: bool | None, now: datetime
     ) -> Binding:
-        # One that goes on holds from now on, as one that is made.
+        # A resumed binding starts now, like a new one.
         since = await EventLog(self._engine).latest() if enabled else None
         return await self._update(scope, id, policy, enabled, since, to_micros(now))
 
@@ -342,7 +342,7 @@ class Bindings(StorePart):
 
 
 def visible_to(binding: Binding, user_id: str) -> Binding | None:
-    """A binding as a user may see it: all of one it made; of one that is about its conversations, nothing of others."""
+    """Return the part of a binding that a user may see: all of its own, or only its own scopes. None hides it."""
     if binding.created_by == user_id:
         return binding
     scopes = tuple(scope for scope in binding.conversation_scope if scope.user_id in (ANY, user_id))
@@ -352,7 +352,7 @@ def visible_to(binding: Binding, user_id: str) -> Binding | None:
 
 
 def _identity_of(binding: Binding) -> tuple[object, ...]:
-    """What makes two bindings the same: whose they are, and what goes where."""
+    """Return the key of a binding: its creator, scopes and spaces."""
     return binding.created_by, frozenset(binding.conversation_scope), frozenset(binding.memory_space_ids)
 
 
@@ -368,7 +368,7 @@ def _list_visible(scope: Scope) -> Operation[list[Binding]]:
 
 
 def _get_changeable(scope: Scope | None, id: str) -> Operation[tuple[Binding, Scope]]:
-    """A binding, and in whose name it is changed: its maker's, or the platform's."""
+    """Return a binding, and the scope that changes it: its creator's, or the platform's."""
     binding = yield from _get_binding(scope, id)
     if binding is None or (scope is not None and binding.created_by != scope.user_id):
         raise NotFoundError("binding", id)

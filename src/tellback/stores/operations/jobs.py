@@ -22,32 +22,31 @@ MAX_COUNTED = 100
 
 
 class JobLog(StorePart):
-    """Jobs, unique by (conversation, binding, space, version, window): in scope, or with None across users, where
-    `tenant_id` and `app_id` may narrow it down.
+    """Jobs, unique by (conversation, binding, space, version, window). Methods use a scope, or None across users, which
+    `tenant_id` and `app_id` may narrow.
 
-    Moments that leases and delays go by are seconds since 1970 of the machine's clock; `now` is the clock that rows are
-    dated by.
+    Leases and delays are in seconds since 1970 of the machine's clock. `now` is the clock for timestamps in rows.
 
-    - `dispatch` reads the events after the last ones it read, whichever process did, and makes the jobs that bindings
-      ask for: windows of whole turns, each of about `window_length` characters at most, that no job of that binding,
-      space and version covers yet. It and its place in the events change in one transaction; one process at a time does
-      it. `has_pending_events` says whether there are events it has not seen.
-    - `plan` makes the jobs of one conversation that matching bindings, or the space of `space_id` alone, ask for, at
-      `version` or that of the binding, whatever their triggers; jobs that are over are put back in the queue. Raises
-      `NotFoundError` for the conversation, the space, or a binding if none matches.
-    - `claim` gives the next job that is due, or that of `id`, to `instance_id` until then; None if there is none. A job
-      is due when its time has come, it is queued or its lease is over, and no earlier job of its space is unfinished. A
-      job begun more than `max_attempts` times fails instead.
-    - `extend` prolongs a lease, and says whether it was still held.
-    - `finish`, `fail` and `postpone` end an attempt, if its lease is still held, and give None if not; `fail` queues
-      the job again for `retry_at` or, with None, for good, with its event `extraction.failed`. `finish` writes
-      `extraction.completed`. `postpone` does not count the attempt. What was used is kept in any case.
-    - `release` queues again what an instance that is gone was running. `running_instances` lists those that run jobs.
-    - `retry` queues a job that is over again, as new; `cancel` ends one that waits, and leaves one that is over as it
-      is. Both raise `NotFoundError`.
-    - `backlog` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
-    - `add_usage` keeps each record once, also if it is given again, unless its conversation was erased. `usage` lists
-      calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
+    - `dispatch` reads the events after the last dispatched one (by any process), and creates the jobs that bindings
+      require: windows of whole turns, each of at most about `window_length` characters, that no job of that binding,
+      space and version covers yet. It stores the jobs and its position in one transaction; one process at a time does
+      so. `has_pending_events` returns whether there are undispatched events.
+    - `plan` creates the jobs of one conversation for matching bindings, or for the space `space_id` alone, at `version`
+      or the binding's version, ignoring triggers. It requeues finished jobs. Raises `NotFoundError` for the
+      conversation, the space, or a binding if none matches.
+    - `claim` leases the next due job, or the job `id`, to `instance_id`; it returns None if there is none. A job is due
+      when its time has come, it is queued or its lease has expired, and no earlier job of its space is unfinished. A
+      job started more than `max_attempts` times fails instead.
+    - `extend` prolongs a lease, and returns whether it was still held.
+    - `finish`, `fail` and `postpone` end an attempt if its lease is still held, and otherwise return None. `fail`
+      requeues the job for `retry_at` or, with None, fails it with the event `extraction.failed`. `finish` writes
+      `extraction.completed`. `postpone` does not count the attempt. Usage is stored in any case.
+    - `release` requeues the running jobs of a dead instance. `running_instances` lists instances with running jobs.
+    - `retry` requeues a finished job as new. `cancel` cancels a waiting job, and leaves a finished one unchanged. Both
+      raise `NotFoundError`.
+    - `backlog` counts the jobs that are due or running, up to a hundred, and returns when the next delayed one is due.
+    - `add_usage` stores each record once, even if passed again, unless its conversation was erased. `usage` lists
+      calls, `usage_totals` sums them by scope, purpose and model; both newest first.
     """
 
     async def has_pending_events(self) -> bool:
@@ -189,20 +188,20 @@ class JobLog(StorePart):
         yield "platform_named_lock", key
         found = yield "platform_state_get", key
         if found and abs(moment - int(found[0]["value"])) < _seconds_to_micros(every):
-            # A mark of the next moments is of whoever was faster; one far ahead is of a clock that was wrong.
+            # A mark in the next period was set by another process; one far ahead comes from a wrong clock.
             return False
         yield "platform_state_set", {**key, "value": moment}
         return True
 
 
 def hold_job(end: JobEnd) -> Operation[None]:
-    """A job that nobody else ends or deletes from here on; raises `JobLostError` if another run has it."""
+    """Lock a job so that no one else ends or deletes it. Raise `JobLostError` if another run has it."""
     if not (yield "job_lock", {"id": end.job_id, "run": end.run}):
         raise JobLostError(end.job_id)
 
 
 def finish_job(end: JobEnd, now: int) -> Operation[Job]:
-    """End a job that is done, in its own scope; raises `JobLostError` if another attempt has it."""
+    """Finish a job in its own scope. Raise `JobLostError` if another attempt has it."""
     changes = {"status": JobStatus.DONE.value, "result": dump_stored_json(dict(end.result)), "finished_at": now}
     job = yield from _end_run(end, changes, now)
     counts = {name: value for name, value in job.result.items() if isinstance(value, int)}
@@ -216,7 +215,7 @@ def _fail_job(end: JobEnd, error: str, raw_output: str | None, due_at: int | Non
     if due_at is not None:
         return (yield from _end_run(end, {**changes, "status": JobStatus.QUEUED.value, "due_at": due_at}, now))
     job = yield from _end_run(end, {**changes, "status": JobStatus.FAILED.value, "finished_at": now}, now)
-    # The error may quote what was said: it is the user's, and stays with the job.
+    # The error may quote messages, which belong to the user: it stays in the job, and is not part of the event.
     kind = error.partition(":")[0]
     data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, "error": kind}
     yield event_statement("extraction.failed", job.id, data, now)
@@ -233,10 +232,10 @@ def _end_run(end: JobEnd, changes: dict[str, Any], now: int) -> Operation[Job]:
 
 
 def _end_run_of_any_user(end: JobEnd, operation: Operation[Job]) -> Operation[Job | None]:
-    """End an attempt, whoever's job it is. What it used is kept also if it no longer has the job."""
+    """End an attempt of any user's job. Its usage is stored even if the attempt has lost the job."""
     found = yield "platform_job_get", {"id": end.job_id}
     if not found:
-        return None  # erased
+        return None  # the job was erased
     scope = rows.JOB.read(found[0]).scope
     try:
         return (yield from run_in_scope(scope, operation))
@@ -251,7 +250,7 @@ def _get_job(scope: Scope | None, id: str) -> Operation[Job | None]:
 
 
 def _claim_job(values: dict[str, Any], max_attempts: int) -> Operation[Job | None]:
-    """The next job that is due. One that was begun too often has stopped its workers each time: it is not run again."""
+    """Return the next due job. A job that was started too often has crashed its workers each time: it fails instead."""
     statement = "platform_job_next" if values["id"] is None else "platform_job_lock_by_id"
     while found := (yield statement, values):
         job = rows.JOB.read(found[0])
@@ -273,7 +272,7 @@ def _change_job(scope: Scope | None, id: str, statement: str, event_type: str, n
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
     for record in records:
         id = record.conversation_id
-        if id is None or (yield "conversation_lock_shared", {"id": id}):  # or it was erased meanwhile
+        if id is None or (yield "conversation_lock_shared", {"id": id}):  # skipped if it was erased
             yield "usage_insert", rows.row_values(record)
 
 

@@ -1,4 +1,4 @@
-"""Memory in SQL: spaces, atoms and entities, the reconciliation of a space, and the search of large ones."""
+"""Memory in SQL: spaces, atoms and entities, the reconciliation of a space, and the search of large spaces."""
 
 from __future__ import annotations
 
@@ -46,43 +46,44 @@ from tellback.types.jsontext import dump_stored_json
 from tellback.types.memory import Atom, AtomStatus, Citation, Entity, EntityType, MemorySpace
 
 NEIGHBOUR_COUNT = 4
-"""What stands around a candidate in its conversation is ranked with it."""
+"""How many messages around a candidate in its conversation are ranked with it."""
 
 
 class MemoryStore(StorePart):
-    """Spaces, atoms and entities: in scope, every change with its event in the same transaction.
+    """Spaces, atoms and entities, in scope. Each change writes its event in the same transaction.
 
-    - A space that was deleted is unknown, and so is all that is in it.
-    - `add` stores all drafts or none, numbered by `seq`, dense from 1 in each space, in the order of commits. A draft
-      whose origin the space already holds is not stored again: the stored atom takes its place. Raises `NotFoundError`
-      for the space or an entity. `atoms_by_origin` gives the stored atoms of some origins.
-    - An atom holds at (valid_at, known_at) if it was created by `known_at`, has begun by `valid_at`, and no end of
-      validity known by then is at or before `valid_at`. `supersede` adds the new atom and ends all atoms before it in
-      the chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
-      `AtomSupersededError` if it was superseded already.
-    - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`. A deleted
-      atom leaves its chain: those before it end where those after it begin, and what was the last is so again.
-    - `known_atoms` gives what a space has about some slots, what took the place of that, and all that cites a
-      conversation, whatever its status. `reconcile` changes a space in one transaction, and with `end` ends the job
-      that asked for it, too: all or nothing. It gives None, and changes nothing, if the space's version is not the
-      expected one, and raises `JobLostError` if the job is no longer run by that attempt. A citation the atom already
-      has changes nothing. What is not in that space raises `NotFoundError`.
-    - `entities` gives those that stand for themselves, the oldest first: at most `limit`, those after the id `after`.
-    - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
-      into. Merging again changes nothing.
-    - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give
-      more than once what changes while it reads. A space that ever had more than `max_atoms` atoms is not read: only
-      the numbers come back.
-    - `search_atoms` gives a part of a large space that is worth ranking, numbered as if it were all. `can_search` says
-      whether the store can do that; where it cannot, a space is held whatever its size.
-    - `atoms_without_vector` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
-      `save_vectors` replaces that embedder's vectors of them, and leaves those of others until
+    - A deleted space is unknown, and so are its contents.
+    - `add` stores all drafts or none, in the order of commits, with consecutive `seq`s from 1 on in each space. A draft
+      whose origin the space already has is not stored again: the stored atom replaces it. Raises `NotFoundError` for
+      the space or an entity. `atoms_by_origin` returns the stored atoms of some origins.
+    - An atom is valid at (valid_at, known_at) if it was created by `known_at`, starts by `valid_at`, and has no end
+      known by then that is at or before `valid_at`. `supersede` adds the new atom and ends all atoms before it in the
+      chain at its `valid_from`, as known from `now` on: once any atom of a chain has started, exactly one is valid.
+      Raises `AtomSupersededError` if the atom was already superseded.
+    - `set_status` to the current status changes nothing. A deleted atom cannot be restored: `NotFoundError`. It leaves
+      its chain: atoms it ended now end where their next ones start, and the new last atom of the chain is current
+      again.
+    - `known_atoms` returns a space's atoms with some slots, their successors, and all atoms that cite a conversation,
+      whatever their status. `reconcile` changes a space in one transaction and, with `end`, also finishes the job that
+      requested it. If the space's version is not the expected one, it returns None and changes nothing. It raises
+      `JobLostError` if that attempt no longer runs the job. A citation that the atom already has changes nothing. Ids
+      that are not in that space raise `NotFoundError`.
+    - `entities` returns unmerged entities, oldest first: at most `limit`, after the id `after`.
+    - `merge` moves the alias's names and atoms to the canonical entity, after both are resolved to the entities they
+      were merged into. Merging again changes nothing.
+    - `version` counts a space's changes. `changes` returns changes after a version (all after -1); changes made while
+      it reads may appear twice. A space that ever had more than `max_atoms` atoms is not read: only the numbers are
+      returned.
+    - `search_atoms` returns the part of a large space that is worth ranking, numbered like a small space. `can_search`
+      returns whether the store supports it; if not, spaces of any size are loaded.
+    - `atoms_without_vector` returns atoms (seq, text) without a vector of that embedder, newest first, before a seq.
+      `save_vectors` replaces that embedder's vectors of these atoms, and keeps other embedders' vectors until
       `delete_other_vectors` deletes all but one embedder's in a space.
     """
 
     @property
     def can_search(self) -> bool:
-        """Whether the engine is a server that can search."""
+        """Whether the engine can search in the database."""
         return self._engine.search != "none"
 
     @writes
@@ -167,13 +168,13 @@ class MemoryStore(StorePart):
             found += yield "atoms_of_slot", {"space_id": space_id, "slot": slot}
         if conversation_id is not None:
             values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
-            # The database looks for the id as it looks for any words: it may find a little too much.
+            # The database searches for the id as plain text: it may find slightly too much.
             mentions = yield "atoms_of_conversation", values
             for row in mentions:
                 if any(source.conversation_id == conversation_id for source in rows.ATOM.read(row).citations):
                     found.append(row)
         by_seq = {row["seq"]: KnownAtom(rows.ATOM.read(row), row["slot"], row["value"]) for row in found}
-        # What took the place of one of them by hand has no slot of its own.
+        # A manual successor of one of them has no slot.
         ids = {each.atom.id for each in by_seq.values()}
         successors = [each.atom.superseded_by for each in by_seq.values()]
         while successors:
@@ -198,8 +199,8 @@ class MemoryStore(StorePart):
     ) -> Operation[list[Atom] | None]:
         writer, moment = self._atom_writer(scope, now), to_micros(now)
         if end is not None:
-            yield from hold_job(end)  # before the space: an erasure takes jobs first, too
-        # Locked: nobody else changes the space from here on.
+            yield from hold_job(end)  # before the space: an erasure locks jobs first, too
+        # Locked: no one else changes the space from here on.
         if (yield from _space_version(space_id, "space_lock")).version != expected_version:
             return None
         yield from touch_space(space_id, moment)
@@ -270,7 +271,7 @@ class MemoryStore(StorePart):
     def changes(
         self, scope: Scope, space_id: str, *, after: int, embedder: str, max_atoms: int | None = None
     ) -> Operation[SpaceChanges]:
-        # Of one moment: an atom whose end is read with its successor missing would leave nothing of the chain.
+        # One snapshot: an atom whose end is read without its successor would hide the whole chain.
         yield "platform_snapshot", {}
         current = yield from _space_version(space_id)
         if max_atoms is not None and current.last_seq > max_atoms:
@@ -286,10 +287,10 @@ class MemoryStore(StorePart):
 
     @reads
     def search_atoms(self, scope: Scope, space_id: str, search: SpaceSearch) -> Operation[SpaceChanges]:
-        """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
+        """Find atoms with words of the query, near its vector, or about its entities, and the atoms around them.
 
-        With ids of entities, only what is about them. Where nothing is found, the newest in the time asked for. Where
-        also what is over is asked for, all that stood in the place of what was found.
+        With entity ids, find only atoms about these. If nothing matches, return the newest atoms in the time range. If
+        ended atoms are included, also return the chains of the atoms found.
         """
         values = {**asdict(search), "space_id": space_id, "entity_ids": search.entity_ids or None}
         yield "platform_snapshot", {}
@@ -362,7 +363,7 @@ def _select_seqs(statement: str, values: dict[str, Any]) -> Operation[set[int]]:
 
 
 def _add_message_dates(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]:
-    """Atoms with the dates of what they cite."""
+    """Add the dates of the cited messages to atoms."""
     cited_ids = [[id for source in each.atom.citations for id in source.message_ids] for each in found]
     ids = sorted({id for each in cited_ids for id in each})
     message_rows = (yield "message_dates_of", {"ids": dump_stored_json(ids)}) if ids else ()
@@ -374,7 +375,7 @@ def _add_message_dates(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]
 
 
 def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[Atom]:
-    """Say where an atom was said again."""
+    """Add a citation to an atom that was stated again."""
     row = yield from _load_atom_row(space_id, added.atom_id)
     atom = rows.ATOM.read(row)
     sources = [*_merge_citation(atom.citations, added.citation)]
@@ -383,7 +384,7 @@ def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[At
     space = yield from touch_space(space_id, now)
     first: Citation | None = None
     if atom.source_conversation_id is not None or not atom.source_message_ids:
-        first, *sources = sources  # or it cites messages of no known conversation, which stay first
+        first, *sources = sources  # citations without a known conversation stay first
     values = {
         "space_id": space_id,
         "seq": row["seq"],
@@ -401,7 +402,7 @@ def _add_citation(space_id: str, added: AddedCitation, now: int) -> Operation[At
 
 
 def _load_atom_row(space_id: str, atom_id: str) -> Operation[rows.Row]:
-    """The row of an atom of this space: those of others are not to be changed by the way."""
+    """Return the row of an atom in this space. Atoms of other spaces raise `NotFoundError`."""
     found = yield "atom_get", {"id": atom_id}
     if not found or found[0]["memory_space_id"] != space_id:
         raise NotFoundError("atom", atom_id)
@@ -410,7 +411,7 @@ def _load_atom_row(space_id: str, atom_id: str) -> Operation[rows.Row]:
 
 
 def _merge_citation(sources: Sequence[Citation], added: Citation) -> tuple[Citation, ...]:
-    """Citations with one more, each conversation once.
+    """Return the citations with one more, each conversation once.
 
     >>> _merge_citation([Citation("a", ("1",))], Citation("a", ("1", "2")))
     (Citation(conversation_id='a', message_ids=('1', '2')),)
@@ -422,7 +423,7 @@ def _merge_citation(sources: Sequence[Citation], added: Citation) -> tuple[Citat
 
 
 def _renumber(atoms: list[Any], validity_ends: list[Any], vectors: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """Rows as those of a space that holds nothing else."""
+    """Renumber rows as if the space contained no others."""
     new_seqs = {row["seq"]: new_seq for new_seq, row in enumerate(atoms, 1)}
     return (
         [{**row, "seq": new_seqs[row["seq"]]} for row in atoms],

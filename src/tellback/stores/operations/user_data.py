@@ -25,15 +25,15 @@ from tellback.types.jobs import ANY, Binding
 from tellback.types.jsontext import dump_stored_json
 
 ERASE_BATCH = 1_000
-"""So many conversations or spaces are taken at a time."""
+"""How many conversations or spaces are locked at a time."""
 
 EVENT_RANGE = 500_000
-"""So many events are read at a time, within what a server gives a statement."""
+"""How many events are read at a time, to stay within a server's statement timeout."""
 
 CONVERSATION_TABLES = ("messages", "conversations")
 SPACE_TABLES = ("atom_vectors", "atom_entities", "atom_validity_ends", "atoms", "entity_names", "entities", "spaces")
-"""What is deleted with each conversation and space, children before parents, each by the statement `erase_` and its
-name."""
+"""The tables to delete for each conversation and space, children before parents. Each has a statement
+`erase_<table>`."""
 
 ERASED_TABLES = (
     *CONVERSATION_TABLES,
@@ -48,13 +48,13 @@ ERASED_TABLES = (
 )
 
 WIPE_STEP = "wipe"
-"""The name of the state that says what is still to be wiped from the file; see `next_wipe_step`."""
+"""The name of the state with the remaining steps to wipe the file; see `next_wipe_step`."""
 
 PAGE_LENGTH = 500_000
-"""About so many characters are read at a time."""
+"""The approximate number of characters read at a time."""
 
 MAX_PAGE_SIZE = 200
-"""The most records read at a time: a page after long ones is shorter."""
+"""The most records read at a time. A page after long records is shorter."""
 
 _JSON_TYPES = frozenset((str, int, float, bool, type(None)))
 
@@ -64,8 +64,8 @@ Record = dict[str, Any]
 def next_wipe_step(step: int) -> int:
     """Return the value that follows `step` when rows were deleted.
 
-    It only grows, so that nobody takes an earlier deletion for a later one. What is left of dividing it by three says
-    what is to be done: 0 nothing, 1 the file is to be rewritten, 2 the log is to be emptied.
+    It only grows, so that a later deletion is never mistaken for an earlier one. Its remainder divided by three is the
+    next step: 0 nothing, 1 rewrite the file, 2 empty the log.
 
     >>> [next_wipe_step(step) for step in (0, 1, 2, 3)]
     [4, 4, 4, 7]
@@ -74,17 +74,17 @@ def next_wipe_step(step: int) -> int:
 
 
 def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
-    """Delete a user's rows and tell of it. Work across users: the scope is to be bound to it with `run_in_scope`."""
-    # Jobs are planned from events and bindings under this lock: none is left over that was planned beside us.
+    """Delete a user's rows and write an event. This is work across users: bind the scope with `run_in_scope`."""
+    # Jobs are planned from events and bindings under this lock: no concurrent plan can leave a job behind.
     yield "platform_named_lock", {"name": DISPATCH_CURSOR}
     counts: Counter[str] = Counter()
-    # Jobs first: one that ends beside us has its own row before it looks at its conversation.
+    # Jobs first: a concurrent job locks its own row before its conversation.
     jobs = yield "erase_jobs_list", {}
     counts["jobs"] = len(jobs)
     yield "erase_jobs", {}
     for table in ("sessions", "api_keys", "idempotent_responses"):
         counts[table] = len((yield f"erase_{table}", {}))
-    # From here on nothing is added to these; what is made beside us is another matter, and stays.
+    # From here on no rows can be added to these. Conversations and spaces created concurrently stay.
     conversations = yield from _lock_ids("erase_conversations_lock")
     spaces = yield from _lock_ids("erase_spaces_lock")
     counts["usage"] = int((yield "erase_usage_count", {})[0]["count"])
@@ -96,14 +96,14 @@ def erase_user(scope: Scope, now: int, needs_wipe: bool) -> Operation[Erasure]:
         for table in SPACE_TABLES:
             counts[table] += len((yield f"erase_{table}", {"space_id": id}))
     counts["bindings"] = yield from _erase_from_bindings(scope.user_id)
-    # Out of the queue that brings them to workers, too, if there is one beside our tables.
+    # Also remove the jobs from a job queue in the same database, if there is one.
     if jobs and (yield "platform_queue_exists", {})[0]["found"]:
         yield "platform_queue_delete_deliveries", {"ids": [row["id"] for row in jobs]}
     until = int((yield "platform_events_latest", {})[0]["position"])
     if counts.total() or (yield "erase_event_exists", {"after": 0, "until": until}):
-        # Before the events are deleted: the newest one stays, so that no position is given twice.
+        # Before the events are deleted: the newest one stays, so that no position is used twice.
         data = {table: counts[table] for table in ERASED_TABLES if table != "events"}
-        # It belongs to no user.
+        # This event belongs to no user.
         yield event_statement(USER_ERASED, erasure_subject(scope), data, now, replace(scope, user_id=""))
         counts["events"] = yield from _delete_events(until)
         if needs_wipe:
@@ -121,7 +121,7 @@ def _delete_events(until: int) -> Operation[int]:
 
 
 def _lock_ids(statement: str) -> Operation[list[list[str]]]:
-    """The ids of all conversations or spaces, in batches, which are ours until the transaction ends."""
+    """Lock all conversations or spaces until the transaction ends. Return their ids in batches."""
     batches: list[list[str]] = []
     while found := (yield statement, {"after": batches[-1][-1] if batches else "", "limit": ERASE_BATCH}):
         batches.append([row["id"] for row in found])
@@ -129,7 +129,7 @@ def _lock_ids(statement: str) -> Operation[list[list[str]]]:
 
 
 def _erase_from_bindings(user_id: str) -> Operation[int]:
-    """Delete the bindings that are about nobody else, and the user's name from the others; gives how many."""
+    """Delete the bindings of this user alone, and the user's id from the others. Return the number changed."""
     found = yield "platform_bindings_lock", {}
     changed = 0
     for binding in rows.BINDING.read_all(found):
@@ -143,7 +143,7 @@ def _erase_from_bindings(user_id: str) -> Operation[int]:
 
 
 def _without_user(binding: Binding, user_id: str) -> Binding | None:
-    """What is left of a binding without a user; None if it was about that user alone."""
+    """Return a binding without a user, or None if it applied to that user alone."""
     scopes = tuple(scope for scope in binding.conversation_scope if scope.user_id != user_id)
     if not scopes:
         return None
@@ -153,7 +153,7 @@ def _without_user(binding: Binding, user_id: str) -> Binding | None:
 
 
 def to_plain(value: Any) -> Any:
-    """A value as JSON knows it: moments in ISO 8601, lengths in seconds, no scope, which is the same for all.
+    """Convert a value to JSON types: ISO 8601 timestamps, durations in seconds. Scopes are left out.
 
     >>> to_plain({"at": datetime(2026, 3, 1), "of": (1, 2)})
     {'at': '2026-03-01T00:00:00', 'of': [1, 2]}
@@ -184,13 +184,13 @@ def export_page(collection: str, after: str, limit: int) -> Operation[list[Recor
     """Records of a collection that come after an id."""
     found = yield f"export_{collection}", {"after": after, "limit": limit}
     records = [to_plain(value) for value in ROW_READERS[collection].read_all(found)]
-    if collection == "spaces":  # deleted ones as well
+    if collection == "spaces":  # spaces include deleted ones
         return [record | {"status": row["status"]} for record, row in zip(records, found, strict=True)]
     return records
 
 
 def export_messages(conversation_id: str, after: int, limit: int) -> Operation[list[Record]]:
-    """A conversation's messages after a seq, hidden ones too."""
+    """Return a conversation's messages after a seq, including hidden ones."""
     values = {"conversation_id": conversation_id, "after": after}
     lengths = yield "export_message_lengths", {**values, "limit": limit}
     found = yield "export_messages", {**values, "limit": _fitting_count(lengths)}
@@ -198,21 +198,21 @@ def export_messages(conversation_id: str, after: int, limit: int) -> Operation[l
 
 
 def export_stored_responses(after: str, limit: int) -> Operation[list[Record]]:
-    """What a user's requests were answered, after an idempotency key."""
+    """Return the stored responses to a user's requests, after an idempotency key."""
     lengths = yield "export_idempotent_response_lengths", {"after": after, "limit": limit}
     found = yield "export_idempotent_responses", {"after": after, "limit": _fitting_count(lengths)}
     return [_export_stored_response(row) for row in found]
 
 
 def _fitting_count(lengths: Sequence[rows.Row]) -> int:
-    """How many of them make a page; one alone may be as long as many pages."""
+    """Return how many rows fit on a page. The first row always does, however long."""
     sums = accumulate(int(row["length"]) for row in lengths)
     return max(1, sum(1 for length in sums if length <= PAGE_LENGTH))
 
 
 def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -> Operation[list[Record]]:
-    """A space's atoms after a seq, whatever their status and that of the space."""
-    # Of one moment: an atom and what is kept beside it belong together.
+    """Return a space's atoms after a seq, whatever the status of the atom or the space."""
+    # One snapshot: an atom must match its ends and vectors.
     yield "platform_snapshot", {}
     found = yield "export_atoms", {"space_id": space_id, "after": after, "limit": limit}
     if not found:
@@ -220,7 +220,7 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
     seq_range = {"space_id": space_id, "first": found[0]["seq"], "last": found[-1]["seq"]}
     validity_ends: defaultdict[int, list[Record]] = defaultdict(list)
     for row in (yield "export_validity_ends", seq_range):
-        # From `known_at` on it was known to hold up to `valid_to`, or with None, never to have held.
+        # The end as known from `known_at` on; None means that the atom was never valid.
         end = None if row["valid_to"] == NEVER_VALID else from_micros(row["valid_to"])
         record = {"by_seq": row["by_seq"], "known_at": from_micros(row["known_at"]), "valid_to": end}
         validity_ends[row["seq"]].append(to_plain(record))
@@ -231,7 +231,7 @@ def export_atoms(include_vectors: bool, space_id: str, after: int, limit: int) -
 
 
 def export_bindings(scope: Scope) -> Operation[list[Record]]:
-    """The bindings that a user made or that name it, without the other users they name."""
+    """Return the bindings that a user created or that refer to the user, without other users' ids."""
     found = yield "platform_bindings_visible_to_user", {}
     records = []
     for binding in rows.BINDING.read_all(found):
@@ -272,22 +272,22 @@ ROW_READERS: dict[str, rows.RowReader[Any]] = {
     "usage": rows.USAGE,
     "api_keys": rows.API_KEY,
 }
-"""Collections that are listed by id alone, and how their rows read."""
+"""Collections that are listed by id alone, and the readers of their rows."""
 
 
 class UserData(StorePart):
-    """All that is kept of one user.
+    """All stored data of one user.
 
-    - `records` gives every record of a collection as plain JSON values, also what is superseded, archived, deleted but
-      still kept, or hidden; a part of it is in memory at a time. What was there at the start is given; what is written
-      meanwhile may be. `parent_id` is a conversation's id, for its messages alone, or a space's, for its atoms.
-      A binding is given if the user made it or it names the user, without the other users it names.
-    - `erase` deletes every row of the user in one transaction, and with them the user's id: bindings that are about
-      others as well are left to them, without their maker. Unless there was nothing, one event `user.erased` is
-      written, which belongs to no user: its subject is `erasure_subject`, its data are the counts. When it returns, no
-      file of the store holds what was erased; if that could not be done, `StoreBusyError` or `StoreFullError` says so,
-      and erasing again does the rest.
-    - `erasures_after` gives the subjects of erasures after a position in the events, and the position to go on from.
+    - `records` yields every record of a collection as plain JSON values, including superseded, archived, hidden and
+      deleted ones that are still stored. Only one page is in memory at a time. It includes all records that exist at
+      the start; records written meanwhile may be missing. `parent_id` limits messages to one conversation or atoms to
+      one space. Bindings are included if the user created them or they refer to the user, without other users' ids.
+    - `erase` deletes every row of the user in one transaction, and removes the user's id from bindings that also apply
+      to others. If anything was deleted, it writes one event `user.erased`, which belongs to no user: its subject is
+      `erasure_subject`, its data are the counts. When it returns, no file of the store contains the erased data. If
+      that failed, it raises `StoreBusyError` or `StoreFullError`, and erasing again finishes the work.
+    - `erasures_after` returns the subjects of erasures after a position in the events, and the position to continue
+      from.
     """
 
     def records(
@@ -314,7 +314,7 @@ class UserData(StorePart):
         return erasure
 
     async def erasures_after(self, *, after: int) -> tuple[list[str], int]:
-        await EventLog(self._engine).latest()  # which gives positions to what has none yet
+        await EventLog(self._engine).latest()  # assigns positions to new events
         return await self._list_erasures(after)
 
     @reads
@@ -329,7 +329,7 @@ class UserData(StorePart):
         id: str | None,
         read: Callable[[str, int, int], Operation[list[Record]]],
     ) -> AsyncGenerator[Record, None]:
-        """What belongs to each of the parents, or to one of them."""
+        """Yield the children of one parent, or of all parents."""
         if id is not None:
             async for record in self._export_pages(scope, partial(read, id), "seq", 0):
                 yield record
@@ -341,7 +341,7 @@ class UserData(StorePart):
     async def _export_pages(
         self, scope: Scope, read: Callable[[Any, int], Operation[list[Record]]], key: str, after: Any
     ) -> AsyncGenerator[Record, None]:
-        """Page after page, each from where the last one ended."""
+        """Yield pages of records, each starting where the last one ended."""
         limit = MAX_PAGE_SIZE // 4
         while page := await self._engine.read(scope, partial(read, after, limit)):
             for record in page:
@@ -355,7 +355,7 @@ class UserData(StorePart):
             yield record
 
     async def _export_events(self, scope: Scope) -> AsyncGenerator[Record, None]:
-        """The user's events up to the newest there is now: more may be told for as long as we read."""
+        """Yield the user's events up to the newest one now, because reading never catches up with new ones."""
         log = EventLog(self._engine)
         after, end = 0, await log.latest()
         while after < end:
@@ -365,7 +365,7 @@ class UserData(StorePart):
 
 
 def _approximate_length(record: Any) -> int:
-    """About how many characters a record has."""
+    """Return about how many characters a record has."""
     if type(record) is str:
         return len(record)
     if type(record) is dict:

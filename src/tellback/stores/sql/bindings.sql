@@ -1,4 +1,4 @@
--- Bindings are those of a tenant and app, so they are looked up across its users.
+-- Bindings belong to a tenant and app, so they are looked up across its users.
 
 -- name: platform_binding_create!
 INSERT INTO bindings
@@ -14,7 +14,7 @@ FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_bindings_visible_to_user
--- Those a user made, or that may be about a user: an app can have one for each of its users.
+-- Bindings that a user created or that may match a user: an app can have one for each of its users.
 SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND created_by = :user_id
@@ -29,7 +29,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id IS NULL
 ORDER BY id;
 
 -- name: platform_bindings_matching_user
--- Those that may be about a user: an app can have one for each of its users.
+-- Bindings that may match a user: an app can have one for each of its users.
 SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id = :user_id
@@ -39,7 +39,7 @@ FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND single_user_id IS NULL;
 
 -- name: platform_bindings_dispatch_range^
--- What all of them together ask for: events from which position on, and whether also messages.
+-- The first event position that any binding needs, and whether any needs message events.
 SELECT
     (SELECT MIN(since) FROM bindings) AS since,
     (SELECT COUNT(*) FROM (SELECT 1 FROM bindings WHERE windowed = 1 AND enabled = 1 LIMIT 1) AS found) AS windowed;

@@ -32,7 +32,7 @@ ORDER BY id DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: conversation_in_session^
--- The one that a session goes on with.
+-- The open conversation that a session continues.
 SELECT {conversation_columns}
 FROM conversations
 WHERE {scope} AND namespace = :namespace
@@ -41,7 +41,7 @@ ORDER BY id DESC
 LIMIT 1;
 
 -- name: conversations_due
--- Those that nobody went on with for as long as they were meant to stay open.
+-- Open conversations that had no change for as long as their `close_after`.
 SELECT id
 FROM conversations
 WHERE {scope}
@@ -56,7 +56,7 @@ WHERE {scope} AND id = :id
 RETURNING {conversation_columns};
 
 -- name: conversation_write!
--- After `conversation_lock`: the row is ours until the transaction ends.
+-- Runs after `conversation_lock`, which locks the row until the transaction ends.
 UPDATE conversations
 SET
     last_seq = :last_seq,

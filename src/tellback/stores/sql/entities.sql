@@ -50,7 +50,7 @@ DELETE FROM entity_names
 WHERE {scope} AND entity_id = :entity_id;
 
 -- name: entity_update_stats!
--- One more atom, or one less, is about it; a moment that is not to count is given as NULL.
+-- Adds or removes one atom about the entity; a timestamp that must not count is NULL.
 UPDATE entities
 SET
     atom_count = atom_count + :counted,

@@ -1,5 +1,5 @@
--- All of a user's rows, children before parents. Conversations and spaces are taken first (`erase_conversations_lock`),
--- so that nothing is added to them any more.
+-- All of a user's rows, children before parents. Conversations and spaces are locked first
+-- (`erase_conversations_lock`), so that no rows can be added to them.
 
 -- name: erase_atom_vectors
 DELETE FROM atom_vectors
@@ -55,7 +55,7 @@ DELETE FROM usage
 WHERE {scope};
 
 -- name: erase_events
--- Events are found by their positions alone, so a stretch of them is read at a time.
+-- Events are indexed by position only, so they are read in ranges.
 DELETE FROM events
 WHERE {scope} AND position > :after AND position <= :until
 RETURNING 1;

@@ -1,4 +1,4 @@
--- All that is kept of a user, a page at a time, in the order of keys that never change: what was there stays in its place.
+-- All stored data of a user, in pages ordered by keys that never change, so existing rows never move between pages.
 
 -- name: export_conversations
 SELECT {conversation_columns}

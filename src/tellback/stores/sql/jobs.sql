@@ -1,4 +1,4 @@
--- Jobs: what is still to be done, who does it, and what came of it.
+-- Jobs: open, running and finished work.
 
 -- name: job_insert^
 INSERT INTO jobs
@@ -26,7 +26,7 @@ ORDER BY id DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: jobs_of_target
--- All of one conversation, binding, space and version, in the order of their windows.
+-- All jobs of one conversation, binding, space and version, in the order of their windows.
 SELECT {job_columns}
 FROM jobs
 WHERE {scope} AND conversation_id = :conversation_id
@@ -34,7 +34,7 @@ WHERE {scope} AND conversation_id = :conversation_id
 ORDER BY from_seq;
 
 -- name: job_last_of_target^
--- Windows follow one another: what the last one covers, all of them do.
+-- Windows are consecutive: the end of the last window is the end of all.
 SELECT to_seq
 FROM jobs
 WHERE {scope} AND conversation_id = :conversation_id
@@ -43,7 +43,7 @@ ORDER BY from_seq DESC
 LIMIT 1;
 
 -- name: job_end^
--- A run whose lease was lost ends nothing.
+-- A run that has lost its lease changes nothing.
 UPDATE jobs
 SET status = :status, due_at = :due_at, attempts = attempts - :uncounted, instance_id = NULL, lease_until = NULL,
     updated_at = :now, finished_at = :finished_at, error = :error, raw_output = :raw_output, result = :result
@@ -67,7 +67,7 @@ WHERE {scope} AND id = :id
 RETURNING {job_columns};
 
 -- name: message_lengths
--- What windows are made of.
+-- The lengths from which windows are computed.
 SELECT seq, turn_id, role, stop_reason, LENGTH(content) AS length
 FROM messages
 WHERE {scope} AND conversation_id = :conversation_id
@@ -75,7 +75,7 @@ WHERE {scope} AND conversation_id = :conversation_id
 ORDER BY seq;
 
 -- name: usage_insert!
--- Whoever does not know whether it was stored may store it again.
+-- Storing a record again is safe: it has no effect.
 INSERT INTO usage
     (tenant_id, app_id, user_id, id, purpose, job_id, conversation_id, model, provider, input_tokens, output_tokens,
     cost_usd, created_at)
@@ -128,7 +128,7 @@ WHERE id = :id AND status = 'running' AND runs = :run
 RETURNING id;
 
 -- name: platform_running_instances
--- Both statuses are named where one is meant: so SQLite knows that the small index of what is not over will do.
+-- Both statuses are listed although one is meant, so that SQLite uses the small index of unfinished jobs.
 SELECT DISTINCT instance_id
 FROM jobs
 WHERE status IN ('queued', 'running') AND status = 'running' AND instance_id IS NOT NULL;
@@ -140,7 +140,7 @@ WHERE status IN ('queued', 'running') AND status = 'running' AND instance_id = :
 RETURNING {job_columns};
 
 -- name: platform_jobs_waiting^
--- No more than the limit is counted: it is asked often, and there may be many.
+-- Counts up to the limit only: it is called often, and there may be many jobs.
 SELECT
     (SELECT COUNT(*)
     FROM (
@@ -191,7 +191,7 @@ VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: platform_job_next^
--- Whoever asks at the same time gets the next one.
+-- SKIP LOCKED: concurrent claims get different jobs.
 SELECT {job_columns}
 FROM jobs
 WHERE {unblocked_job}

@@ -1,4 +1,4 @@
--- Spaces, atoms and what is kept with them. A change first bumps its space's version, which also locks the space.
+-- Spaces, atoms and their vectors. Every change first increments its space's version, which also locks the space.
 
 -- name: space_create!
 INSERT INTO spaces (tenant_id, app_id, user_id, id, name, metadata, status, created_at, updated_at)
@@ -88,7 +88,7 @@ WHERE {scope} AND space_id = :space_id
 ORDER BY seq;
 
 -- name: atoms_changed
--- In any order: asked for one, SQLite would read the whole space instead of what is new in it.
+-- No ORDER BY: with one, SQLite would read the whole space instead of only the changes.
 SELECT {atom_columns}
 FROM atoms
 WHERE {scope} AND space_id = :space_id AND version > :after;
@@ -116,7 +116,7 @@ SET source_conversation_id = :source_conversation_id, source_message_ids = :sour
 WHERE {scope} AND space_id = :space_id AND seq = :seq;
 
 -- name: chain_before
--- An atom and those before it in its chain, back to the first that ends by then: those before that one do so, too.
+-- An atom and earlier ones of its chain, back to the first that ends by then: all before that one end by then, too.
 WITH RECURSIVE chain AS (
     SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by, supersedes
     FROM atoms
@@ -132,7 +132,7 @@ WITH RECURSIVE chain AS (
 SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by FROM chain;
 
 -- name: chain_after
--- An atom and those after it in its chain.
+-- An atom and the later atoms of its chain.
 WITH RECURSIVE chain AS (
     SELECT seq, id, valid_from, created_at, superseded_by
     FROM atoms
@@ -146,7 +146,7 @@ WITH RECURSIVE chain AS (
 SELECT seq, id, valid_from, created_at FROM chain ORDER BY seq;
 
 -- name: chain_ended_by
--- The atom before one in its chain, and whatever else of the chain that one closed.
+-- The atom before one in its chain, and all other atoms of the chain that this one ended.
 SELECT seq, id
 FROM atoms
 WHERE {scope} AND space_id = :space_id
@@ -199,7 +199,7 @@ FROM atom_validity_ends
 WHERE {scope} AND space_id = :space_id;
 
 -- name: validity_ends_changed
--- All those of atoms that changed, which are looked up first: a cross join keeps SQLite from beginning with the table of ends.
+-- All ends of changed atoms. The cross join makes SQLite start with the atoms, not with the table of ends.
 SELECT seq, known_at, valid_to
 FROM (
     SELECT seq AS of_seq
@@ -216,7 +216,7 @@ WHERE {scope} AND space_id = :space_id AND version > :after
     AND embedder = :embedder;
 
 -- name: atoms_to_embed
--- Those without a vector by this embedder, the newest first: they are the most likely to be asked for.
+-- Atoms without a vector of this embedder, newest first: these are the most likely to be recalled.
 SELECT seq, text
 FROM atoms
 WHERE {scope} AND space_id = :space_id AND seq < :before

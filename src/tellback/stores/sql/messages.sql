@@ -18,7 +18,7 @@ WHERE {scope}
     AND conversation_id = :conversation_id AND idempotency_key = :idempotency_key;
 
 -- name: messages_before
--- The newest first: the tail of the log, or what comes before a place in it.
+-- Newest first: the end of the log, or the messages before a seq.
 SELECT {message_columns}
 FROM messages
 WHERE {scope}
@@ -28,7 +28,7 @@ ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: history_before
--- What a model is sent, the newest first.
+-- The history sent to a model, newest first.
 SELECT role, content, meta, turn_id
 FROM messages
 WHERE {scope}

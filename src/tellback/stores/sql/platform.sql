@@ -1,4 +1,4 @@
--- Work across users, for schedulers and the event feed. Nothing here is reachable through a user's handle.
+-- Work across users, for schedulers and the event feed. Users' handles run none of these statements.
 
 -- name: platform_events_read
 SELECT position, type, tenant_id, app_id, user_id, subject_id, data, created_at

@@ -1,7 +1,7 @@
--- Agents' sessions. Their messages are those of conversations.
+-- Agents' sessions. Their messages are in their conversations.
 
 -- name: session_insert
--- An id is taken once in an app, whoever's it is.
+-- An id is unique in an app, across its users.
 INSERT INTO sessions
     (tenant_id, app_id, user_id, id, agent_name, status, current_route, current_state, collected_data, message_count,
     last_message_at, completed_at, created_at, updated_at, version, since)

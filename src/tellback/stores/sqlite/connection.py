@@ -283,11 +283,7 @@ class WriterThread:
         try:
             done = self._startup_work is None or self._startup_work(self._connection)
         except sqlite3.Error:
-            log.info(
-                "Wiping erased data from %s failed; the next writer will try again",
-                self._options.path,
-                exc_info=True,
-            )
+            log.info("Wiping erased data from %s failed; the next writer retries", self._options.path, exc_info=True)
         else:
             if not done:
                 log.info("The write-ahead log of %s is in use; it will be wiped later", self._options.path)

@@ -1,4 +1,4 @@
--- Processes that forget at the same moment leave each other what they are at.
+-- SKIP LOCKED: processes that clean up at the same time delete different rows.
 
 -- name: platform_rates_delete_expired!
 DELETE FROM rate_windows

@@ -1,10 +1,10 @@
--- Whoever would add to them waits, and then finds them gone.
+-- Concurrent writers wait for these locks, and then find the rows deleted.
 
 -- name: platform_queue_exists^
--- Ours, and not one that somebody else has where we look for extensions.
+-- Only our own queue, not one of another program in a schema on the search path.
 SELECT to_regclass(quote_ident(current_schema()) || '.procrastinate_jobs') IS NOT NULL AS found;
 
 -- name: platform_queue_delete_deliveries!
--- What is at work ends by itself when it finds its job gone.
+-- A running job ends when it finds that its row is deleted.
 DELETE FROM procrastinate_jobs WHERE queueing_lock = ANY(CAST(:ids AS TEXT[])) AND status = 'todo';
 

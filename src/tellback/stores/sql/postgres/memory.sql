@@ -5,13 +5,13 @@ ON CONFLICT (space_id, seq, embedder) DO UPDATE
 SET version = excluded.version, vector = excluded.vector, numbers = excluded.numbers;
 
 -- name: platform_space_lock^
--- Of those who make a space of one name at once, one goes first.
+-- Serializes the creation of spaces with one name.
 SELECT pg_advisory_xact_lock(
     hashtext('tellback.spaces'),
     hashtext(CAST(:tenant_id AS TEXT) || '/' || CAST(:app_id AS TEXT) || '/' || CAST(:user_id AS TEXT) || '/' || CAST(:name AS TEXT)));
 
 -- name: platform_snapshot!
--- What is read from here on is of one moment, whatever is committed meanwhile.
+-- The rest of the transaction reads one snapshot.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 
 -- name: atoms_of_slot

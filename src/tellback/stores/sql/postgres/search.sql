@@ -1,4 +1,4 @@
--- Where a space is too large to be held in a process, the server finds what is worth ranking.
+-- Candidates for ranking in spaces that are too large to load into a process.
 
 -- name: search_by_text
 SELECT seq

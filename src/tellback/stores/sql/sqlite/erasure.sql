@@ -1,4 +1,4 @@
--- The writer's transaction is the lock.
+-- No locks needed: SQLite has one writer at a time.
 
 -- name: platform_queue_exists^
 SELECT 0 AS found;

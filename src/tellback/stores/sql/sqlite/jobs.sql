@@ -1,4 +1,4 @@
 -- name: platform_named_lock!
--- The writer's transaction is the lock.
+-- No lock needed: SQLite has one writer at a time.
 SELECT 1;
 

@@ -5,15 +5,15 @@ ON CONFLICT (space_id, seq, embedder) DO UPDATE
 SET version = excluded.version, vector = excluded.vector;
 
 -- name: platform_space_lock^
--- The writer's transaction is the lock.
+-- No lock needed: SQLite has one writer at a time.
 SELECT 1;
 
 -- name: platform_snapshot!
--- A transaction is of one moment anyway.
+-- No statement needed: a transaction reads one snapshot.
 SELECT 1;
 
 -- name: atoms_of_slot
--- The index is named: SQLite would rather read the whole space.
+-- The index is forced: SQLite would otherwise read the whole space.
 SELECT {atom_columns}, slot, slot_value AS value
 FROM atoms INDEXED BY atoms_by_slot
 WHERE {scope} AND space_id = :space_id AND slot = :slot;
