@@ -27,7 +27,7 @@ async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(si
     await expect(reason_dialog).to_contain_text("cited as [1]")
     await expect(reason_dialog).to_contain_text("score 0.")
     await reason_dialog.get_by_text("Why this score?").click()
-    await expect(reason_dialog).to_contain_text("it has words of the question")
+    await expect(reason_dialog).to_contain_text("Words in common")
     await expect(reason_dialog.locator("pre")).to_contain_text("I moved to Lisbon in March.")
     await check_layout(page, "chat-why")
 

@@ -25,7 +25,7 @@ async def test_search_finds_a_memory_and_says_why_it_scored_so(site: Site, page:
     await expect(best).to_contain_text("Is vegetarian")
     await expect(best).to_contain_text("score 0.")
     await best.get_by_text("Why this score?").click()
-    await expect(best).to_contain_text("it has words of the question")
+    await expect(best).to_contain_text("Words in common")
     assert "q=vegetarian+food" in page.url
     await check_layout(page, "memory")
 

@@ -12,6 +12,7 @@ from nicegui import ui
 from tellback.console import widgets
 from tellback.console.context import PageContext, notify
 from tellback.errors import InvalidArgumentError
+from tellback.memory.recall_service import SCORE_PART_LABELS
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, RecallHit
 
@@ -33,24 +34,6 @@ KIND_LABELS = {
 MAX_HISTORY_LENGTH = 50
 
 IMPORTANCE_LABELS = {1: "1 · trivial", 2: "2 · minor", 3: "3 · usual", 4: "4 · important", 5: "5 · vital"}
-
-SCORE_PART_LABELS = {
-    "base": "where every memory starts",
-    "same words": "it has words of the question",
-    "words nearby": "words of the question were said right beside it",
-    "same conversation": "words of the question were said in its conversation",
-    "speaker": "the question names who said it, or somebody else",
-    "meaning": "how close it is in meaning",
-    "meaning of the conversation": "how close its conversation is in meaning",
-    "date": "it is from the time that the question is about",
-    "form": "what sort of sentence it is",
-    "age": "how long ago it was",
-    "importance": "how important it is",
-    "entity": "it is about something that the question names",
-    "about it": "it is about what was asked for",
-    "mentions it": "it mentions what was asked for",
-    "in this time": "it held in the time that was asked for",
-}
 
 
 def is_superseded_or_expired(atom: Atom, now: datetime | None = None) -> bool:

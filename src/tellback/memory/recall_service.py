@@ -48,6 +48,20 @@ MENTION_BONUS = 1.0
 P = ParamSpec("P")
 
 ABOUT = "about it"
+MENTIONS = "mentions it"
+IN_TIME = "in this time"
+
+SCORE_PART_LABELS: Mapping[str, str] = {
+    **{signal.name: signal.label for signal in ranker.SIGNALS},
+    "base": "Starting value",
+    "age": "Age",
+    "importance": "Importance",
+    "entity": "About an entity named in the question",
+    ABOUT: "About the entity asked for",
+    MENTIONS: "Mentions the name asked for",
+    IN_TIME: "Valid in the time asked for",
+}
+"""A short label for each part of a score (`RecallHit.parts`)."""
 
 MAX_INLINE_ENTITIES = 200
 MIN_NAME_SIMILARITY = 0.75
@@ -143,7 +157,7 @@ class RecallService:
         async with self._space_cache.use(request.scope, request.space_id, search) as view:
             self._schedule_missing_vectors(request, view)
             eligible = view.eligible(request.filter) & view.overlapping(start, end, request.filter.known_at)
-            part = "in this time"
+            part = IN_TIME
             if entity_ids is not None:
                 matching, part = _match_entity(view, entity_ids, name)
                 eligible &= matching
@@ -246,7 +260,7 @@ def _uniform_scores(view: SpaceView, now: int, part: str) -> _Scores:
 def _match_entity(view: SpaceView, entity_ids: list[str], name: str | None) -> tuple[Bools, str]:
     if entity_ids or name is None:
         return view.mask_mentioning(entity_ids), ABOUT
-    return view.index.rows_mentioning(name), "mentions it"
+    return view.index.rows_mentioning(name), MENTIONS
 
 
 def _top_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Ints:

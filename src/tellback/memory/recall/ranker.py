@@ -1,14 +1,15 @@
-"""Rank the texts of a space by relevance to a query: a weighted sum of a few signals, in one pass over arrays.
+"""Rank the texts of a space by relevance to a query: a weighted sum of a few signals, computed on arrays.
 
-Every signal is on a scale that hardly depends on the other texts, so a score means the same in a space of three
-memories and of ten thousand."""
+Each signal is one function with `@signal`; see docs/contributing/add-a-recall-signal.md. The scale of a signal hardly
+depends on the other texts, so a score means the same in a space of three memories and of ten thousand."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,15 @@ from tellback.memory.recall.tokenizer import (
 
 DAY = 86_400_000_000.0
 DATE_DECAY_DAYS = 5.0
-"""A memory so many days away from a date that is asked about counts 1/e of one from that date."""
+"""The date signal falls to 1/e at this distance from the date in the query."""
 
 MAX_DATED_ROWS = 64
-"""How many texts of a space are read for the times they speak of, for one query."""
+"""How many texts are searched for dates, per query."""
 
 _PUNCTUATION = ".,;:!?()[]\"'\u201c\u201d\u2026"
 _POSSESSIVE = re.compile(r"['\u2019]s$")
 _FEATURE_TABLE = np.where(np.arange(256) >> np.arange(8)[:, None] & 1, np.float32(0.5), np.float32(-0.5))
-"""For each bit of a text's signs, whether each of the 256 combinations has it."""
+"""For each bit of a text's features: 0.5 for each of the 256 combinations that has it, otherwise -0.5."""
 
 _TIME_PREPOSITION = r"\b(?:in|on|since|until|till|by|last|next|this|during|before|after|from|early|late|mid|of)"
 MAX_SPANS = 8
@@ -54,27 +55,26 @@ VAGUE_TIMES = frozenset(("recently", "lately", "now", "currently", "today", "the
 
 PREVIOUS_ROW_WEIGHT = 0.7
 NEXT_ROW_WEIGHT = 0.3
-"""What a word counts in the row before and in the row after. Three rows back it still counts
-`PREVIOUS_ROW_WEIGHT` to the third: what answers stands after what it answers."""
+"""How much a match counts for the row after it and the row before it. An answer follows its question, so a match in an
+earlier row counts more. Two or three rows back it counts `PREVIOUS_ROW_WEIGHT` squared or cubed."""
 
 WINDOW_OVERLAP = 0.8
-"""Words come up again soon after they did: their windows overlap by so much."""
+"""A repeated word often repeats within one window. This factor corrects the number of windows for that overlap."""
 
 MAX_QUERY_WORDS = 16
 MAX_SIMILAR_POSTINGS = 40_000
 PRIOR_ROWS = 300
 PRIOR_SESSIONS = 10
-"""How rare a word is, is counted as if a space held as many others besides: in a space of three memories nothing is
-common, and a match still says something."""
+"""Extra rows and sessions assumed when a word's rarity is computed, so that matches count in tiny spaces too."""
 
 PREVIOUS_VECTOR_WEIGHT = 0.7
-"""What the meaning of the row before counts beside that of the row itself."""
+"""Weight of the previous row's cosine, relative to the row's own."""
 
 PRIOR_COSINES = 20
 PRIOR_MEAN = 0.25
 PRIOR_DEVIATION = 0.11
-"""Cosines are judged by their mean and deviation over the space, as if it held so many usual ones besides: a space of
-two memories says nothing about what is usual."""
+"""Cosines are standardized by their mean and deviation over the space. `PRIOR_COSINES` typical values are added first,
+because a tiny space has no reliable mean."""
 
 MIN_DEVIATION = 0.02
 
@@ -82,17 +82,17 @@ MAX_FULL_SCAN_ROWS = 4_096
 RESCORED_ROWS = 192
 SAMPLE_ROWS = 192
 PREFIX_CORRELATION = 0.87
-"""In spaces of more than `MAX_FULL_SCAN_ROWS` rows, reading all vectors takes longer than all else. There, the first
-dimensions alone say which rows could be among the best, about so much of what all of them say, and only `RESCORED_ROWS`
-rows are looked at again. What is usual is told by a sample of `SAMPLE_ROWS`."""
+"""In spaces of more than `MAX_FULL_SCAN_ROWS` rows, reading whole vectors takes the most time. There, the first
+dimensions, which correlate with the full cosine by `PREFIX_CORRELATION`, select `RESCORED_ROWS` candidates, and only
+these are compared in full. Mean and deviation come from a sample of `SAMPLE_ROWS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for.
+    """A query by topic.
 
-    `now` is the moment of asking, `vector` that of the text, or better of its topic (`ParsedQuery.topic`), by the
-    embedder of the memories, and `spans` the times it names.
+    `now` is the time of the query. `spans` are the times that its text names. `vector` is the embedding of the text, or
+    better of its topic (`ParsedQuery.topic`), made by the embedder of the memories.
     """
 
     text: str
@@ -102,57 +102,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """What each signal counts, in log-odds.
-
-    `same_words` to `conversation` weigh words: matched in a row or near it, in the window around it, in its session.
-    `meaning` weighs the vectors of a row and the one before, `conversation_meaning` the nearest vector of the session.
-    `speaker` is for a row of the one person a query names, `first_speaker` of the first of several, `date`
-    for one from the time it asks about. `when`, `count`, `where` and `who` are for
-    rows with a time, a number, a place or a name where that is asked for. The rest is about the row alone: it has a
-    name in it, it is a question, it follows one, it opens a session, it speaks to somebody. `base` is where a row
-    starts. A sign that is there counts half of its weight, and one that is missing takes the other half away.
-
-    The values are near those fitted by logistic regression on chats of two people, rounded by hand, and moved towards
-    what also serves short messages.
-    """
-
-    base: float = -3.0
-    same_words: float = 0.8
-    nearby: float = 0.75
-    conversation: float = 0.35
-    meaning: float = 0.38
-    conversation_meaning: float = 0.28
-    speaker: float = 1.8
-    first_speaker: float = 1.5
-    date: float = 3.2
-    when: float = 1.3
-    count: float = 1.0
-    where: float = 1.5
-    who: float = 1.2
-    names: float = 0.2
-    question: float = -0.45
-    answer: float = 0.5
-    opening: float = 0.4
-    address: float = -0.35
-
-
-DEFAULT_WEIGHTS = Weights()
-
-
-@dataclass(frozen=True, slots=True)
-class RelevanceScores:
-    """How relevant each row is, as log-odds, and what each part added to it."""
-
-    total: Floats
-    parts: Mapping[str, npt.NDArray[np.float32]]
-
-
-@dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """A query as it is read against a space: who it names, what it asks, the words it leaves, the times it means.
+    """A query parsed against a space: the speakers it names, its intent, its other words, and the times it means.
 
-    `topic` is the query without the speakers and times that it names: the text whose vector serves best.
+    `topic` is the query without the speakers and times that it names. Its vector ranks best.
     """
 
     speakers: list[int]
@@ -162,6 +115,206 @@ class ParsedQuery:
     topic: str
 
 
+@dataclass(frozen=True, slots=True)
+class RelevanceScores:
+    """The log-odds of each row, and the part that each signal contributed."""
+
+    total: Floats
+    parts: Mapping[str, npt.NDArray[np.float32]]
+
+
+@dataclass(slots=True, eq=False)
+class Scoring:
+    """The input of the signals for one query.
+
+    `total` is the sum of the signals computed so far, `words` the matches of the query's words. The meaning signal sets
+    `vectors`.
+    """
+
+    index: SpaceIndex
+    query: Query
+    parsed: ParsedQuery
+    eligible: Bools | None
+    total: Floats
+    words: WordMatches | None
+    vectors: VectorSimilarity | None = None
+
+
+SignalFunction = Callable[..., Floats | np.float32 | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One part of a score.
+
+    `name` is its key in `RelevanceScores.parts` and `RecallHit.explain()`, `label` its name in the console, and
+    `weights` has the default of each of its weights, in log-odds.
+    """
+
+    name: str
+    label: str
+    weights: Mapping[str, float]
+    compute: SignalFunction
+
+
+SIGNALS: list[Signal] = []
+"""All signals, in the order in which they are computed and added."""
+
+
+def signal(name: str, *, label: str) -> Callable[[SignalFunction], SignalFunction]:
+    """Register a function as a signal. Its keyword-only parameters become fields of `Weights`, with their defaults.
+
+    The function receives a `Scoring` and returns a number for each row, one number for all rows, or None if the signal
+    does not apply to the query.
+    """
+
+    def register(compute: SignalFunction) -> SignalFunction:
+        SIGNALS.append(Signal(name, label, getattr(compute, "__kwdefaults__", None) or {}, compute))
+        return compute
+
+    return register
+
+
+@signal("form", label="Kind of sentence")
+def _form_signal(
+    scoring: Scoring,
+    *,
+    when: float = 1.3,
+    count: float = 1.0,
+    where: float = 1.5,
+    who: float = 1.2,
+    names: float = 0.2,
+    question: float = -0.45,
+    answer: float = 0.5,
+    opening: float = 0.4,
+    address: float = -0.35,
+) -> Floats:
+    """Score the form of each text.
+
+    `when`, `count`, `where` and `who` apply to texts with a time, number, place or name if the query asks for one. The
+    others apply to any query: the text has a name, is a question, follows one, opens a session, addresses somebody.
+    A present feature adds half of its weight and a missing one subtracts half.
+    """
+    intent = scoring.parsed.intent
+    feature_weights = (
+        when * intent.when,
+        count * intent.count,
+        question,
+        who * intent.who + names,
+        where * intent.where,
+        answer,
+        opening,
+        address,
+    )
+    return np.asarray(_form_table(feature_weights)[scoring.index.features.view])
+
+
+@lru_cache(maxsize=64)
+def _form_table(feature_weights: tuple[float, ...]) -> Floats:
+    """Return the score of each of the 256 combinations of features."""
+    return np.asarray(np.array(feature_weights, np.float32) @ _FEATURE_TABLE)
+
+
+@signal("same words", label="Words in common")
+def _same_words_signal(scoring: Scoring, *, same_words: float = 0.8) -> Floats | None:
+    """Score the query's words in the row or near it."""
+    return None if scoring.words is None else np.float32(same_words) * scoring.words.soft
+
+
+@signal("words nearby", label="Words in common, in the texts around it")
+def _nearby_signal(scoring: Scoring, *, nearby: float = 0.75) -> Floats | None:
+    """Score the query's words in the window around the row."""
+    return None if scoring.words is None else np.float32(nearby) * scoring.words.window
+
+
+@signal("same conversation", label="Words in common, in its conversation")
+def _conversation_signal(scoring: Scoring, *, conversation: float = 0.35) -> Floats | None:
+    """Score the query's words in the row's session."""
+    return None if scoring.words is None else np.float32(conversation) * scoring.words.session
+
+
+@signal("speaker", label="Speaker named in the question")
+def _speaker_signal(
+    scoring: Scoring, *, speaker: float = 1.8, first_speaker: float = 1.5
+) -> Floats | np.float32 | None:
+    """Prefer rows of the person whom the query names, or of the first (`first_speaker`) if it names several."""
+    index, speakers = scoring.index, scoring.parsed.speakers
+    if not speakers:
+        return None
+    if len(speakers) > 1 and scoring.parsed.intent.both:
+        return np.float32(0)
+    weight = first_speaker if len(speakers) > 1 else speaker
+    table = np.full(len(index.speaker_names) + 1, -weight / 2, np.float32)
+    table[speakers[0]] = weight / 2
+    table[-1] = 0
+    return np.asarray(table[index.speakers.view])
+
+
+@signal("meaning", label="Similar meaning")
+def _meaning_signal(scoring: Scoring, *, meaning: float = 0.38) -> Floats | None:
+    """Score the similarity of the vectors of the row and the row before it to the query's."""
+    scoring.vectors = compare_vectors(scoring.index, scoring.query.vector, scoring.eligible, scoring.total, meaning)
+    return None if scoring.vectors is None else np.float32(meaning) * scoring.vectors.own
+
+
+@signal("meaning of the conversation", label="Similar meaning, in its conversation")
+def _conversation_meaning_signal(scoring: Scoring, *, conversation_meaning: float = 0.28) -> Floats | None:
+    """Score the most similar vector of the row's session. `_meaning_signal` has compared the vectors."""
+    return None if scoring.vectors is None else np.float32(conversation_meaning) * scoring.vectors.session
+
+
+@signal("date", label="Time named in the question")
+def _date_signal(scoring: Scoring, *, date: float = 3.2) -> Floats | None:
+    """Prefer rows from the time that the query names, and rows whose text names that time.
+
+    Reading the dates in a text is slow, so only the best rows so far are read.
+    """
+    index, total, spans = scoring.index, scoring.total, scoring.parsed.spans
+    if not spans:
+        return None
+    timestamps = index.timestamps.view
+    days = np.full(len(index), np.inf)
+    for span in spans:
+        np.minimum(days, np.maximum(span.start - timestamps, timestamps - span.end) / DAY, out=days)
+    dated_rows = np.flatnonzero(index.features.view & HAS_TIME)
+    if len(dated_rows) > MAX_DATED_ROWS:
+        # Rows that tie at the threshold are all left out, because equal texts must have equal scores.
+        threshold = np.partition(total[dated_rows], -MAX_DATED_ROWS - 1)[-MAX_DATED_ROWS - 1]
+        dated_rows = dated_rows[total[dated_rows] > threshold]
+    for row in dated_rows.tolist():
+        for start, end in index.dates_in_row(row):
+            for span in spans:
+                days[row] = min(days[row], max(span.start - end, start - span.end) / DAY)
+    return np.asarray(np.exp(np.maximum(days, 0) / -DATE_DECAY_DAYS) - 0.5, np.float32) * date
+
+
+BASE_WEIGHT = -3.0
+
+_WeightFields: Any = make_dataclass(
+    "_WeightFields",
+    [("base", float, BASE_WEIGHT)]
+    + [(name, float, default) for each in SIGNALS for name, default in each.weights.items()],
+    frozen=True,
+    slots=True,
+)
+
+
+class Weights(_WeightFields):  # type: ignore[misc]
+    """The weights of all signals, in log-odds: a frozen dataclass with the keyword-only parameters of the signals.
+
+    `base` is the value that each row starts with. The defaults are near those fitted by logistic regression on chats
+    between two people, then rounded and adjusted manually for short messages.
+
+    >>> Weights(speaker=2.0).speaker
+    2.0
+    """
+
+    __slots__ = ()
+
+
+DEFAULT_WEIGHTS = Weights()
+
+
 def score_rows(
     index: SpaceIndex,
     query: Query,
@@ -169,37 +322,33 @@ def score_rows(
     weights: Weights = DEFAULT_WEIGHTS,
     parsed: ParsedQuery | None = None,
 ) -> RelevanceScores:
-    """How relevant each row of an index is to a query, which may have been `parsed` against it before.
+    """Score how relevant each row of an index is to a query; pass `parsed` if the query was already parsed against it.
 
-    Rows that are not `eligible` hold anything; they are not counted where the rows' own mean is needed.
+    Scores of ineligible rows are undefined. They do not count towards the mean of the cosines.
     """
     if not index.texts:
         return RelevanceScores(np.zeros(0, np.float32), {})
     parsed = parsed or parse_query(index, query)
-    parts: dict[str, Any] = {"form": _form_signal(index, parsed.intent, weights)}
-    total: Floats = parts["form"] + np.float32(weights.base)
-
-    def add(part: str, signal: Any) -> None:
-        parts[part] = signal
-        np.add(total, signal, out=total)
-
-    if (matches := match_words(index, parsed.words)) is not None:
-        add("same words", weights.same_words * matches.soft)
-        add("words nearby", weights.nearby * matches.window)
-        add("same conversation", weights.conversation * matches.session)
-    if parsed.speakers:
-        add("speaker", _speaker_signal(index, parsed, weights))
-    if (vectors := compare_vectors(index, query.vector, eligible, total, weights.meaning)) is not None:
-        add("meaning", weights.meaning * vectors.own)
-        add("meaning of the conversation", weights.conversation_meaning * vectors.session)
-    if parsed.spans:
-        add("date", _date_signal(index, parsed, total) * weights.date)
+    total = np.empty(len(index), np.float32)
+    total.fill(weights.base)
+    scoring = Scoring(index, query, parsed, eligible, total, match_words(index, parsed.words))
+    parts: dict[str, Any] = {}
+    for name, compute, signal_weights in _signals_with(weights):
+        values = compute(scoring, **signal_weights)
+        if values is not None:
+            parts[name] = values
+            np.add(total, values, out=total)
     parts["base"] = np.float32(weights.base)
     return RelevanceScores(total, parts)
 
 
+@lru_cache(maxsize=16)
+def _signals_with(weights: Weights) -> list[tuple[str, SignalFunction, dict[str, float]]]:
+    return [(each.name, each.compute, {name: getattr(weights, name) for name in each.weights}) for each in SIGNALS]
+
+
 def parse_query(index: SpaceIndex, query: Query) -> ParsedQuery:
-    """Read a query against a space."""
+    """Find the speakers, times and words of a query in a space."""
     speakers_by_word = index.speakers_by_word
     spans = tuple(
         span for span in _query_spans(query.spans) if not _is_speaker_name(span.text, query.text, speakers_by_word)
@@ -228,7 +377,7 @@ def parse_query(index: SpaceIndex, query: Query) -> ParsedQuery:
 
 
 def _is_speaker_name(time: str, text: str, speakers_by_word: Mapping[str, list[int]]) -> bool:
-    """Whether what could be a month is somebody: "Did June call?", but "in June"."""
+    """Whether a name that is also a month names a person: "Did June call?", but not "in June"."""
     if time.lower() not in speakers_by_word:
         return False
     return re.search(rf"{_TIME_PREPOSITION}\s+{re.escape(time)}\b", text, re.IGNORECASE) is None
@@ -246,37 +395,8 @@ def _find_speakers(piece: str, speakers_by_word: Mapping[str, list[int]]) -> lis
     return found
 
 
-def _speaker_signal(index: SpaceIndex, parsed: ParsedQuery, weights: Weights) -> Floats | np.float32:
-    """Whether the one who is asked about said it; as much less likely for the others."""
-    weight = weights.speaker
-    if len(parsed.speakers) > 1:
-        if parsed.intent.both:
-            return np.float32(0)
-        weight = weights.first_speaker
-    table = np.full(len(index.speaker_names) + 1, -weight / 2, np.float32)
-    table[parsed.speakers[0]] = weight / 2
-    table[-1] = 0
-    return np.asarray(table[index.speakers.view])
-
-
-def _form_signal(index: SpaceIndex, intent: QuestionIntent, weights: Weights) -> Floats:
-    """Whether the text has the form of what is asked for, looked up by its signs."""
-    feature_weights = (
-        weights.when * intent.when,
-        weights.count * intent.count,
-        weights.question,
-        weights.who * intent.who + weights.names,
-        weights.where * intent.where,
-        weights.answer,
-        weights.opening,
-        weights.address,
-    )
-    table = np.array(feature_weights, np.float32) @ _FEATURE_TABLE
-    return np.asarray(table[index.features.view])
-
-
 def _query_spans(named: tuple[TimeSpan, ...]) -> tuple[TimeSpan, ...]:
-    """The times a query means. Where it gives years, only those: "last week, on 6 May 2023" is not about now."""
+    """The times that a query means; only those with a year, if any: "last week, on 6 May 2023" is not about now."""
     spans = tuple(span for span in named if span.text.casefold() not in VAGUE_TIMES)
     exact = tuple(
         span for span in spans if any(part.isdigit() and len(part) == 4 for part in span.text.replace(",", " ").split())
@@ -284,31 +404,13 @@ def _query_spans(named: tuple[TimeSpan, ...]) -> tuple[TimeSpan, ...]:
     return (exact or spans)[:MAX_SPANS]
 
 
-def _date_signal(index: SpaceIndex, parsed: ParsedQuery, total: Floats) -> Floats:
-    """1 for what is from the time asked about or speaks of it, less with every day between them; halved around 0.
-
-    Reading what a text speaks of takes its time, and is done for those that answer best but for the date.
-    """
-    timestamps = index.timestamps.view
-    days = np.full(len(index), np.inf)
-    for span in parsed.spans:
-        np.minimum(days, np.maximum(span.start - timestamps, timestamps - span.end) / DAY, out=days)
-    dated_rows = np.flatnonzero(index.features.view & HAS_TIME)
-    if len(dated_rows) > MAX_DATED_ROWS:
-        # Those that tie at the end are left out together: equal texts are to score equally.
-        threshold = np.partition(total[dated_rows], -MAX_DATED_ROWS - 1)[-MAX_DATED_ROWS - 1]
-        dated_rows = dated_rows[total[dated_rows] > threshold]
-    for row in dated_rows.tolist():
-        for start, end in index.dates_in_row(row):
-            for span in parsed.spans:
-                days[row] = min(days[row], max(span.start - end, start - span.end) / DAY)
-    return np.asarray(np.exp(np.maximum(days, 0) / -DATE_DECAY_DAYS) - 0.5, np.float32)
-
-
 @dataclass(frozen=True, slots=True)
 class WordMatches:
-    """The query's words against every row, by the words' rarity: the best match of each word in the row or near it,
-    BM25 over the row and its neighbours, and BM25 over its session. All are on one scale for any query."""
+    """Word matches of a query, per row. All three are on the same scale for any query.
+
+    `soft` is the best match of each word in the row or near it, weighted by rarity. `window` is BM25 over the row and
+    its neighbours, `session` BM25 over its session.
+    """
 
     soft: Floats
     window: Floats
@@ -316,7 +418,7 @@ class WordMatches:
 
 
 def match_words(index: SpaceIndex, query_words: Sequence[Word]) -> WordMatches | None:
-    """Match the words of a query; None if there is nothing to match."""
+    """Match the words of a query against all rows, or return None if the query or the index has no words."""
     layout, postings = index.layout, index.postings
     if not query_words or not postings.terms:
         return None
@@ -324,7 +426,7 @@ def match_words(index: SpaceIndex, query_words: Sequence[Word]) -> WordMatches |
     term_numbers = [find_term(word.term, -1) for word in query_words]
     frequencies = [int(postings.document_frequencies[number]) if number >= 0 else 0 for number in term_numbers]
     if len(query_words) > MAX_QUERY_WORDS:
-        # The rarest words that are there; then those that may be like one that is there.
+        # Prefer the rarest words that the index has, then words it lacks, which may be similar to one it has.
         selected = sorted(
             sorted(range(len(query_words)), key=lambda at: (term_numbers[at] < 0, frequencies[at]))[:MAX_QUERY_WORDS]
         )
@@ -344,7 +446,7 @@ def match_words(index: SpaceIndex, query_words: Sequence[Word]) -> WordMatches |
     similar_count = int(lengths[: len(similar_terms)].sum())
 
     best_match = np.zeros((len(query_words), layout.width), np.float32)
-    # Of several values for one place the last stays, which is the greatest.
+    # numpy stores the last of several values for one cell. That is the greatest, because strengths ascend.
     best_match.ravel()[cells[:similar_count]] = np.repeat(strengths, lengths[: len(similar_terms)])
     best_match.ravel()[cells[similar_count:]] = 1
     soft = np.asarray((idf * scale) @ _spread_to_neighbours(best_match, layout.windowed_width), np.float32)
@@ -366,12 +468,12 @@ def _inverse_document_frequency(frequencies: Sequence[int], total: int) -> Float
 
 
 def _count_documents(term_counts: Floats) -> list[int]:
-    # Row by row over truth values: many times faster than counting along an axis.
+    # Counting booleans row by row is many times faster than counting along an axis.
     return [int(np.count_nonzero(row)) for row in term_counts > 0]
 
 
 def _find_similar_words(index: SpaceIndex, query_words: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
-    """Words that mean nearly the same as a word of the query: whose, which, and how much, the least first for each."""
+    """Find terms similar to the query's words: word indices, terms, and strengths in ascending order for each word."""
     similar = index.similar_terms([word.form for word in query_words])
     if not similar:
         empty = np.zeros(0, np.int64)
@@ -381,7 +483,7 @@ def _find_similar_words(index: SpaceIndex, query_words: Sequence[Word]) -> tuple
     word_indices = np.repeat(np.arange(len(similar)), [len(terms) for terms, _ in similar])
     lengths = index.postings.document_frequencies[terms]
     if int(lengths.sum()) > MAX_SIMILAR_POSTINGS:
-        # The strongest of all words, as far as they go; each word's stay in their order.
+        # Take the strongest terms of all words until the limit, keeping the order within each word.
         order = np.argsort(-strengths, kind="stable")
         selected = np.sort(order[np.cumsum(lengths[order]) <= MAX_SIMILAR_POSTINGS])
         word_indices, terms, strengths = word_indices[selected], terms[selected], strengths[selected]
@@ -389,11 +491,11 @@ def _find_similar_words(index: SpaceIndex, query_words: Sequence[Word]) -> tuple
 
 
 def _spread_to_neighbours(match: Floats, windowed_width: int) -> Floats:
-    """For each word its best match in a place or, counting less, in the places around it."""
+    """Return the best match of each word at each position or, with less weight, at the positions around it."""
     best = match.copy()
     if windowed_width:
         inside = best[:, :windowed_width]
-        # One step reaches one row back, and two rows back from there.
+        # The second line continues from the first, so together they reach three rows back.
         np.maximum(inside[:, 1:], PREVIOUS_ROW_WEIGHT * match[:, : windowed_width - 1], out=inside[:, 1:])
         np.maximum(inside[:, 2:], PREVIOUS_ROW_WEIGHT**2 * inside[:, :-2], out=inside[:, 2:])
         np.maximum(inside[:, :-1], NEXT_ROW_WEIGHT * match[:, 1:windowed_width], out=inside[:, :-1])
@@ -404,13 +506,13 @@ def _window_bm25(index: SpaceIndex, term_counts: Floats, frequencies: Sequence[i
     layout = index.layout
     windowed_width = layout.windowed_width
     if windowed_width:
-        # Sums over 9 places from sums over 2, 4 and 8.
+        # Sums over 9 positions, from sums over 2, 4 and 8.
         inner = term_counts[:, :windowed_width]
         pairs = inner[:, :-1] + inner[:, 1:]
         fours = pairs[:, :-2] + pairs[:, 2:]
         eights = fours[:, :-4] + fours[:, 4:]
         term_counts[:, WINDOW_RADIUS : windowed_width - WINDOW_RADIUS] = eights[:, :-1] + inner[:, 2 * WINDOW_RADIUS :]
-        # A word counts in about so many windows, which would take as long to count as all the rest.
+        # Estimate how many windows have each word: counting them would double the time of this function.
         width = layout.width
         frequencies = [
             round(width * (1 - math.exp(-WINDOW_OVERLAP * (2 * WINDOW_RADIUS + 1) * frequency / width)))
@@ -430,7 +532,7 @@ def _session_bm25(
     window_scores: Floats,
     scale: np.float32,
 ) -> Floats:
-    """Shared by the rows of a session; a row that is alone is its own session."""
+    """BM25 over the row's session; rows outside sessions take their window score."""
     layout = index.layout
     session_count = layout.session_count
     if not session_count:
@@ -450,7 +552,7 @@ def _session_bm25(
 
 @dataclass(frozen=True, slots=True)
 class VectorSimilarity:
-    """In deviations from what is usual: the row with the one before it, and the nearest of its session."""
+    """Standardized cosines per row: `own` of the row and the one before it, `session` the highest of its session."""
 
     own: Floats
     session: Floats
@@ -459,9 +561,10 @@ class VectorSimilarity:
 def compare_vectors(
     index: SpaceIndex, vector: Floats | None, eligible: Bools | None, other_scores: Floats, weight: float
 ) -> VectorSimilarity | None:
-    """Compare vectors; None if there is nothing to compare.
+    """Compare the vectors of all rows with the query's, or return None if there are no comparable vectors.
 
-    `other_scores` is what else counts for each row, and `weight` what a deviation counts: they say which rows matter.
+    `other_scores` are the scores of the other signals, and `weight` is the score of one standard deviation. They decide
+    which rows of a large space are compared in full.
     """
     vectors = index.vectors
     if vector is None or vectors is None or vectors.view.shape[1] != len(vector):

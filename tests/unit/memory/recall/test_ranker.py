@@ -14,7 +14,16 @@ from tellback.embed.static import StaticEmbedder
 from tellback.memory.recall import ranker
 from tellback.memory.recall.dates.parser import parse_time_spans
 from tellback.memory.recall.index import IndexEntry, SpaceIndex
-from tellback.memory.recall.ranker import DEFAULT_WEIGHTS, Query, RelevanceScores, Weights, parse_query, score_rows
+from tellback.memory.recall.ranker import (
+    DEFAULT_WEIGHTS,
+    SIGNALS,
+    Query,
+    RelevanceScores,
+    Weights,
+    parse_query,
+    score_rows,
+)
+from tellback.memory.recall_service import SCORE_PART_LABELS
 from tellback.types.ids import as_utc, to_micros
 
 STATIC = StaticEmbedder()
@@ -244,11 +253,20 @@ def test_what_is_not_eligible_does_not_change_the_scores_of_the_rest() -> None:
     assert np.isfinite(rank(index, "Clara", eligible=np.zeros(len(index), np.bool_)).total).all()
 
 
-def test_weights_can_be_others() -> None:
+def test_custom_weights_replace_the_defaults() -> None:
     index = make_index(FACTS)
     zero_weights = Weights(**dict.fromkeys(Weights.__dataclass_fields__, 0.0))
     assert not rank(index, "Where does Clara live?", weights=zero_weights).total.any()
     assert Weights() == DEFAULT_WEIGHTS
+
+
+def test_each_signal_declares_its_name_label_and_weights_once() -> None:
+    names = [signal.name for signal in SIGNALS]
+    weights = [name for signal in SIGNALS for name in signal.weights]
+    assert len(set(names)) == len(names)
+    assert sorted(weights) == sorted(set(Weights.__dataclass_fields__) - {"base"})
+    assert all(getattr(DEFAULT_WEIGHTS, name) == value for each in SIGNALS for name, value in each.weights.items())
+    assert all(SCORE_PART_LABELS[signal.name] == signal.label for signal in SIGNALS)
 
 
 def test_a_query_of_ten_thousand_words_is_ranked_by_its_rarest() -> None:
