@@ -1,62 +1,62 @@
-"""Every error Tellback raises on purpose.
+"""The errors that Tellback raises.
 
     TellbackError
-    ├── ConfigurationError            something is set up wrong; the message says what to change
-    │   ├── UnknownModelError         no provider knows the model's name
-    │   ├── MissingKeyError           no API key was given or found in the environment
+    ├── ConfigurationError            wrong configuration; the message says what to change
+    │   ├── UnknownModelError         no provider recognizes the model name
+    │   ├── MissingKeyError           no API key was passed or found in the environment
     │   ├── MissingExtraError         an optional package is not installed
-    │   ├── AgentSpecError            an agent's description is wrong; says at which path
-    │   └── FlowError                 an agent's routes are wrong; says at which route, state or field
-    ├── InvalidArgumentError          a value that was passed cannot be used; also a ValueError
-    ├── NotFoundError                 nothing of that id is in this scope
-    ├── ConversationClosedError       a closed conversation takes no more messages
+    │   ├── AgentSpecError            an invalid agent spec; the message contains the path
+    │   └── FlowError                 an invalid flow; the message names the route, state or field
+    ├── InvalidArgumentError          an invalid argument; also a ValueError
+    ├── NotFoundError                 the scope contains no object with this id
+    ├── ConversationClosedError       the conversation is closed and accepts no messages
     ├── TurnConflictError             another turn of the conversation is running
-    ├── AlreadyAnsweredError          the message was answered before; carries what was said
-    ├── SessionConflictError          another turn has changed the session meanwhile
-    ├── CannedResponseError           an agent that only says what is written has nothing to say
-    ├── AlreadyDecidedError           the calls to approve were decided before, and their turn is over
+    ├── AlreadyAnsweredError          the message was already answered; contains the answer
+    ├── SessionConflictError          another turn changed the session in the meantime
+    ├── CannedResponseError           a strict agent has no canned response for this state
+    ├── AlreadyDecidedError           the calls were already approved or denied
     ├── SkillError                    a skill cannot be loaded or read
-    ├── AtomSupersededError           a later atom took its place; supersede that one
-    ├── EmbeddingError                texts could not be turned into vectors
-    ├── ExtractionError               a model's extraction could not be read; carries what it said
-    ├── ImportFormatError             a file of chats cannot be read; says where, and nothing was imported
-    ├── JobLostError                  another worker has taken the job over
-    ├── AccessError                   a server does not let it happen
-    │   ├── NotAuthenticatedError         no credential, or one that is not valid (any more)
-    │   ├── NotAllowedError               the credential is not for that
-    │   └── RateLimitedError              too many requests; says when to come again
-    ├── RequestError                  a request to a server was refused as it is
-    │   ├── RequestTooLargeError          its body, a text or a page in it is too large
-    │   ├── PreconditionFailedError       what was to be changed has changed meanwhile (If-Match)
-    │   ├── IdempotencyConflictError      its idempotency key was used for another request
-    │   └── RequestInProgressError        the same request is being answered
-    ├── RemoteError                   a server's answer cannot be used; carries the status
-    │   └── RemoteUnavailableError        it cannot be reached, or gave no answer in time
-    ├── StoreError                    the store could not do it; nothing was acknowledged
-    │   ├── StoreUnavailableError         it cannot be reached or opened
-    │   ├── StoreBusyError                it is locked by someone else for too long
+    ├── AtomSupersededError           the atom was already superseded; supersede the newer one
+    ├── EmbeddingError                texts could not be embedded
+    ├── ExtractionError               the model's extraction could not be parsed; contains its text
+    ├── ImportFormatError             an export file cannot be parsed; nothing was imported
+    ├── JobLostError                  another worker took over the job
+    ├── AccessError                   the server denied access
+    │   ├── NotAuthenticatedError         the credential is missing, invalid or expired
+    │   ├── NotAllowedError               the credential does not permit this request
+    │   └── RateLimitedError              too many requests; contains when to retry
+    ├── RequestError                  the server rejected the request
+    │   ├── RequestTooLargeError          the body, a text or a page size is too large
+    │   ├── PreconditionFailedError       the object changed in the meantime (If-Match)
+    │   ├── IdempotencyConflictError      the idempotency key was used for a different request
+    │   └── RequestInProgressError        the same request is still running
+    ├── RemoteError                   the server failed; contains the HTTP status
+    │   └── RemoteUnavailableError        the server cannot be reached, or timed out
+    ├── StoreError                    the store failed; nothing was acknowledged
+    │   ├── StoreUnavailableError         the store cannot be reached or opened
+    │   ├── StoreBusyError                another process locked the store for too long
     │   ├── StoreFullError                the disk is full
-    │   ├── StoreReadOnlyError            it can be read but not written
+    │   ├── StoreReadOnlyError            the store is read-only
     │   ├── StoreCorruptError             the file is damaged, or not a database
-    │   ├── StoreClosedError              it was used before it was opened or after it was closed
-    │   └── SchemaVersionError            a newer Tellback wrote it, it was not migrated, or its tables are not ours
+    │   ├── StoreClosedError              the store is not open
+    │   └── SchemaVersionError            the tables have an unknown version or belong to another program
     ├── ToolError
-    │   ├── ToolSchemaError           no JSON schema can be made for a tool's function
-    │   └── McpError                  an MCP server cannot be reached, does not answer, or answers nonsense
+    │   ├── ToolSchemaError           no JSON Schema can be derived from a tool's function
+    │   └── McpError                  an MCP server failed, timed out or sent an invalid answer
     └── ChatError
-        ├── BudgetExceededError       the request would not fit the token budget
-        ├── MaxIterationsError        the loop's cap was reached; carries the messages so far
-        ├── OutputValidationError     the answer never matched `output_type`
+        ├── BudgetExceededError       the request exceeds the token budget
+        ├── MaxIterationsError        too many model calls; contains the messages so far
+        ├── OutputValidationError     the answer does not match `output_type`
         └── ProviderError             a model provider failed
             ├── ProviderAuthError         401, 403
-            ├── ProviderRequestError      the provider refused the request (400, 404, 413, 422)
+            ├── ProviderRequestError      the provider rejected the request (400, 404, 413, 422)
             ├── ProviderRateLimitError    429
             ├── ProviderOverloadedError   5xx, 529, overloaded
-            ├── ProviderTimeoutError      no answer, or no next chunk, in time
-            ├── ProviderConnectionError   could not connect, or the stream was cut off
-            └── ProviderResponseError     the answer could not be read
+            ├── ProviderTimeoutError      no answer, or no next chunk, within the timeout
+            ├── ProviderConnectionError   the connection failed or broke
+            └── ProviderResponseError     the answer could not be parsed
 
-A tool that fails is not in this tree: its failure goes back to the model as an error result.
+A tool that raises is not in this tree: the model receives the failure as an error result.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ T = TypeVar("T")
 
 
 class TellbackError(Exception):
-    """Base of every error Tellback raises on purpose."""
+    """The base class of all errors that Tellback raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process borders (workers, test runners), and several have an __init__ of their own.
+        # Errors are pickled between processes (workers, test runners), and several classes have their own __init__.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -86,11 +86,11 @@ def _rebuild(kind: type[TellbackError], args: tuple[Any, ...], state: dict[str, 
 
 
 class ConfigurationError(TellbackError):
-    """Something is set up wrong; the message says what to change."""
+    """The configuration is wrong; the message says what to change."""
 
 
 class UnknownModelError(ConfigurationError):
-    """No registered provider recognises the model's name."""
+    """No registered provider recognizes the model name."""
 
     def __init__(self, model: str, known: Sequence[str] = (), note: str = "") -> None:
         self.model = model
@@ -106,7 +106,7 @@ class UnknownModelError(ConfigurationError):
 
 
 class MissingKeyError(ConfigurationError):
-    """No API key was passed and none is in the environment."""
+    """No API key was passed, and the environment contains none."""
 
     def __init__(self, provider: str, variables: Sequence[str], argument: str = "api_key") -> None:
         self.provider = provider
@@ -125,18 +125,18 @@ class MissingExtraError(ConfigurationError):
 
 
 class AgentSpecError(ConfigurationError):
-    """An agent's description is wrong at `path`, such as `tools[1].memorySpaceId`."""
+    """An agent spec is invalid at `path`, such as `tools[1].memorySpaceId`."""
 
     def __init__(self, path: str, problem: str, agent: str = "") -> None:
         self.path = path
         self.problem = problem
         self.agent = agent
-        whose = f"Agent {agent!r}" if agent else "The agent's description"
+        whose = f"Agent {agent!r}" if agent else "The agent spec"
         super().__init__(f"{whose}, at {path}: {problem}" if path else f"{whose}: {problem}")
 
 
 class FlowError(ConfigurationError):
-    """Something is wrong with an agent's routes at `place`, such as `route 'Book a flight', state 'Ask when'`."""
+    """A flow is invalid at `place`, such as `route 'Book a flight', state 'Ask when'`."""
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
@@ -145,11 +145,11 @@ class FlowError(ConfigurationError):
 
 
 class InvalidArgumentError(TellbackError, ValueError):
-    """A value that was passed cannot be used; nothing was changed."""
+    """An argument is invalid; nothing was changed."""
 
 
 class NotFoundError(TellbackError):
-    """Nothing of that id is in this scope: it never was, it was erased, or it belongs to someone else."""
+    """The scope contains no object with this id: it never existed, was erased, or belongs to another user."""
 
     def __init__(self, kind: str, id: str, hint: str = "") -> None:
         self.kind = kind
@@ -158,54 +158,54 @@ class NotFoundError(TellbackError):
 
 
 def require_found(found: T | None, kind: str, id: str, hint: str = "") -> T:
-    """Return what was found for an id; raise `NotFoundError` if that is None."""
+    """Return `found`, or raise `NotFoundError` if it is None."""
     if found is None:
         raise NotFoundError(kind, id, hint)
     return found
 
 
 class ConversationClosedError(TellbackError):
-    """A closed conversation takes no more messages."""
+    """The conversation is closed and accepts no more messages."""
 
     def __init__(self, id: str) -> None:
         self.id = id
-        super().__init__(f"Conversation {id!r} is closed: create a new one to go on.")
+        super().__init__(f"Conversation {id!r} is closed. Create a new conversation.")
 
 
 class AtomSupersededError(TellbackError):
-    """A later atom took its place: only the last of a chain can be superseded."""
+    """The atom was already superseded: only the newest atom of a chain can be superseded."""
 
     def __init__(self, id: str, superseded_by: str) -> None:
         self.id = id
         self.superseded_by = superseded_by
-        super().__init__(f"Atom {id!r} was superseded by {superseded_by!r}: supersede that one, if it still should be.")
+        super().__init__(f"Atom {id!r} was superseded by {superseded_by!r}. Supersede that atom instead.")
 
 
 class AlreadyDecidedError(TellbackError):
-    """The calls were decided before, and the turn that asked has ended."""
+    """The tool calls were already approved or denied, and their turn has ended."""
 
     def __init__(self, id: str, call_ids: Sequence[str]) -> None:
         self.id = id
         self.call_ids = tuple(call_ids)
         super().__init__(
-            f"Nothing in conversation {id!r} waits for a decision on {', '.join(call_ids) or 'a call'}: it was decided,"
-            " or the conversation went on without it. conversations.pending(id) gives what waits."
+            f"Conversation {id!r} has no pending call {', '.join(call_ids) or 'to decide'}: it was already decided, or"
+            " a later message ended its turn. conversations.pending(id) returns the pending calls."
         )
 
 
 class AlreadyAnsweredError(TellbackError):
-    """A message of that idempotency key was answered before, in a turn whose session is not the one that was passed."""
+    """A message with this idempotency key was already answered, and the passed session is not the one of that turn."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         super().__init__(
-            f"That message was answered before, with {text!r:.120}: nothing is done twice. Go on with the session that"
-            " followed from it."
+            f"This message was already answered with {text!r:.120}, and is not processed twice. Continue with the"
+            " session that the earlier turn returned."
         )
 
 
 class SkillError(TellbackError):
-    """A skill cannot be loaded or read; `skill` says which."""
+    """A skill cannot be loaded or read; `skill` is its name."""
 
     def __init__(self, skill: str, problem: str) -> None:
         self.skill = skill
@@ -214,49 +214,46 @@ class SkillError(TellbackError):
 
 
 class TurnConflictError(TellbackError):
-    """Another turn of the same conversation is running, and did not end within the time to wait."""
+    """Another turn of the conversation is running, and did not end within the time to wait."""
 
     def __init__(self, id: str, turn_id: str, waited: float) -> None:
         self.id = id
         self.turn_id = turn_id
         super().__init__(
             f"Turn {turn_id!r} of conversation {id!r} is still running after {waited:g} seconds."
-            " Try again when it is done, or pass a longer wait=... ."
+            " Try again later, or pass a longer wait=... ."
         )
 
 
 class SessionConflictError(TellbackError):
-    """The session is not what is stored: another turn has changed it. Nothing of this turn was saved.
-
-    Or it was to be a new one, and there is one of that id.
-    """
+    """Another turn changed the stored session, or a new session has an id that exists. Nothing was saved."""
 
     def __init__(self, id: str, version: int, stored: int | None = None) -> None:
         self.id = id
         self.version = version
         self.stored = stored
-        found = "a turn of it is running" if stored is None else f"version {stored} is stored"
+        found = "a turn of it is running" if stored is None else f"the stored version is {stored}"
         super().__init__(
-            f"There is a session {id!r} already: choose another id."
+            f"A session with the id {id!r} already exists. Choose another id."
             if version == stored
-            else f"Session {id!r} was passed in version {version}, but {found}: load it again, and answer then."
+            else f"Session {id!r} was passed with version {version}, but {found}. Load the session again and retry."
         )
 
 
 class CannedResponseError(TellbackError):
-    """None of the canned responses can be said here; `missing` are values that their templates want."""
+    """No canned response can be used here; `missing` lists the values that their templates need."""
 
     def __init__(self, place: str, missing: Sequence[str] = ()) -> None:
         self.place = place
         self.missing = tuple(missing)
-        wanted = f" Their templates want: {', '.join(missing)}." if missing else ""
-        super().__init__(f"No canned response can be said at {place}.{wanted} Give the agent one that needs none.")
+        needed = f" Their templates need these values: {', '.join(missing)}." if missing else ""
+        super().__init__(f"No canned response can be used at {place}.{needed} Add a canned response without values.")
 
 
 class EmbeddingError(TellbackError):
-    """Texts could not be turned into vectors; none were given.
+    """Texts could not be embedded; no vectors were returned.
 
-    `retryable` says whether the same call may work later. A provider's own failure is the `__cause__`.
+    `retryable` is true if the same call may work later. The provider's error is the `__cause__`.
     """
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
@@ -265,9 +262,9 @@ class EmbeddingError(TellbackError):
 
 
 class ExtractionError(TellbackError):
-    """What a model extracted could not be read, also after it was told what was wrong.
+    """The model's extraction could not be parsed, even after a retry that contained the error.
 
-    `raw` is what it said last, `usage` what all its calls cost.
+    `raw` is the last text of the model, `usage` the usage of all its calls.
     """
 
     def __init__(self, message: str, raw: str, usage: Sequence[ChatUsage] = ()) -> None:
@@ -277,7 +274,7 @@ class ExtractionError(TellbackError):
 
 
 class ImportFormatError(TellbackError):
-    """A file of chats is not what it should be: `path` names it, `problem` says what is wrong and where."""
+    """An export file is invalid: `path` is the file, `problem` says what is wrong and where."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path = path
@@ -286,27 +283,27 @@ class ImportFormatError(TellbackError):
 
 
 class JobLostError(TellbackError):
-    """A job's lease ran out and another worker has taken it over, or it was erased: nothing of it was kept here."""
+    """The job's lease expired and another worker took over, or the job was erased. This worker stored nothing."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        super().__init__(f"Job {job_id!r} is no longer run by this worker.")
+        super().__init__(f"This worker no longer owns job {job_id!r}: another worker took over, or the job was erased.")
 
 
 class AccessError(TellbackError):
-    """A server does not let it happen."""
+    """The server denied access."""
 
 
 class NotAuthenticatedError(AccessError):
-    """There is no credential, or it is not valid, or not any more."""
+    """The credential is missing, invalid or expired."""
 
 
 class NotAllowedError(AccessError):
-    """The credential is valid, but not for that."""
+    """The credential is valid, but does not permit this request."""
 
 
 class RateLimitedError(AccessError):
-    """Too many requests with one credential: `retry_after` is in how many seconds there may be more."""
+    """Too many requests with one credential; retry after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         self.retry_after = retry_after
@@ -314,35 +311,35 @@ class RateLimitedError(AccessError):
 
 
 class RequestError(TellbackError):
-    """A request to a server was refused as it is; nothing was changed."""
+    """The server rejected a request; nothing was changed."""
 
 
 class RequestTooLargeError(RequestError):
-    """The request's body, or something in it, is larger than the server takes."""
+    """The request's body, or a value in it, is larger than the server accepts."""
 
 
 class PreconditionFailedError(RequestError):
-    """What was to be changed is not what the request expects it to be: read it again."""
+    """The object has another version than the request expects. Read it again."""
 
 
 class IdempotencyConflictError(RequestError):
-    """The request's idempotency key was used before, for a request that said something else."""
+    """The idempotency key was already used for a different request."""
 
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(f"Idempotency key {key!r:.120} was used for another request: a new request needs a new key.")
+        super().__init__(f"Idempotency key {key!r:.120} was already used for a different request. Use a new key.")
 
 
 class RequestInProgressError(RequestError):
-    """A request of the same idempotency key is being answered; ask again in a moment."""
+    """A request with the same idempotency key is still running; retry later."""
 
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(f"The request of idempotency key {key!r:.120} is being answered: ask again in a moment.")
+        super().__init__(f"The request with idempotency key {key!r:.120} is still running. Retry in a moment.")
 
 
 class RemoteError(TellbackError):
-    """A server failed, or gave an answer that cannot be used; `status` is the HTTP status, if there was one."""
+    """A server failed or sent an invalid answer; `status` is the HTTP status, or None."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         self.status = status
@@ -350,14 +347,14 @@ class RemoteError(TellbackError):
 
 
 class RemoteUnavailableError(RemoteError):
-    """A server could not be reached, or did not answer in time; the same call may work later."""
+    """A server could not be reached or did not answer in time. The same call may work later."""
 
 
 class StoreError(TellbackError):
-    """The store could not do what was asked.
+    """A store operation failed.
 
-    Nothing of it was kept, unless `in_doubt`: then the connection broke while the store was committing, and only a
-    look at the log tells. Retry with the same idempotency key.
+    Nothing was stored, unless `in_doubt` is true: then the connection broke during the commit, and the write may or may
+    not be stored. Retry with the same idempotency key.
     """
 
     def __init__(self, message: str, *, in_doubt: bool = False) -> None:
@@ -366,19 +363,19 @@ class StoreError(TellbackError):
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be opened or reached; the same call may work later."""
+    """The store cannot be opened or reached. The same call may work later."""
 
 
 class StoreBusyError(StoreError):
-    """Someone else held the store locked for too long; the same call may work later."""
+    """Another process locked the store for too long. The same call may work later."""
 
 
 class StoreFullError(StoreError):
-    """There is no room left on the store's disk."""
+    """The store's disk is full."""
 
 
 class StoreReadOnlyError(StoreError):
-    """The store can be read but not written."""
+    """The store is read-only."""
 
 
 class StoreCorruptError(StoreError):
@@ -390,19 +387,19 @@ class StoreClosedError(StoreError):
 
 
 class SchemaVersionError(StoreError):
-    """The tables are of another version than this release needs, or belong to another program."""
+    """The tables have another version than this release needs, or belong to another program."""
 
 
 class ToolError(TellbackError):
-    """A tool is defined wrongly, or cannot be had."""
+    """A tool is defined incorrectly, or is not available."""
 
 
 class ToolSchemaError(ToolError):
-    """No JSON schema can be made from a function's signature."""
+    """No JSON Schema can be derived from a function's signature."""
 
 
 class McpError(ToolError):
-    """An MCP server cannot be reached, does not answer in time, or answers what cannot be used."""
+    """An MCP server cannot be reached, does not answer in time, or sends an invalid answer."""
 
     def __init__(self, server: str, problem: str) -> None:
         self.server = server
@@ -411,11 +408,11 @@ class McpError(ToolError):
 
 
 class ChatError(TellbackError):
-    """A model call or the loop around it could not go on."""
+    """A model call or the loop around it failed."""
 
 
 class BudgetExceededError(ChatError):
-    """The request is larger than the token budget allows; nothing was sent."""
+    """The request exceeds the token budget; nothing was sent."""
 
     def __init__(self, breakdown: Mapping[str, int], total: int, limit: int) -> None:
         self.breakdown = dict(breakdown)
@@ -429,7 +426,7 @@ class BudgetExceededError(ChatError):
 
 
 class MaxIterationsError(ChatError):
-    """The model still wanted tools when `max_iterations` model calls had been made."""
+    """The model still called tools after `max_iterations` model calls."""
 
     def __init__(self, max_iterations: int, messages: Sequence[Message], usage: ChatUsage | None = None) -> None:
         self.max_iterations = max_iterations
@@ -443,7 +440,7 @@ class MaxIterationsError(ChatError):
 
 
 class OutputValidationError(ChatError):
-    """The model's answer did not match `output_type`, even after it was told why."""
+    """The model's answer does not match `output_type`, even after a retry that contained the error."""
 
     def __init__(self, expected: str, problem: str, text: str, messages: Sequence[Message]) -> None:
         self.problem = problem
@@ -453,11 +450,11 @@ class OutputValidationError(ChatError):
 
 
 class ProviderError(ChatError):
-    """A provider failed.
+    """A model provider failed.
 
-    `retryable` says whether the same request may work later, `retry_after` when the provider
-    said so itself (seconds), `partial_text` what had been streamed before it failed, and
-    `attempts` every failure of the call, retries and backup models included.
+    - `retryable`: whether the same request may work later; `retry_after`: the seconds that the provider asked to wait.
+    - `partial_text`: the text that was streamed before the failure.
+    - `attempts`: every failure of the call, including retries and backup models.
     """
 
     def __init__(
@@ -485,11 +482,11 @@ class ProviderError(ChatError):
 
 
 class ProviderAuthError(ProviderError):
-    """The key is wrong or not allowed to do this."""
+    """The API key is wrong, or does not permit this request."""
 
 
 class ProviderRequestError(ProviderError):
-    """The provider refused the request itself; sending it again will not help."""
+    """The provider rejected the request; sending it again does not help."""
 
 
 class ProviderRateLimitError(ProviderError):
@@ -497,7 +494,7 @@ class ProviderRateLimitError(ProviderError):
 
 
 class ProviderOverloadedError(ProviderError):
-    """The provider is overloaded or failing inside."""
+    """The provider is overloaded or has an internal error."""
 
 
 class ProviderTimeoutError(ProviderError):
@@ -505,8 +502,8 @@ class ProviderTimeoutError(ProviderError):
 
 
 class ProviderConnectionError(ProviderError):
-    """The connection could not be made, or broke before the answer was complete."""
+    """The connection failed, or broke before the answer was complete."""
 
 
 class ProviderResponseError(ProviderError):
-    """The provider answered with something that cannot be read."""
+    """The provider's answer could not be parsed."""

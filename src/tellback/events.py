@@ -1,7 +1,7 @@
-"""The run's event stream: what is happening while a turn runs, for whoever listens in the same context.
+"""Events of a running turn, sent to listeners in the same context.
 
-Listeners are found through a context variable, so concurrent runs never see each other's events, and
-emitting with nobody listening costs one look-up and is not an error.
+Listeners are stored in a context variable, so concurrent runs do not receive each other's events. Without a listener,
+`emit` costs one lookup.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("tellback_listeners", 
 
 @contextmanager
 def listen(listener: Listener) -> Iterator[None]:
-    """Hand every event emitted inside the block (and in tasks started there) to `listener`.
+    """Call `listener` with every event that is emitted inside the block, and in tasks started there.
 
     >>> seen = []
     >>> with listen(seen.append):
@@ -51,7 +51,7 @@ def listen(listener: Listener) -> Iterator[None]:
 
 
 def has_listeners() -> bool:
-    """Whether anyone listens in this context: what nobody hears need not be put together.
+    """Whether this context has a listener. Check it before you build an expensive event.
 
     >>> has_listeners()
     False
@@ -60,7 +60,7 @@ def has_listeners() -> bool:
 
 
 def emit(type: str, data: Any) -> None:
-    """Send an event to the listeners of this context. A listener that raises is logged; the run goes on.
+    """Send an event to the listeners of this context. If a listener raises, the error is logged and the run continues.
 
     >>> emit("my:progress", 1.0)
     """
@@ -72,4 +72,4 @@ def emit(type: str, data: Any) -> None:
         try:
             listener(event)
         except Exception:
-            log.exception("a listener failed on %s", type)
+            log.exception("A listener failed on event %s", type)

@@ -1,7 +1,7 @@
-"""The request a tool serves: whose turn it is, for tools that must not take the model's word for it.
+"""The request of the current turn, for tools: session, sender and extras.
 
-A turn binds it before the model is asked, and only code can bind it: nothing the model writes reaches it. It lives in a
-context variable, so turns that run at the same time never see each other's.
+The turn engine binds it before it calls the model. Only code can bind it, so a tool can trust the user id in it, which
+it could not trust in an argument that the model wrote. It is a context variable: concurrent turns do not share it.
 
 >>> from tellback.types.conversations import Identity, Session
 >>> with bind(Session("web-42"), Identity("maya"), {"plan": "pro"}):
@@ -30,8 +30,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is bound: session, sender and extras, where the turn is kept, once that is known, what it was reminded of,
-    and the turn of the agent whose it is, for tools that take a `ToolContext`."""
+    """The bound values: session, sender, extras, the ids of the conversation and of the user's message, the recalled
+    memories, and the agent's turn (for tools that take a `ToolContext`)."""
 
     session: Session | None = None
     sender: Identity | None = None
@@ -51,32 +51,32 @@ _current: ContextVar[Request] = ContextVar("tellback_request", default=_UNBOUND)
 
 
 def session() -> Session | None:
-    """The session of the turn that runs, or None outside of one."""
+    """Return the session of the current turn, or None outside a turn."""
     return _current.get().session
 
 
 def sender() -> Identity | None:
-    """Who sent the message that is being answered, or None outside of a turn."""
+    """Return the sender of the user's message, or None outside a turn."""
     return _current.get().sender
 
 
 def extras() -> Mapping[str, Any]:
-    """What the application bound besides (`TurnInput.ctx_extras`); it cannot be changed. Empty outside of a turn."""
+    """Return the read-only extras that the application passed (`TurnInput.ctx_extras`). Empty outside a turn."""
     return _current.get().extras
 
 
 def remembered() -> WorkingContext | None:
-    """What the turn that runs was reminded of, or None if nothing was looked for."""
+    """Return the working context that was recalled for the current turn, or None without recall."""
     return _current.get().remembered
 
 
 def current() -> Request:
-    """All of it at once, with the ids of the conversation and of the user's message."""
+    """Return the current request with all its fields."""
     return _current.get()
 
 
 class bind_request:  # noqa: N801
-    """Bind a request that was made before."""
+    """Bind an existing `Request` for a `with` block."""
 
     __slots__ = ("_request", "_token")
 
@@ -99,6 +99,6 @@ def bind(
     conversation_id: str | None = None,
     message_id: str | None = None,
 ) -> Iterator[None]:
-    """Bind a request for the block and the tasks started in it. Turns do it themselves; tests of tools need it."""
+    """Bind a request for the block and for tasks started in it. Turns do this; use it in tests of your tools."""
     with bind_request(Request(session, sender, extras or {}, conversation_id, message_id)):
         yield

@@ -15,7 +15,7 @@ from tellback.types.ids import utc_now
 
 @dataclass(slots=True)
 class Runtime:
-    """The store, the clock, the model, and what runs in the background."""
+    """The store, the jobs, the default model, the clock and settings."""
 
     store: Store
     jobs: Jobs
@@ -25,4 +25,4 @@ class Runtime:
     worker: bool = True
     window_length: int = 24_000
     bound_spaces: dict[tuple[Scope, str, str], str] = field(default_factory=dict)
-    """Spaces that conversations of a user and namespace are known to be bound to, by the name of the space."""
+    """Cache: the id of the space that a namespace of a user is bound to, by scope, namespace and space name."""

@@ -1,4 +1,4 @@
-"""A YAML loader for untrusted text: JSON's data model, bounded in depth and size."""
+"""A YAML loader for untrusted text: the data model of JSON, with limits on depth and size."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TAG = "tag:yaml.org,2002:"
 
 
 def load_yaml(text: str, *, depth: int, values: int) -> Any:
-    """The value of a YAML text, nested at most so deep and with at most so many values.
+    """Parse a YAML text with at most `depth` levels and at most `values` values.
 
-    Tags, anchors, merged keys and keys that come twice are refused, dates and times stay texts. Whatever is wrong
-    raises `ValueError`, which says what and where.
+    Tags, anchors, merge keys and duplicate keys are rejected; dates and times stay strings. Raises `ValueError` with
+    the problem and its position.
 
     >>> load_yaml("since: 2026-01-01\\nat: 12:30:00\\nlimit: 5", depth=4, values=10)
     {'since': '2026-01-01', 'at': '12:30:00', 'limit': 5}
@@ -35,7 +35,7 @@ def load_yaml(text: str, *, depth: int, values: int) -> Any:
 
 
 def _build_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """How plain words are read: no dates, as JSON has none, and no numbers to the base 60, which cost the square."""
+    """Resolve plain scalars without dates (JSON has none) and without base-60 numbers (quadratic time)."""
     replacements = {f"{_TAG}int": _INT, f"{_TAG}float": _FLOAT}
     dropped = (f"{_TAG}timestamp", f"{_TAG}merge")
     return {
@@ -57,14 +57,14 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _error("anchors and aliases are not read: write it out", event)
+            raise _error("anchors and aliases are not supported: repeat the value instead", event)
         if getattr(event, "tag", None) is not None:
-            raise _error(f"the tag {event.tag!r:.60} is not read: leave it out", event)
+            raise _error(f"the tag {event.tag!r:.60} is not supported: remove it", event)
         self._nodes += 1
-        if self._nodes > 2 * self._max_values:  # keys are nodes, too
-            raise _error(f"there are more than {self._max_values} values", event)
+        if self._nodes > 2 * self._max_values:  # keys are nodes too
+            raise _error(f"the text has more than {self._max_values} values", event)
         if self._depth > self._max_depth:
-            raise _error(f"it is nested more than {self._max_depth} deep", event)
+            raise _error(f"the value is nested more than {self._max_depth} levels deep", event)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -74,10 +74,10 @@ class _StrictLoader(yaml.SafeLoader):
         mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise _error("keys are texts", key_node)
+                raise _error("keys must be strings", key_node)
             key = self.construct_object(key_node, deep=True)
             if key in mapping:
-                raise _error(f"the key {key!r:.60} is there twice in one object", key_node)
+                raise _error(f"duplicate key {key!r:.60}", key_node)
             mapping[key] = self.construct_object(value_node, deep=True)
         return mapping
 

@@ -1,12 +1,12 @@
-"""The synchronous API: what `with Tellback(...) as tb:` gives, and every handle that is reached from it.
+"""The synchronous API: the classes of the objects in `with Tellback(...) as tb:`.
 
-Each has the methods of the asynchronous handle it wraps, and they block until they have their result. The classes are
-made when they are used; their types are in `sync.pyi`, which `python tools/sync_stubs.py` writes from those handles.
+Each class wraps an asynchronous handle and has the same methods, which block until the result is there. The classes are
+created on first use. Their types are in `sync.pyi`, which `python tools/sync_stubs.py` generates.
 
 >>> from tellback import Tellback
 >>> with Tellback(":memory:") as tb:
-...     talk = tb.user("maya").conversations.create("chat", title="Hello")
->>> talk.title
+...     conversation = tb.user("maya").conversations.create("chat", title="Hello")
+>>> conversation.title
 'Hello'
 """
 
@@ -25,11 +25,11 @@ __all__ = ["SyncTellback", "SyncTellbackClient", *(f"Sync{name}" for name in _HA
 
 
 class SyncTellback(SyncRoot):
-    """What `with Tellback(...) as tb:` gives."""
+    """The synchronous `Tellback`: the target of `with Tellback(...) as tb:`."""
 
 
 class SyncTellbackClient(SyncRoot):
-    """What `with TellbackClient(...) as client:` gives."""
+    """The synchronous client: the target of `with TellbackClient(...) as client:`."""
 
 
 def __getattr__(name: str) -> Any:

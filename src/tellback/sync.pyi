@@ -75,7 +75,7 @@ class _User:
         model: str | Model | None = None,
         **more: Unpack[ChatArguments],
     ) -> TurnResult:
-        """Say something, and be answered by a model that remembers: `reply.text`, `reply.atoms_used`."""
+        """Send a message and return the model's reply, with recalled memories in the prompt."""
     def chat_stream(
         self,
         text: str | None = None,
@@ -84,7 +84,7 @@ class _User:
         model: str | Model | None = None,
         **more: Unpack[ChatArguments],
     ) -> Generator[ReplyDelta | TurnResult]:
-        """`chat` as an iterator over deltas, whose last item is the `TurnResult`."""
+        """Like `chat`, but iterate over deltas; the last item is the `TurnResult`."""
 
 class _Jobs:
     def get(self, id: str) -> Job | None:
@@ -547,7 +547,7 @@ class SyncTellbackClient:
         """Close the connections."""
 
 class SyncEventFeed:
-    """Every change in the order it was committed, whichever process made it."""
+    """Every change in the order of commits, from all processes."""
     def read(
         self,
         after: int = 0,
@@ -558,9 +558,9 @@ class SyncEventFeed:
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> list[Event]:
-        """Up to `limit` events after a position, without waiting for more."""
+        """Return up to `limit` events after a position, without waiting for more."""
     def latest(self) -> int:
-        """The position of the newest event, 0 when there is none."""
+        """Return the position of the newest event, 0 if there are no events."""
     def subscribe(
         self,
         after: int | Literal["latest"] | None = None,
@@ -570,10 +570,10 @@ class SyncEventFeed:
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> Generator[Event]:
-        """Events after a position, then new ones as they come, until you stop reading or the store is closed."""
+        """Yield events after a position, then new ones as they arrive, until you stop reading or the store is closed."""
 
 class SyncUser(_User):
-    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered, `working_context` puts both into a prompt, `agents` runs those that were registered, and `admin` hands it all out, erases it, or says what it cost."""
+    """The handle of one user."""
 
     scope: Scope
     conversations: SyncConversations
@@ -582,16 +582,16 @@ class SyncUser(_User):
         """The user's id."""
     @property
     def memory(self) -> SyncMemory:
-        """What is remembered of the user."""
+        """The user's memory."""
     @property
     def working_context(self) -> SyncWorkingContextBuilder:
-        """What a model should know before it answers."""
+        """The builder of working contexts: memories and recent messages for a prompt."""
     @property
     def agents(self) -> SyncAgents:
-        """The agents that `tb.register_agent` knows, for this user."""
+        """The agents registered with `tb.register_agent`, run for this user."""
     @property
     def admin(self) -> SyncAdmin:
-        """All that is kept of the user: to be exported, erased, or counted."""
+        """Export, erasure and usage of the user's data."""
 
 class SyncJobs(_Jobs):
     """Jobs of all users, kept in the store until they are done, and the work this process does in the background."""

@@ -1,4 +1,4 @@
-"""A user's handle: everything that is kept of one user, and nothing of anyone else."""
+"""`User`: the handle of one user's conversations, memory, agents and data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class UserHost(Protocol):
-    """What a handle asks of the Tellback it belongs to."""
+    """What `User` needs from its `Tellback`."""
 
     templates: Templates
     _runtime: Runtime
@@ -40,9 +40,13 @@ class UserHost(Protocol):
 
 
 class User(Handle):
-    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
-    `working_context` puts both into a prompt, `agents` runs those that were registered, and `admin` hands it all
-    out, erases it, or says what it cost.
+    """The handle of one user. It reads and writes data of this user only.
+
+    - `conversations`: the log of messages, and turns.
+    - `memory`: spaces, atoms, entities, recall and bindings.
+    - `working_context`: builds the part of a prompt that comes from memory and recent messages.
+    - `agents`: runs registered agents.
+    - `admin`: exports, erases and counts the user's data.
 
     >>> import asyncio
     >>> from tellback import Tellback
@@ -77,20 +81,19 @@ class User(Handle):
         model: str | Model | None = None,
         **more: Unpack[ChatArguments],
     ) -> TurnResult:
-        """Say something, and be answered by a model that remembers: `reply.text`, `reply.atoms_used`.
+        """Send a message and return the model's reply, with recalled memories in the prompt.
 
-        It goes on with the user's open conversation of the namespace, or opens one. What was said in it becomes
-        memories of the space when it closes, which it does by itself an hour after the last message (`close_after`).
-        A conversation that was left is closed before the next answer; the first answer of a new one waits up to
-        `memory_wait` (15) seconds for memories that are being made.
+        The turn continues the user's open conversation of the namespace, or creates one. When the conversation closes,
+        its messages are extracted into memories of the space. It closes one hour (`close_after`) after its last
+        message. The first turn of a new conversation waits up to `memory_wait` (15) seconds for running extractions.
 
-        - `space=None` remembers nothing. `recall` holds arguments of `working_context.build`, such as `token_budget`.
-        - `system`, `tools`, `skills`, `options` (a `ChatOptions`, or a mapping of its fields) are for the model.
-        - `session_id` keeps chats of one namespace apart; `conversation_id` goes on with a certain one.
-        - `attachments` go along with the text: see `tellback.turn.Attachment`.
-        - `approvals`, in the place of a text, decides tool calls that `reply.pending` names.
-        - `sender`, `extras` are what tools find in `tellback.request`; `metadata` is kept with the message.
-        - `idempotency_key`, `trace_id`, `wait` are those of `conversations.run_turn`.
+        - `space=None` turns memory off. `recall` contains arguments of `working_context.build`, such as `token_budget`.
+        - `system`, `tools`, `skills` and `options` (a `ChatOptions` or a mapping of its fields) are for the model.
+        - `session_id` separates conversations within a namespace; `conversation_id` selects a conversation.
+        - `attachments` are sent with the text: see `tellback.turn.Attachment`.
+        - `approvals`, instead of a text, approves or denies the tool calls in `reply.pending`.
+        - `sender` and `extras` are available to tools in `tellback.request`; `metadata` is stored with the message.
+        - `idempotency_key`, `trace_id` and `wait` work as in `conversations.run_turn`.
         """
         return await UserChat(self, text, namespace, space, model, more).run()
 
@@ -102,29 +105,29 @@ class User(Handle):
         model: str | Model | None = None,
         **more: Unpack[ChatArguments],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        """Like `chat`, but iterate over deltas; the last item is the `TurnResult`. Closing it cancels the turn."""
         return UserChat(self, text, namespace, space, model, more).stream()
 
     @property
     def memory(self) -> Memory:
-        """What is remembered of the user."""
+        """The user's memory."""
         if self._memory is None:
             self._memory = self._host._memory.for_user(self.scope)
         return self._memory
 
     @property
     def working_context(self) -> WorkingContextBuilder:
-        """What a model should know before it answers."""
+        """The builder of working contexts: memories and recent messages for a prompt."""
         host = self._host
         clock = host._runtime.clock
         return WorkingContextBuilder(self.conversations, self.memory, host.templates, host._count_tokens, clock=clock)
 
     @property
     def agents(self) -> Agents:
-        """The agents that `tb.register_agent` knows, for this user."""
+        """The agents registered with `tb.register_agent`, run for this user."""
         return Agents(self._host._specs, self)
 
     @property
     def admin(self) -> Admin:
-        """All that is kept of the user: to be exported, erased, or counted."""
+        """Export, erasure and usage of the user's data."""
         return Admin(self._host._runtime, self.scope, self._host._evict_erased)

@@ -1,7 +1,7 @@
 """Validation of arguments: names, texts, ids, lists, mappings, numbers, moments, content, categories.
 
-Each function returns the checked value, or raises `InvalidArgumentError` naming the argument and its value. Every
-package above `types` and `errors` may import this one; rules about one kind of object are in the module of the object.
+Each function returns the validated value, or raises `InvalidArgumentError` with the name and value of the argument.
+Every package above `types` and `errors` may import this module. Rules about one kind of object are in its own module.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TITLE_LENGTH = 1_000
 KEY_LENGTH = 500
 METADATA_BYTES = 16_384
 QUERY_LENGTH = 4_000
-"""How much of a user's message is recalled by: a pasted document has no topic."""
+"""How many characters of a user's message are used as a recall query: a pasted document has no topic."""
 CONTENT_LENGTH = 20_000_000
 MAX_TEXT_LENGTH = 50_000
 MAX_NAME_LENGTH = 500
-"""The limits of a memory, and of the name of an entity."""
+"""The longest text of an atom, and the longest name of an entity."""
 MAX_IDS = 10_000
 MAX_INTEGER = 2**62
 
@@ -41,7 +41,7 @@ RECALL_OPTION_NAMES = (
     *("memory_space_id", "recall_query", "recent_turns", "recall_limit", "token_budget", "include_rolling_summary"),
     *("always_on_category_names", "template_id", "count_tokens", "now", "min_score"),
 )
-"""The arguments of `working_context.build`, but for the conversation."""
+"""The arguments of `working_context.build` except the conversation."""
 
 
 def _error(label: str, expected: str, value: Any) -> InvalidArgumentError:
@@ -49,20 +49,20 @@ def _error(label: str, expected: str, value: Any) -> InvalidArgumentError:
 
 
 def validate_scope_id(label: str, value: Any) -> str:
-    """A tenant's, an app's or a user's id. "*" means everyone in bindings, so nobody may be called that."""
+    """Validate the id of a tenant, app or user. "*" is reserved: in bindings it means every user."""
     checked = validate_name(label, value)
     if checked == "*":
-        raise InvalidArgumentError(f"{label} cannot be '*'.")
+        raise InvalidArgumentError(f"{label} cannot be '*': in bindings it means every user.")
     return checked
 
 
 def validate_name(label: str, value: Any, limit: int = NAME_LENGTH) -> str:
-    """A non-empty string within a limit, that every database can hold."""
+    """Validate a non-empty string of limited length that every database can store."""
     return _validate_storable(label, validate_text(label, value), limit)
 
 
 def validate_optional_text(label: str, value: Any, limit: int) -> str | None:
-    """A string within a limit, that every database can hold, or None."""
+    """Validate an optional string of limited length that every database can store."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -74,48 +74,48 @@ def _validate_storable(label: str, value: str, limit: int) -> str:
     if len(value) > limit:
         raise InvalidArgumentError(f"{label} has {len(value)} characters; {limit} is the limit.")
     if not is_storable(value):
-        raise InvalidArgumentError(f"{label} holds characters that cannot be stored: {value!r:.80}.")
+        raise InvalidArgumentError(f"{label} contains characters that cannot be stored: {value!r:.80}.")
     return value
 
 
 def validate_text(label: str, value: Any) -> str:
-    """A non-empty string of any length."""
+    """Validate a non-empty string of any length."""
     if not isinstance(value, str) or not value.strip():
         raise _error(label, "a non-empty string", value)
     return value
 
 
 def validate_memory_text(value: Any) -> str:
-    """A text to remember."""
+    """Validate the text of an atom."""
     return validate_name("text", value, MAX_TEXT_LENGTH)
 
 
 def validate_query(label: str, value: Any) -> str:
-    """A question; one longer than a memory is cut, for nothing could match it all."""
+    """Validate a recall query; cut it at the length of the longest atom."""
     return validate_text(label, value)[:MAX_TEXT_LENGTH].replace("\x00", " ").encode(errors="replace").decode()
 
 
 def validate_list(label: str, value: Any) -> tuple[Any, ...]:
-    """A list; one thing alone is most likely a list that was forgotten."""
+    """Validate a list. A single value is rejected: most likely the brackets were forgotten."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise InvalidArgumentError(f"{label} must be a list, got {value!r:.80}: write {label}=[...].")
     return tuple(value)
 
 
 def validate_texts(label: str, value: Any) -> tuple[str, ...]:
-    """A list of non-empty strings."""
+    """Validate a list of non-empty strings."""
     return tuple(validate_text(f"each of {label}", each) for each in validate_list(label, value))
 
 
 def validate_names(label: str, value: Iterable[str] | None) -> tuple[str, ...] | None:
-    """A list of names, or None for any."""
+    """Validate an optional list of names."""
     if value is None:
         return None
     return tuple(validate_name(f"each of {label}", each) for each in validate_list(label, value))
 
 
 def validate_ids(label: str, value: Iterable[str]) -> tuple[str, ...]:
-    """A list of ids, each once."""
+    """Validate a list of ids and remove duplicates."""
     found = dict.fromkeys(validate_name(f"each of {label}", each, KEY_LENGTH) for each in validate_list(label, value))
     if len(found) > MAX_IDS:
         raise InvalidArgumentError(f"{label} has {len(found)} ids; {MAX_IDS} is the limit.")
@@ -123,19 +123,19 @@ def validate_ids(label: str, value: Iterable[str]) -> tuple[str, ...]:
 
 
 def validate_mappings(label: str, value: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """A list of mappings."""
+    """Validate a list of mappings."""
     return tuple(validate_mapping(f"each of {label}", each) for each in validate_list(label, value))
 
 
 def validate_choice(label: str, value: Any, choices: tuple[str, ...]) -> str:
-    """One of a few words."""
+    """Validate one of several strings."""
     if value not in choices:
         raise _error(label, " or ".join(map(repr, choices)), value)
     return str(value)
 
 
 def validate_enum(label: str, value: Any, enum_type: type[EnumT]) -> EnumT:
-    """One of an enumeration's words, in any case."""
+    """Parse a member of an enumeration, ignoring case."""
     try:
         return enum_type(value.upper() if isinstance(value, str) else value)
     except ValueError:
@@ -143,12 +143,12 @@ def validate_enum(label: str, value: Any, enum_type: type[EnumT]) -> EnumT:
 
 
 def validate_visibility(value: Any) -> str:
-    """Who sees a message."""
+    """Validate the visibility of a message."""
     return validate_choice("visibility", value, VISIBILITIES)
 
 
 def validate_metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Your own data about a conversation: a JSON object, not too large."""
+    """Validate metadata: a JSON object of limited size."""
     if value is None:
         return {}
     mapping = validate_mapping("metadata", value)
@@ -158,13 +158,13 @@ def validate_metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InvalidArgumentError(f"metadata must be JSON: {error}.") from None
     size = len(text.encode(errors="surrogatepass"))
     if size > METADATA_BYTES:
-        raise InvalidArgumentError(f"metadata takes {size} bytes as JSON; {METADATA_BYTES} is the limit.")
+        raise InvalidArgumentError(f"metadata has {size} bytes as JSON; {METADATA_BYTES} is the limit.")
     plain: dict[str, Any] = json.loads(text)
     return plain
 
 
 def validate_mapping(label: str, value: Any) -> Mapping[str, Any]:
-    """Any values by name; None is an empty mapping."""
+    """Validate a mapping with string keys; None becomes an empty mapping."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -173,19 +173,19 @@ def validate_mapping(label: str, value: Any) -> Mapping[str, Any]:
 
 
 def validate_callable(label: str, value: Any) -> Any:
-    """A function, or None."""
+    """Validate an optional function."""
     if value is not None and not callable(value):
         raise _error(label, "a function", value)
     return value
 
 
 def build_instance(label: str, kind: type[T], value: Any) -> T:
-    """A value of a type, or made of the fields in a mapping."""
+    """Return an instance of `kind`: the value itself, or one built from a mapping of its fields."""
     if value is None or isinstance(value, Mapping):
         try:
             return kind(**(value or {}))
         except TypeError as error:
-            # Without the value, which may hold a password.
+            # The message leaves out the value: it may contain a password.
             raise InvalidArgumentError(f"{label} must have the fields of {kind.__name__}: {error}.") from error
     if not isinstance(value, kind):
         raise _error(label, f"a {kind.__name__}", value)
@@ -193,33 +193,33 @@ def build_instance(label: str, kind: type[T], value: Any) -> T:
 
 
 def validate_recall_options(label: str, value: Mapping[str, Any] | None, more: tuple[str, ...] = ()) -> None:
-    """How to recall: arguments of `working_context.build`, or `more`."""
+    """Validate recall options: arguments of `working_context.build`, or names in `more`."""
     unknown = [name for name in validate_mapping(label, value) if name not in RECALL_OPTION_NAMES and name not in more]
     if unknown:
         raise InvalidArgumentError(
-            f"{label} has {', '.join((*more, *RECALL_OPTION_NAMES))}, but not {', '.join(unknown)}."
+            f"{label} has unknown options: {', '.join(unknown)}. Known: {', '.join((*more, *RECALL_OPTION_NAMES))}."
         )
 
 
 def parse_datetime(label: str, value: datetime | str) -> datetime:
-    """A moment."""
+    """Parse a datetime."""
     return _wrap_errors(label, as_utc, value)
 
 
 def parse_optional_datetime(label: str, value: DatetimeLike) -> datetime | None:
-    """A moment, or None."""
+    """Parse an optional datetime."""
     return None if value is None else parse_datetime(label, value)
 
 
 def parse_content(value: Content) -> tuple[ContentBlock, ...]:
-    """A message's content as blocks."""
+    """Parse the content of a message into blocks."""
     blocks = (TextBlock(value),) if type(value) is str else _wrap_errors("content", as_blocks, value)
     if not blocks:
-        raise InvalidArgumentError("content is empty: a message has at least one block.")
+        raise InvalidArgumentError("content is empty: a message needs at least one block.")
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and blocks[0].meta is None:
         size = len(blocks[0].text)
     else:
-        # As it will be read back: keys become texts and tuples lists, and what is not JSON is refused.
+        # Normalize to the values that the store returns later: string keys, lists instead of tuples, JSON only.
         text = _wrap_errors("content", _encode_blocks, blocks)
         size, blocks = len(text), load_blocks(json.loads(text))
     if size > CONTENT_LENGTH:
@@ -234,35 +234,35 @@ def _encode_blocks(blocks: tuple[ContentBlock, ...]) -> str:
 
 
 def validate_count(label: str, value: Any, minimum: int = 0) -> int:
-    """A whole number."""
+    """Validate an integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise _error(label, f"an integer of at least {minimum}", value)
     return min(value, MAX_INTEGER)
 
 
 def validate_importance(value: Any) -> int:
-    """An importance from 1 to 5."""
+    """Validate an importance from 1 to 5."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 5:
         raise _error("importance", "an integer from 1 to 5", value)
     return value
 
 
 def validate_ratio(label: str, value: Any) -> float:
-    """A number from 0 to 1."""
+    """Validate a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise _error(label, "a number from 0 to 1", value)
     return float(value)
 
 
 def validate_seconds(label: str, value: Any) -> float:
-    """A length of time in seconds."""
+    """Validate a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise _error(label, "a number of seconds of at least 0", value)
     return float(value)
 
 
 def parse_duration(label: str, value: Any) -> timedelta:
-    """A length of time, or its seconds."""
+    """Parse a timedelta or a number of seconds."""
     try:
         age = value if isinstance(value, timedelta) else timedelta(seconds=validate_seconds(label, value))
     except OverflowError:
@@ -273,14 +273,14 @@ def parse_duration(label: str, value: Any) -> timedelta:
 
 
 def parse_category_name(value: Any) -> str:
-    """The name of a category: of a value, of a mapping, or by itself."""
+    """Return the name of a category that is passed as a `Category`, a mapping or a name."""
     if isinstance(value, Category):
         return value.name
     return validate_name("category", value["name"] if isinstance(value, Mapping) and "name" in value else value)
 
 
 def validate_category(value: Any) -> Category:
-    """A category to write: a value, a mapping, or a name with a kind. None can be a pattern: those are found."""
+    """Parse a category to write: a `Category`, a mapping, or a pair of name and kind. PATTERN is reserved."""
     if isinstance(value, tuple | list) and len(value) == 2:
         value = {"name": value[0], "kind": value[1]}
     if isinstance(value, Category):
@@ -294,17 +294,19 @@ def validate_category(value: Any) -> Category:
         raise _error("category", "a Category or a mapping such as {'name': 'diet', 'kind': 'FACT'}", value)
     validate_name("the category's name", category.name)
     if category.kind is CategoryKind.PATTERN:
-        raise InvalidArgumentError("patterns are found by the platform; write a FACT, RULE or PREFERENCE instead.")
+        raise InvalidArgumentError(
+            "category kind PATTERN is reserved for pattern mining: use FACT, RULE or PREFERENCE."
+        )
     return category
 
 
 def is_valid_id(value: Any) -> bool:
-    """Whether anything could have that id."""
+    """Whether a value can be an id."""
     return isinstance(value, str) and is_storable(value)
 
 
 def validate_id(kind: str, value: Any) -> str:
-    """An id to act on: one that nothing can have is not found."""
+    """Validate an id; raise `NotFoundError` for a value that cannot be an id."""
     if not is_valid_id(value):
         raise NotFoundError(kind, value)
     checked: str = value

@@ -157,7 +157,7 @@ async def test_a_session_that_was_left_behind_is_refused_before_anything_is_aske
     await respond(agent, "two", first.session, says("2"))
     agent.model = model = ScriptedModel([])
     for stale in (session, first.session):
-        with pytest.raises(SessionConflictError, match="version 2 is stored") as caught:
+        with pytest.raises(SessionConflictError, match="the stored version is 2") as caught:
             await agent.respond("three", stale)
         assert caught.value.stored == 2
     assert model.requests == []

@@ -90,7 +90,7 @@ async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
     async with await client(tb, app, "omar") as omar:
         conflict = await omar.post(PATH, json={"id": "web-42"})
     assert (conflict.status_code, conflict.json()["code"]) == (409, "session-conflict")
-    assert conflict.json()["detail"] == "There is a session 'web-42' already: choose another id."
+    assert conflict.json()["detail"] == "A session with the id 'web-42' already exists. Choose another id."
     assert conflict.json()["data"] == {"id": "web-42", "version": 0, "stored": 0}
 
 

@@ -153,7 +153,7 @@ async def test_a_conversation_is_remembered_word_for_word(rest: RestClient, spac
         ({"text": "x", "importance": "4.5"}, "importance"),
         ({"text": "x", "confidence": 1.1}, "confidence"),
         ({"text": "x", "category": {"name": "a", "kind": "GOAL"}}, "category"),
-        ({"text": "x", "category": {"name": "a", "kind": "PATTERN"}}, "patterns"),
+        ({"text": "x", "category": {"name": "a", "kind": "PATTERN"}}, "PATTERN"),
         ({"text": "x", "category": "fact"}, "category"),
         ({"text": "x", "validFrom": "2026-01-01T00:00:00"}, "validFrom"),
         ({"text": "x", "validFrom": "0001-01-01T00:00:00+14:00"}, "valid_from"),
