@@ -1,4 +1,4 @@
-"""`Tellback`: opens a store, wires the parts, and gives each user a handle."""
+"""`Tellback`: opens a store, connects the parts, and returns a handle for each user."""
 
 from __future__ import annotations
 
@@ -48,34 +48,36 @@ if TYPE_CHECKING:
 
 SUMMARY_REFRESH_SECONDS = 3_600.0
 STALE_CHECK_SECONDS = 300.0
-"""How often summaries that fell behind are refreshed, and how often at least stale conversations are looked for."""
+"""How often outdated summaries are refreshed, and the longest time between two checks for stale conversations."""
 
 
 class Tellback(Handle):
-    """Conversations that are kept and memories of each user, in a file, in memory or in PostgreSQL.
+    """The application: conversations and memories of many users in one store.
 
-    `url` is a path (`tellback.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
-    used where none is named: a name, a model object, or "auto" for the best at hand (`tellback.chat.choose_model`);
-    without one, `OfflineModel` answers from memory. Every `summary_every` turns a conversation's rolling summary is
-    refreshed in the background (None: never; `worker=False`: not by this process). `embedder` compares meanings: the
-    bundled one by default, another by name or as an object, or None to go by words alone. `extractor` makes memories of
-    conversations that bindings name: "llm", "verbatim" (word for word) or an object of your own; by default a model
-    does if there is one. `worker` runs jobs in this process, with `WorkerOptions` in its own way; False leaves them to
-    others.
-    `close_stale_after` closes conversations in which nothing happened for so long, and `patterns` says how recurring
-    episodes are looked for (None: not at all). `memory_bytes` bounds what is held of users' memories to answer quickly;
-    spaces of more than `memory_atoms` are searched by the server instead, if it is PostgreSQL. `count_tokens` measures
-    working contexts, which are guessed otherwise. `clock` tells the time; tests can replace it.
+    - `url`: a path (`tellback.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a `Store` object.
+    - `model`: the default model: a name, a model object, or "auto" for the best available one
+      (`tellback.chat.choose_model`). Without a model, `OfflineModel` answers with quotations from memory.
+    - `embedder`: the bundled static embedder by default; another name or object; None ranks by words only.
+    - `extractor`: how closed conversations become memories: "llm", "verbatim" or an object. By default a model extracts
+      facts; without a model, messages are stored verbatim.
+    - `worker`: whether this process runs jobs; a `WorkerOptions` configures how. False leaves jobs to other processes.
+    - `summary_every`: refresh the rolling summary after this many turns, in the background (None: never).
+    - `close_stale_after`: close conversations without messages for this long. `patterns`: how recurring episodes are
+      searched (None: not at all).
+    - `memory_bytes`: the limit of the cache of users' memories. Spaces with more than `memory_atoms` atoms are searched
+      in PostgreSQL instead of in this process.
+    - `count_tokens`: counts tokens of working contexts, which are estimated otherwise. `clock`: returns the current
+      time.
 
-    Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
+    Use `async with`, or `with` in synchronous code, where every method blocks until its result is there.
 
     >>> import asyncio
     >>> async def main():
     ...     async with Tellback(":memory:") as tb:
     ...         maya = tb.user("maya")
-    ...         talk = await maya.conversations.create("chat")
-    ...         await maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
-    ...         return [message.text for message in await maya.conversations.messages(talk.id)]
+    ...         conversation = await maya.conversations.create("chat")
+    ...         await maya.conversations.append_user_message(conversation.id, "I moved to Lisbon.")
+    ...         return [message.text for message in await maya.conversations.messages(conversation.id)]
     >>> asyncio.run(main())
     ['I moved to Lisbon.']
     """
@@ -104,14 +106,14 @@ class Tellback(Handle):
         elif hasattr(url, "conversations"):
             store = url
         else:
-            raise ConfigurationError(f"Tellback takes a path, a URL or a store, not {url!r:.80}.")
+            raise ConfigurationError(f"url must be a path, a URL or a Store, got {url!r:.80}.")
         if summary_every is not None and (not isinstance(summary_every, int) or summary_every < 1):
-            raise ConfigurationError(f"summary_every is a number of turns, or None for never, not {summary_every!r}.")
+            raise ConfigurationError(f"summary_every must be an integer of at least 1, or None, got {summary_every!r}.")
         for name, value in (("memory_bytes", memory_bytes), ("memory_atoms", memory_atoms)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ConfigurationError(f"{name} is a whole number, not {value!r}.")
+                raise ConfigurationError(f"{name} must be an integer of at least 0, got {value!r}.")
         if not isinstance(worker, bool | WorkerOptions):
-            raise ConfigurationError(f"worker is True, False or WorkerOptions, not {worker!r:.80}.")
+            raise ConfigurationError(f"worker must be True, False or a WorkerOptions, got {worker!r:.80}.")
         self._extractor = validate_extractor(extractor)
         self._pattern_mining = resolve_pattern_mining(patterns)
         self._close_stale_after = (
@@ -137,7 +139,7 @@ class Tellback(Handle):
         )
         self._summaries = RollingSummaries(self._runtime)
         self._turns = TurnEngine(self._runtime, self._summaries.schedule_refresh if worker else None)
-        # The bundled one comes with arrays, which conversations alone do not need.
+        # The bundled embedder imports numpy, which conversations without memory do not need: it is loaded later.
         self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)
         self._opened_memory: MemoryEngine | None = None
@@ -149,7 +151,7 @@ class Tellback(Handle):
         self.events = EventFeed(store.events)
 
     async def open(self) -> Self:
-        """Open the store, and migrate it if need be; `async with` does it for you."""
+        """Open the store and migrate it if needed. `async with` calls this."""
         await self._runtime.store.open()
         self._runtime.jobs.start_worker()
         if self._erasure_follower is None:
@@ -158,7 +160,7 @@ class Tellback(Handle):
         return self
 
     async def close(self) -> None:
-        """Finish what runs in the background, and close the store."""
+        """Finish background work and close the store."""
         if self._erasure_follower is not None:
             await cancel_and_wait(self._erasure_follower)
             self._erasure_follower = None
@@ -182,7 +184,7 @@ class Tellback(Handle):
         self._sync.close()
 
     def user(self, user_id: str, tenant_id: str = "default", app_id: str = "default") -> User:
-        """The handle of a user. What it reads and writes is that user's alone.
+        """Return the handle of a user, which reads and writes only this user's data.
 
         >>> Tellback(":memory:").user("maya", tenant_id="acme").scope
         Scope(tenant_id='acme', app_id='default', user_id='maya')
@@ -201,26 +203,25 @@ class Tellback(Handle):
         *,
         replace: bool = False,
     ) -> AgentSpec:
-        """Make an agent known by its description: a mapping, JSON or YAML text, or a `pathlib.Path`.
+        """Register an agent spec: a mapping, JSON or YAML text, or a `pathlib.Path`.
 
-        `user.agents.invoke(name, arguments={...})` runs it. `tools` are the functions that its `FUNCTION` tools name.
-        A name can be registered again with `replace`. Raises `AgentSpecError`, which says what is wrong and where.
+        `user.agents.invoke(name, arguments={...})` runs it. `tools` are the functions that its `FUNCTION` tools refer
+        to. `replace=True` replaces a registered agent. Raises `AgentSpecError` with the path of the problem.
         """
         return self._specs.register(spec, tools, replace=replace)
 
     async def warm_up(self) -> None:
-        """Load what recall needs, and a model that runs in this process, so that the first turn is as quick as later
-        ones: for servers."""
+        """Load the embedder and a local model now, so that the first turn is as fast as later ones. For servers."""
         await load_model(self.model)
         await self._memory.warm_up()
 
     async def reembed(self, on_progress: Callable[[int], Any] | None = None, *, forget_others: bool = False) -> int:
-        """Embed every user's memories that have no vector by the present embedder; gives how many there were.
+        """Embed the memories of all users that have no vector of the current embedder; return their number.
 
-        It happens by itself in the background, space by space, when a space is used; this does all at once.
-        `on_progress` is called with the number done so far. Other embedders' vectors stay, for processes that still use
-        them, until `forget_others` deletes them. Raises `EmbeddingError` at the end if the embedder refused some texts,
-        at once if it fails altogether; what was embedded is kept, and nothing is deleted then.
+        This also happens in the background, when a space is used. `on_progress` is called with the number embedded so
+        far. Vectors of other embedders are kept for processes that still use them; `forget_others=True` deletes them.
+        Raises `EmbeddingError` at the end if the embedder rejected some texts, and immediately if it fails. The
+        finished vectors are kept, and nothing is deleted then.
         """
         done = 0
 
@@ -233,7 +234,7 @@ class Tellback(Handle):
         return await self._memory.embedding.backfill_all(count, forget_others=forget_others)
 
     async def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
-        """Close every user's open conversations in which nothing happened for that long: for schedulers."""
+        """Close the open conversations of all users that have no message newer than `older_than`. For schedulers."""
         return await close_stale(self._runtime, None, older_than)
 
     async def replay(
@@ -245,10 +246,10 @@ class Tellback(Handle):
         app_id: str | None = None,
         on_progress: Callable[[ReplayProgress], Any] | None = None,
     ) -> ReplayReport:
-        """Extract everyone's conversations of a namespace again, the oldest first, and wait until that is done.
+        """Extract the conversations of a namespace again for all users, oldest first, and wait for the jobs.
 
-        Without a tenant or an app, those of all. `on_progress` is called as jobs end; cancelling it cancels the jobs
-        that were not begun.
+        `tenant_id` and `app_id` limit the users. `on_progress` is called when a job ends. Cancelling this call cancels
+        the jobs that have not started.
         """
         from tellback.memory.extraction.service import Replay
 
@@ -261,9 +262,9 @@ class Tellback(Handle):
         return await replay.run(None, namespace, tenant_id, app_id)
 
     async def mine_patterns(self) -> int:
-        """Look for what recurs in everyone's episodes now; gives how many patterns were added or changed.
+        """Search all users' episodes for patterns now; return how many patterns were added or changed.
 
-        It happens by itself, as `patterns` says.
+        The `patterns` setting does this on a schedule.
         """
         return await self._memory.pattern_miner(self._pattern_mining or PatternMining()).mine_all()
 
@@ -278,7 +279,7 @@ class Tellback(Handle):
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> list[UsageRecord]:
-        """What model calls for memory cost, of all users, call by call and the newest first.
+        """List the model calls for memory (extraction, reconciliation, summaries) of all users, newest first.
 
         For the next page, pass the last record's id as `before`.
         """
@@ -293,11 +294,11 @@ class Tellback(Handle):
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> list[UsageTotal]:
-        """What model calls for memory cost, added up by user, purpose and model."""
+        """Sum the usage of model calls for memory by user, purpose and model."""
         return await total_usage(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
 
     def _schedules(self) -> list[Schedule]:
-        """What this process does now and then, unless another was faster."""
+        """Return the periodic tasks. Only one process runs each at a time."""
         stale_after = self._close_stale_after
         schedules = [
             Schedule("close due", STALE_CHECK_SECONDS, self._close_due),
@@ -321,7 +322,7 @@ class Tellback(Handle):
 
     async def _mine_patterns(self) -> None:
         assert self._pattern_mining is not None
-        # All spaces at first: nobody may have looked for long. Then what changed, also during the last run.
+        # The first run mines all spaces. Later runs mine spaces that changed, including during the previous run.
         since = self._now() - 2 * self._pattern_mining.every if self._has_mined_patterns else None
         await self._memory.pattern_miner(self._pattern_mining).mine_all(since)
         self._has_mined_patterns = True
@@ -333,7 +334,7 @@ class Tellback(Handle):
         return self._opened_memory is not None and len(self._opened_memory.space_cache) > 0
 
     def _evict_erased(self, subjects: Collection[str]) -> None:
-        """Drop what is held of users who were erased."""
+        """Remove erased users from the cache."""
         if self._opened_memory is not None:
             self._opened_memory.space_cache.evict_erased(subjects)
 
@@ -342,7 +343,7 @@ class Tellback(Handle):
 
     @property
     def _memory(self) -> MemoryEngine:
-        """Loaded when memory is first used: conversations alone need no arrays."""
+        """The memory engine, created on first use: conversations without memory do not need numpy."""
         if self._opened_memory is None:
             from tellback.memory.engine import MemoryEngine
 
@@ -352,12 +353,12 @@ class Tellback(Handle):
 
     @property
     def store(self) -> Store:
-        """The store it was opened on."""
+        """The store."""
         return self._runtime.store
 
     @property
     def jobs(self) -> Jobs:
-        """What runs in the background; `await tb.jobs.drain()` waits for it."""
+        """The jobs and the worker; `await tb.jobs.drain()` waits until no job is due."""
         return self._runtime.jobs
 
     @property
@@ -367,17 +368,17 @@ class Tellback(Handle):
 
     @cached_property
     def keys(self) -> Keys:
-        """API keys, for those who use it through a server."""
+        """The API keys of a server on this store."""
         return Keys(self._runtime.store.api_keys, self._now)
 
     @property
     def model(self) -> Any:
-        """The model used where none is named."""
+        """The default model."""
         return self._runtime.model
 
     @property
     def clock(self) -> Callable[[], datetime]:
-        """What tells the time."""
+        """The function that returns the current time. Tests can replace it."""
         return self._runtime.clock
 
     @clock.setter
@@ -386,7 +387,7 @@ class Tellback(Handle):
 
 
 def _validate_clock(clock: Callable[[], datetime]) -> Callable[[], datetime]:
-    """A clock that does not say its timezone would fail at the first message."""
+    """Reject a clock without a time zone now instead of at the first message."""
     if clock is not utc_now:
         validation.parse_datetime("clock", clock())
     return clock

@@ -1,4 +1,4 @@
-"""Helpers for asyncio: background tasks, cancellation, and generators that run in a context of their own."""
+"""Helpers for asyncio: background tasks, cancellation, and generators with a separate context."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel them, and wait for their end.
+    """Cancel tasks and wait until they have ended.
 
-    Some libraries lose a cancellation that comes together with what they were waiting for (`asyncio.wait_for` does,
-    before Python 3.12): whoever goes on is cancelled again.
+    Some libraries lose a cancellation that arrives together with their result (`asyncio.wait_for` before Python 3.12).
+    A task that continues is therefore cancelled again.
     """
     pending = set(tasks)
     with contextlib.suppress(asyncio.CancelledError):
@@ -30,7 +30,7 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
             for task in pending:
                 task.cancel()
             _, pending = await asyncio.wait(pending, timeout=CANCEL_RETRY_SECONDS)
-        await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was heard
+        await asyncio.gather(*tasks, return_exceptions=True)  # marks their exceptions as retrieved
 
 
 async def finish_in_thread(
@@ -38,9 +38,9 @@ async def finish_in_thread(
     on_cancel: Callable[[], Any] = lambda: None,
     discard: Callable[[T], Any] = lambda result: None,
 ) -> T:
-    """Return what blocking work gives, run in a thread. A cancelled task waits for it: its files are not closed before.
+    """Run blocking work in a thread and return its result. On cancellation, wait for the thread to end.
 
-    `on_cancel` may tell the work to end. A result that comes too late goes to `discard`.
+    `on_cancel` can ask the work to stop. A result that arrives after the cancellation is passed to `discard`.
     """
     future = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -54,16 +54,16 @@ async def finish_in_thread(
 
 
 class BackgroundTasks:
-    """The work this process does in the background, such as refreshing summaries.
+    """The background tasks of this process, such as refreshing summaries.
 
-    What fails is logged; what it was to do is done by a later one.
+    A failure is logged. The work is done by a later task.
     """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Let it run."""
+        """Start a task."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -71,44 +71,44 @@ class BackgroundTasks:
 
     @property
     def names(self) -> list[str]:
-        """What is going on."""
+        """The names of the running tasks."""
         return sorted(task.get_name() for task in self._tasks)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until what is going on now has ended, or the time is up."""
+        """Wait until the tasks that run now have ended, or until the timeout."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def drain(self) -> None:
-        """Wait until nothing is left to do: for tests and scripts."""
+        """Wait until no task is left. For tests and scripts."""
         while self._tasks:
             await self.wait()
 
     async def close(self) -> None:
-        """Give what runs a moment to finish, then cancel it."""
+        """Wait briefly for running tasks, then cancel them."""
         await self.wait(GRACE_SECONDS)
         await cancel_and_wait(*self._tasks)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("background work failed: %s", task.get_name(), exc_info=task.exception())
+            log.error("Background task failed: %s", task.get_name(), exc_info=task.exception())
 
 
 @coroutine
 def run_in_context(context: Context, awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
-    """Await something so that its code runs in `context`, and tasks it starts inherit that.
+    """Await an object so that its code runs in `context`, which tasks that it starts inherit.
 
     >>> import asyncio
     >>> from contextvars import ContextVar, copy_context
-    >>> name = ContextVar("name", default="nobody")
-    >>> async def who(): return name.get()
+    >>> name = ContextVar("name", default="default")
+    >>> async def get_name(): return name.get()
     >>> async def main():
     ...     context = copy_context()
     ...     context.run(name.set, "maya")
-    ...     return await run_in_context(context, who()), name.get()
+    ...     return await run_in_context(context, get_name()), name.get()
     >>> asyncio.run(main())
-    ('maya', 'nobody')
+    ('maya', 'default')
     """
     steps: Any = awaitable.__await__()
     try:
@@ -121,20 +121,20 @@ def run_in_context(context: Context, awaitable: Awaitable[T]) -> Generator[Any, 
 
 
 async def iterate_in_context(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """The items of a generator whose code runs in a copy of the context in which the first one is asked for.
+    """Iterate over a generator whose code runs in a copy of the context of the first request.
 
-    What does not wait costs little more than a call.
+    An item that is ready without waiting costs little more than a call.
 
     >>> import asyncio
     >>> from contextvars import ContextVar
-    >>> name = ContextVar("name", default="nobody")
+    >>> name = ContextVar("name", default="default")
     >>> async def names():
     ...     name.set("maya")
     ...     yield name.get()
     >>> async def main():
     ...     return [(item, name.get()) async for item in iterate_in_context(names())]
     >>> asyncio.run(main())
-    [('maya', 'nobody')]
+    [('maya', 'default')]
     """
     context = copy_context()
     run = context.run
@@ -158,7 +158,7 @@ async def iterate_in_context(items: AsyncGenerator[T, None]) -> AsyncGenerator[T
 
 
 def _resume(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any, Any]:
-    """Go on with what waits for something, step by step in its context."""
+    """Resume a waiting coroutine step by step in its context."""
     run = context.run
     while True:
         try:
@@ -166,7 +166,7 @@ def _resume(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any,
         except GeneratorExit:
             run(steps.close)
             raise
-        except BaseException as error:  # noqa: BLE001 - a cancellation most of all: it is the work's to handle
+        except BaseException as error:  # noqa: BLE001 - the coroutine handles it, cancellation included
             value, step = error, steps.throw
         try:
             waits_for = run(step, value)

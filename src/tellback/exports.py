@@ -1,4 +1,4 @@
-"""Names of a package that are loaded from their modules when they are first used, so that importing it stays light."""
+"""Lazy exports: load the names of a package from their modules on first use, so that its import stays fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def names_by_module(exports: Mapping[str, str]) -> dict[str, str]:
-    """Each name with its module, of modules with their names in one text.
+    """Return the module of each name, from a mapping of modules to space-separated names.
 
     >>> names_by_module({"tellback.tools": "Tool tool"})
     {'Tool': 'tellback.tools', 'tool': 'tellback.tools'}
@@ -20,7 +20,7 @@ def names_by_module(exports: Mapping[str, str]) -> dict[str, str]:
 def lazy_exports(
     package: str, exports: Mapping[str, str], unlisted: Mapping[str, str] | None = None
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """`__all__`, `__getattr__` and `__dir__` of a package. `unlisted` can be imported as well, but are not shown."""
+    """Return `__all__`, `__getattr__` and `__dir__` of a package. `unlisted` names can be imported too."""
     modules, hidden = names_by_module(exports), names_by_module(unlisted or {})
 
     def load(name: str) -> Any:

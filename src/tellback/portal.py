@@ -1,6 +1,6 @@
-"""The synchronous API at work: the same objects, and every call blocks until it has its result.
+"""The implementation of the synchronous API: every call blocks until its result is there.
 
-One event loop runs in a thread of its own. Calls may come from any number of threads. The types are in `tellback.sync`.
+One event loop runs in its own thread. Calls may come from any number of threads. The types are in `tellback.sync`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tellback.errors import ConfigurationError, StoreClosedError
 
 
 class Handle:
-    """The base of each class whose objects the synchronous API wraps, so that their methods block.
+    """The base class of objects that the synchronous API wraps.
 
-    `tools/sync_stubs.py` writes the types of the wrapped ones.
+    `tools/sync_stubs.py` generates the types of the wrappers.
     """
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class Portal:
 
     @property
     def is_current_thread(self) -> bool:
-        """Whether we are on its thread, where nothing can be waited for."""
+        """Whether this code runs on the loop's thread, where blocking calls are impossible."""
         return threading.current_thread() is self._thread
 
     @property
@@ -44,13 +44,13 @@ class Portal:
         return self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run it on the loop's thread, and wait; interrupting the wait cancels it."""
+        """Run a coroutine on the loop's thread and wait. An interrupt cancels it."""
         if self.is_current_thread or self._loop.is_closed():
             work.close()
             if self.is_current_thread:
                 raise ConfigurationError(
-                    "The synchronous Tellback was called from its own event loop, by an async tool perhaps:"
-                    " make that a plain function, or use `async with Tellback(...)`."
+                    "The synchronous Tellback was called from its own event loop, probably by an async tool."
+                    " Make the tool a plain function, or use `async with Tellback(...)`."
                 )
             raise StoreClosedError("Tellback has been closed.")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -63,7 +63,7 @@ class Portal:
             raise
 
     def iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
-        """An asynchronous iterator as a plain one."""
+        """Turn an asynchronous iterator into a plain one."""
         end = object()
 
         async def following() -> Any:
@@ -76,10 +76,10 @@ class Portal:
             self._close_iterator(items)
 
     def close(self) -> None:
-        """End the thread; once is enough."""
+        """End the thread. Later calls do nothing."""
         if self._loop.is_closed():
             return
-        self.call(_cancel_other_tasks())  # or threads that still wait for something would wait for ever
+        self.call(_cancel_other_tasks())  # threads that wait for these tasks would never return
         self.call(self._loop.shutdown_asyncgens())
         self.call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -87,7 +87,7 @@ class Portal:
         self._loop.close()
 
     def _close_iterator(self, items: AsyncIterator[Any]) -> None:
-        """Close an iterator. The collector may do it anywhere, also on the loop's own thread: then nobody waits."""
+        """Close an iterator. On the loop's thread, where the garbage collector may call this, do not wait."""
         if self._loop.is_closed():
             return
         if self.is_current_thread:
@@ -107,14 +107,14 @@ async def _close(items: AsyncIterator[Any]) -> None:
     while True:
         try:
             await items.aclose()  # type: ignore[attr-defined]
-        except RuntimeError:  # it was interrupted, and is still on its way out
+        except RuntimeError:  # it is still handling an interrupt
             await asyncio.sleep(0.01)
         else:
             return
 
 
 class SyncHandle:
-    """Any of our objects, with its asynchronous methods made to wait."""
+    """A wrapper around a handle whose asynchronous methods block."""
 
     def __init__(self, target: Any, portal: Portal) -> None:
         self._target = target
@@ -156,12 +156,12 @@ class SyncHandle:
 
 @cache
 def sync_class(name: str) -> type[SyncHandle]:
-    """The class of what wraps handles of a class of that name, such as `SyncUser`."""
+    """Return the wrapper class for handles of the class `name`, such as `SyncUser`."""
     return type(f"Sync{name}", (SyncHandle,), {"__module__": "tellback.sync"})
 
 
 class SyncRoot(SyncHandle):
-    """A wrapped handle that owns the thread: opened when it is made, and closed by `close`."""
+    """A wrapped handle that owns the thread. It opens the handle when it is created, and `close` closes it."""
 
     def __init__(self, target: Any) -> None:
         super().__init__(target, Portal())
@@ -172,7 +172,7 @@ class SyncRoot(SyncHandle):
             raise
 
     def close(self) -> None:
-        """Close it, and end the thread; once is enough."""
+        """Close the handle and end the thread. Later calls do nothing."""
         if self._portal.is_closed:
             return
         try:

@@ -440,24 +440,24 @@ class _Admin:
         """Return the costs of those calls, added up by purpose and model."""
 
 class SyncTellback:
-    """Conversations that are kept and memories of each user, in a file, in memory or in PostgreSQL."""
+    """The application: conversations and memories of many users in one store."""
     def __init__(self, target: Tellback) -> None: ...
     templates: Templates
     events: SyncEventFeed
     def close(self) -> None:
-        """Finish what runs in the background, and close the store."""
+        """Finish background work and close the store."""
     def user(self, user_id: str, tenant_id: str = "default", app_id: str = "default") -> SyncUser:
-        """The handle of a user."""
+        """Return the handle of a user, which reads and writes only this user's data."""
     def register_agent(
         self, spec: Any, tools: Iterable[Tool | Callable[..., Any]] = (), *, replace: bool = False
     ) -> AgentSpec:
-        """Make an agent known by its description: a mapping, JSON or YAML text, or a `pathlib.Path`."""
+        """Register an agent spec: a mapping, JSON or YAML text, or a `pathlib.Path`."""
     def warm_up(self) -> None:
-        """Load what recall needs, and a model that runs in this process, so that the first turn is as quick as later ones: for servers."""
+        """Load the embedder and a local model now, so that the first turn is as fast as later ones."""
     def reembed(self, on_progress: Callable[[int], Any] | None = None, *, forget_others: bool = False) -> int:
-        """Embed every user's memories that have no vector by the present embedder; gives how many there were."""
+        """Embed the memories of all users that have no vector of the current embedder; return their number."""
     def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
-        """Close every user's open conversations in which nothing happened for that long: for schedulers."""
+        """Close the open conversations of all users that have no message newer than `older_than`."""
     def replay(
         self,
         namespace: str | None = None,
@@ -467,9 +467,9 @@ class SyncTellback:
         app_id: str | None = None,
         on_progress: Callable[[ReplayProgress], Any] | None = None,
     ) -> ReplayReport:
-        """Extract everyone's conversations of a namespace again, the oldest first, and wait until that is done."""
+        """Extract the conversations of a namespace again for all users, oldest first, and wait for the jobs."""
     def mine_patterns(self) -> int:
-        """Look for what recurs in everyone's episodes now; gives how many patterns were added or changed."""
+        """Search all users' episodes for patterns now; return how many patterns were added or changed."""
     def usage(
         self,
         since: datetime | str | None = None,
@@ -481,7 +481,7 @@ class SyncTellback:
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> list[UsageRecord]:
-        """What model calls for memory cost, of all users, call by call and the newest first."""
+        """List the model calls for memory (extraction, reconciliation, summaries) of all users, newest first."""
     def usage_totals(
         self,
         since: datetime | str | None = None,
@@ -490,22 +490,22 @@ class SyncTellback:
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> list[UsageTotal]:
-        """What model calls for memory cost, added up by user, purpose and model."""
+        """Sum the usage of model calls for memory by user, purpose and model."""
     @property
     def store(self) -> Store:
-        """The store it was opened on."""
+        """The store."""
     @property
     def jobs(self) -> SyncJobs:
-        """What runs in the background; `tb.jobs.drain()` waits for it."""
+        """The jobs and the worker; `tb.jobs.drain()` waits until no job is due."""
     @property
     def bindings(self) -> SyncAllBindings:
         """The bindings of all users."""
     @property
     def keys(self) -> SyncKeys:
-        """API keys, for those who use it through a server."""
+        """The API keys of a server on this store."""
     @property
     def model(self) -> Any:
-        """The model used where none is named."""
+        """The default model."""
     clock: Callable[[], datetime]
 
 class SyncTellbackClient:

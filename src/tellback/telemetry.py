@@ -1,8 +1,8 @@
-"""Spans for OpenTelemetry: turns, model calls, tools, recall, embeddings and jobs, for whoever wants to see them.
+"""OpenTelemetry spans of turns, model calls, tools, recall, embeddings and jobs.
 
-There are none, and nothing is loaded, until the application sets up a tracer provider. Messages stay out of them
-unless `configure(capture_content=True)` lets it in; users' ids are never in them. Names are those of OpenTelemetry's
-semantic conventions for generative AI, and `tellback.…` for what these do not know. Every package may import this.
+No spans are created and nothing is imported until the application sets a tracer provider. Spans contain message text
+only after `configure(capture_content=True)`, and never contain user ids. Names follow OpenTelemetry's semantic
+conventions for generative AI; other names begin with `tellback.`. Every package may import this module.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ log = logging.getLogger("tellback.telemetry")
 
 CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONVERSATION_KEY = "tellback-conversation-id"
-"""Under what OpenTelemetry's context holds the conversation, so that spans within a turn can name it too."""
+"""The key of the conversation id in OpenTelemetry's context, for spans within a turn."""
 
 _TRACE_MODULE = "opentelemetry.trace"
 _CAPTURE_VALUES = ("true", "1", "span_only", "span_and_event")
 _PROVIDERS = {"gemini": "gcp.gemini", "google": "gcp.gemini", "xai": "x_ai"}
 _NO_SETTINGS: Mapping[str, Any] = {}
 _SETTINGS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
-"""The settings of a model call that the conventions have a name for."""
+"""The settings of a model call that have a name in the conventions."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class _TracerSource:
-    """What was configured, and the tracer made of it."""
+    """The configuration, and the tracer created from it."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None, capture_content: bool | None = None) -> None:
         self._configured_provider = tracer_provider
@@ -91,11 +91,11 @@ _source = _TracerSource()
 
 
 def configure(*, tracer_provider: TracerProvider | None = None, capture_content: bool | None = None) -> None:
-    """Say where spans go and what may be in them; whatever is not given is as it was at the start.
+    """Configure the spans. An argument that is not passed has its default again.
 
-    Without `tracer_provider`, it is the one that the application has set for OpenTelemetry as a whole; without any,
-    there are no spans. With `capture_content`, they carry what was said: messages, arguments and results of tools, the
-    texts of errors. Where it is not given, `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true` does the same.
+    - `tracer_provider`: by default the global one of OpenTelemetry. Without any provider, no spans are created.
+    - `capture_content`: whether spans contain messages, arguments and results of tools, and error texts. By default the
+      environment variable `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true` turns it on.
 
     >>> configure(capture_content=False)
     >>> configure()
@@ -103,28 +103,28 @@ def configure(*, tracer_provider: TracerProvider | None = None, capture_content:
     global _source
     if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
         raise TypeError(
-            f"tracer_provider is an OpenTelemetry TracerProvider, not {tracer_provider!r:.80}:"
-            " make one with opentelemetry.sdk.trace.TracerProvider()."
+            f"tracer_provider must be an OpenTelemetry TracerProvider, got {tracer_provider!r:.80}:"
+            " create one with opentelemetry.sdk.trace.TracerProvider()."
         )
     _source = _TracerSource(tracer_provider, capture_content)
 
 
 def tracer() -> Tracer | None:
-    """The tracer, or None while nobody wants spans.
+    """Return the tracer, or None if no tracer provider is set.
 
-    Nobody does unless OpenTelemetry was loaded: to set up a tracer provider, one has to. So this loads nothing.
+    An application that sets a tracer provider has imported OpenTelemetry, so this function does not import it.
     """
     if _TRACE_MODULE not in sys.modules:
         return None
     trace: Any = sys.modules[_TRACE_MODULE]
-    # Asking in the public way costs more than a span that is off may, as that looks into the environment.
+    # The public function reads the environment, which is too slow for a disabled span.
     if _source.is_idle and getattr(trace, "_TRACER_PROVIDER", trace) is None:
         return None
     return _resolve_tracer(trace)
 
 
 def suppress_errors(function: Callable[P, R]) -> Callable[P, R | None]:
-    """Let a failure to observe be no failure of what is observed: it is logged, once, and gives None."""
+    """Decorate a function so that an error in it does not fail the traced code: log the first one, return None."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -133,7 +133,7 @@ def suppress_errors(function: Callable[P, R]) -> Callable[P, R | None]:
         except Exception as error:
             if not _source.has_warned:
                 _source.has_warned = True
-                log.warning("spans are incomplete: OpenTelemetry failed; this is said only once", exc_info=error)
+                log.warning("OpenTelemetry failed; spans are incomplete. This is logged once.", exc_info=error)
             return None
 
     return wrapper
@@ -157,9 +157,9 @@ def _start_span(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, A
 
 
 class BaseSpan:
-    """A span that ends once. What it is told after that, or when it is off, is ignored.
+    """A span that ends once. Calls after its end, or while spans are off, are ignored.
 
-    As a `with` block it ends with the block, and records what the block raises.
+    In a `with` statement it ends with the block and records the error that the block raises.
     """
 
     __slots__ = ("_span",)
@@ -169,7 +169,7 @@ class BaseSpan:
 
     @classmethod
     def start(cls, name: str, kind: str, attributes: Mapping[str, Any], *, is_root: bool = False) -> Self:
-        """Start it, where spans are wanted."""
+        """Start a span if spans are on."""
         active_tracer = tracer()
         return cls(None if active_tracer is None else _start_span(active_tracer, name, kind, attributes, is_root))
 
@@ -180,7 +180,7 @@ class BaseSpan:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._span is not None:
-            if isinstance(error, asyncio.CancelledError | GeneratorExit):  # called off, which is nobody's error
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):  # cancelled, which is not an error
                 self._set_attributes({"tellback.cancelled": True})
             elif error is not None:
                 self._set_error(type(error).__name__, error)
@@ -189,7 +189,7 @@ class BaseSpan:
     @property
     @suppress_errors
     def captures_content(self) -> bool:
-        """Whether it may carry what was said, and anyone is going to see it."""
+        """Whether the span may contain message text and is recorded."""
         return self._span is not None and _source.captures_content and self._span.is_recording()
 
     @suppress_errors
@@ -199,7 +199,7 @@ class BaseSpan:
 
     @suppress_errors
     def _set_content(self, name: str, render: Callable[[], str]) -> None:
-        """Set an attribute that tells what was said, where that is wanted."""
+        """Set an attribute with message text if content is captured."""
         if self.captures_content:
             self._set_attributes({name: render()})
 
@@ -210,7 +210,7 @@ class BaseSpan:
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("error.type", error_type)
-        if error is not None and self.captures_content:  # errors quote what was said
+        if error is not None and self.captures_content:  # error texts may quote messages
             self._span.set_status(StatusCode.ERROR, str(error))
             self._span.record_exception(error)
         else:
@@ -224,12 +224,12 @@ class BaseSpan:
 
 
 class ModelSpan(BaseSpan):
-    """One call of a model. It is never the current span, since a stream's reader may be in another context."""
+    """A model call. It is never the current span, because the reader of a stream may run in another context."""
 
     __slots__ = ()
 
     def finish(self, reply: ChatReply) -> None:
-        """The model has answered."""
+        """Record the reply and end the span."""
         if self._span is None:
             return
         usage = reply.usage or ChatUsage()
@@ -245,12 +245,12 @@ class ModelSpan(BaseSpan):
         self._end()
 
     def fail(self, error: BaseException) -> None:
-        """It ends with an error or, if it was called off, without one."""
+        """End the span with an error, or without one if the call was cancelled."""
         self.__exit__(type(error), error, None)
 
 
 class CurrentSpan(BaseSpan):
-    """A span for a `with` block, the parent of what happens within it."""
+    """A span for a `with` block, the parent of the spans within it."""
 
     __slots__ = ("_context", "_conversation_id", "_token")
 
@@ -287,7 +287,7 @@ class CurrentSpan(BaseSpan):
         from opentelemetry import context
 
         token, self._token = self._token, None
-        # What is left lying about is closed by the garbage collector, in whatever context that is at work.
+        # The garbage collector may close an abandoned generator in another context.
         if token is not None and not (is_closed and context.get_current() is not self._context):
             context.detach(token)
 
@@ -306,7 +306,7 @@ class TurnSpan(CurrentSpan):
         text: str | None = None,
         turn_id: str | None = None,
     ) -> None:
-        """Note what came of it, as far as it is known."""
+        """Record the outcome."""
         if self._span is None:
             return
         self._set_attributes(
@@ -332,13 +332,13 @@ class ToolSpan(CurrentSpan):
         self._has_error = False
 
     def record_error(self, error_type: str, error: BaseException | None = None) -> None:
-        """Say why the result is going to be an error: a short word, or an exception's name."""
+        """Record why the result is an error: a short code, or the name of an exception."""
         if self._span is not None:
             self._has_error = True
             self._set_error(error_type, error)
 
     def record_result(self, result: ToolResult) -> ToolResult:
-        """Note the result, and hand it on."""
+        """Record the result and return it."""
         if self._span is not None:
             if result.is_error and not self._has_error:
                 self._set_error("tool_error")
@@ -352,7 +352,7 @@ class RecallSpan(CurrentSpan):
     __slots__ = ()
 
     def record_result(self, result: RecallResult) -> RecallResult:
-        """Note how much was found, and hand it on."""
+        """Record the number of hits and return the result."""
         if self._span is not None:
             counts = {"tellback.recall.hits": len(result.hits), "tellback.recall.candidates": result.total_candidates}
             self._set_attributes(counts)
@@ -365,7 +365,7 @@ class JobSpan(CurrentSpan):
     __slots__ = ()
 
     def record_outcome(self, outcome: str, error: BaseException | None = None) -> None:
-        """Note what came of it."""
+        """Record the outcome of the attempt."""
         self._set_attributes({"tellback.job.outcome": outcome})
         if error is not None:
             self._set_error(type(error).__name__, error)
@@ -384,9 +384,9 @@ def turn_span(
     model: str | None = None,
     get_messages: Callable[[], Iterable[Message]] | None = None,
 ) -> TurnSpan:
-    """A turn, for a `with` block: whatever happens in it is below it. Say by `set_outcome` how it went.
+    """Return a span of a turn for a `with` block. Call `set_outcome` with the result.
 
-    `get_messages` gives what the user said, and is called only where content is captured.
+    `get_messages` returns the user's messages; it is called only if content is captured.
 
     >>> with turn_span("conv_1") as span:
     ...     span.set_outcome("completed")
@@ -416,9 +416,9 @@ def model_span(
     system: str | None = None,
     streaming: bool = False,
 ) -> ModelSpan:
-    """A model call, below what is current now, to be ended by `finish(reply)` or `fail(error)`.
+    """Start a span of a model call below the current span. End it with `finish(reply)` or `fail(error)`.
 
-    `settings` are those of the call, as the loop has them.
+    `settings` are the settings of the call in the loop.
 
     >>> from tellback.types import ChatReply
     >>> model_span("gpt-5", "OpenAI").finish(ChatReply("Hello!"))
@@ -441,9 +441,9 @@ def model_span(
 
 
 def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
-    """A tool call, for a `with` block: what the tool does is below it.
+    """Return a span of a tool call for a `with` block.
 
-    The name of a tool that is not known is the model's invention, and content like any other.
+    The name of an unknown tool was invented by the model, so it counts as content.
 
     >>> with tool_span(ToolCall("call_1", "add")) as span:
     ...     pass
@@ -463,7 +463,7 @@ def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
 
 
 def recall_span(mode: str, space_id: str) -> RecallSpan:
-    """A recall, for a `with` block."""
+    """Return a span of a recall for a `with` block."""
     if tracer() is None:
         return _NO_RECALL_SPAN
     attributes = {"tellback.recall.mode": str(mode), "tellback.space.id": space_id}
@@ -471,7 +471,7 @@ def recall_span(mode: str, space_id: str) -> RecallSpan:
 
 
 def job_span(job: Job) -> JobSpan:
-    """An attempt at a job, for a `with` block. It begins a trace: a worker outlives whatever it was started in."""
+    """Return a span of a job attempt for a `with` block. It begins a new trace."""
     attributes = {
         "tellback.job.id": job.id,
         "tellback.job.kind": job.kind,
@@ -485,7 +485,7 @@ def job_span(job: Job) -> JobSpan:
 
 
 def embedding_span(model: str, provider: str | None, dimensions: int, texts: int) -> CurrentSpan:
-    """A request for so many texts' vectors, for a `with` block."""
+    """Return a span of an embedding request for a `with` block."""
     attributes = {
         "gen_ai.operation.name": "embeddings",
         "gen_ai.request.model": model,
@@ -497,7 +497,7 @@ def embedding_span(model: str, provider: str | None, dimensions: int, texts: int
 
 
 def otel_provider_name(provider: object) -> str | None:
-    """What the conventions call a provider, or its own name in their manner.
+    """Return the name of a provider in the conventions, or its own name in the same format.
 
     >>> otel_provider_name("Gemini"), otel_provider_name("Anthropic"), otel_provider_name("compatible server")
     ('gcp.gemini', 'anthropic', 'compatible_server')
@@ -509,7 +509,7 @@ def otel_provider_name(provider: object) -> str | None:
 
 
 def _settings_attributes(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are numbers, as the conventions want them."""
+    """Return the numeric settings as attributes."""
     config = dict(settings.get("config") or _NO_SETTINGS)
     if settings.get("max_output_tokens") is not None:
         config["max_tokens"] = settings["max_output_tokens"]
@@ -555,7 +555,7 @@ def _message_parts(message: Message) -> list[dict[str, Any]]:
 
 
 def _content_part(part: MessagePart) -> dict[str, Any]:
-    """A part; of pictures, sounds and files only what they are, since spans are no place for megabytes."""
+    """Return a part as JSON. Images, audio and files are reduced to their type, to keep spans small."""
     if part.kind == "text":
         return _text_part(part.text or "")
     return {"type": part.kind, "mime_type": part.mime}

@@ -1,8 +1,8 @@
 """`run_chat_turn`, its configuration and input, and its steps.
 
-The steps in order: `build_system` recalls, `persist_user_turn` stores the message, `stream_llm` asks the model,
-`persist_assistant_turn` stores the answer. `run_chat_turn` does all of them through the turn engine; alone, a step does
-its part and raises its errors.
+The steps in order: `build_system` recalls memories, `persist_user_turn` stores the user's message, `stream_llm` calls
+the model, `persist_assistant_turn` stores the reply. `run_chat_turn` runs all of them through the turn engine. A step
+that you call yourself raises its errors.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ __all__ = [
 DEFAULT_RECALL_OPTIONS = {"limit": 5, "min_score": 0.3}
 MEMORY_HEADING = "## Memory"
 SESSION_CLOSE_AFTER = timedelta(days=1)
-"""A session that nobody goes on with for so long is over, and becomes memories."""
+"""A session without messages for this long is closed and extracted into memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """The configuration of all turns of an agent: whose memory, its name, the model, and the base of the system prompt.
+    """The configuration of an agent's turns: the user, the agent's name, the model options and the base system prompt.
 
-    `runtime` is a user's handle, `tb.user(...)`. `agent_name` is the namespace of the conversations, and
-    `stream_label` goes with every event of a reply.
+    `runtime` is a user's handle, `tb.user(...)`. `agent_name` is the namespace of the conversations. `stream_label` is
+    part of every event of a reply.
 
     >>> from tellback import Tellback
     >>> TurnConfig(Tellback(":memory:").user("maya"), "greeter", system_base="Be kind.").agent_name
@@ -96,27 +96,27 @@ class TurnConfig:
 
     def __post_init__(self) -> None:
         if not hasattr(self.runtime, "conversations"):
-            raise InvalidArgumentError(f"runtime is a user's handle, tb.user(...), not {self.runtime!r:.80}.")
+            raise InvalidArgumentError(f"runtime must be a user's handle, tb.user(...), got {self.runtime!r:.80}.")
         validation.validate_name("agent_name", self.agent_name)
         if not isinstance(self.chat_opts, ChatOptions):
-            raise InvalidArgumentError(f"chat_opts is a ChatOptions, not {self.chat_opts!r:.80}.")
+            raise InvalidArgumentError(f"chat_opts must be a ChatOptions, got {self.chat_opts!r:.80}.")
 
 
 @dataclass(frozen=True, slots=True)
 class TurnInput:
-    """One turn: who says what, where, and how this turn differs from others. None stands for a default.
+    """The input of one turn: session, sender, text, and options of this turn. None means the default.
 
-    - `attachments` are summed up in the stored message and put into the prompt: see `Attachment`.
-    - `payload` holds the client's `session_id` and `message_id`, which come back with every event of the reply.
-    - `recall_opts` are `limit` and `min_score`, the memory `space` by name or `space_id`, and any other argument of
-      `working_context.build`. `memory_heading` stands over what is remembered.
-    - `persist_user` and `persist_assistant` switch off what is stored, `bind_tool_ctx` what tools find in
-      `tellback.request`; `ctx_extras` is bound besides.
-    - `user_source` and `user_metadata` go with the stored message, `assistant_source` and `assistant_metadata` with the
-      answer; the source is the agent's name by default.
-    - `fallback_text` is the answer in the place of the model's, when there is no key for example. `system_override` is
+    - `attachments` are listed in the stored message and sent to the model: see `Attachment`.
+    - `payload` contains the client's `session_id` and `message_id`, which are part of every event of the reply.
+    - `recall_opts` are `limit`, `min_score`, the memory `space` by name or `space_id`, and other arguments of
+      `working_context.build`. `memory_heading` is the heading above the recalled memories.
+    - `persist_user=False` and `persist_assistant=False` turn off storing, `bind_tool_ctx=False` turns off
+      `tellback.request` for tools. `ctx_extras` are its extras.
+    - `user_source` and `user_metadata` are stored with the user's message, `assistant_source` and `assistant_metadata`
+      with the reply. The source is the agent's name by default.
+    - `fallback_text` is the reply without calling a model, for example when there is no API key. `system_override` is
       the whole system prompt; nothing is recalled then.
-    - `approvals`, in the place of a text, decides calls that `result.pending` named, in the session's conversation.
+    - `approvals`, instead of a text, approves or denies the calls in `result.pending` of the session's conversation.
 
     >>> TurnInput(Session("web-42"), Identity("maya"), "Hi!", recall_opts={"limit": 3}).text
     'Hi!'
@@ -143,9 +143,9 @@ class TurnInput:
 
     def __post_init__(self) -> None:
         if not isinstance(self.session, Session) or not isinstance(self.sender, Identity):
-            raise InvalidArgumentError("session is a Session and sender an Identity of tellback.turn.")
+            raise InvalidArgumentError("session must be a Session and sender an Identity of tellback.turn.")
         if not isinstance(self.text, str):
-            raise InvalidArgumentError(f"text is what the user says, not {self.text!r:.80}.")
+            raise InvalidArgumentError(f"text must be a string, got {self.text!r:.80}.")
         validation.validate_name("session.id", self.session.id, validation.KEY_LENGTH)
         validation.validate_name("sender.user_id", self.sender.user_id)
         validation.validate_mapping("ctx_extras", self.ctx_extras)
@@ -154,17 +154,17 @@ class TurnInput:
         if self.approvals is not None:
             as_approvals(self.approvals)
             if self.text or self.attachments:
-                raise InvalidArgumentError("approvals go on with a turn: pass them without a text and attachments.")
+                raise InvalidArgumentError("approvals resume a turn: pass them without text and attachments.")
         validation.validate_mapping("payload", self.payload)
         validation.validate_recall_options("recall_opts", self.recall_opts, ("limit", "space", "space_id"))
 
 
 async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
-    """Answer one message, with what is remembered: recall, store the message, ask the model, store the answer.
+    """Run one turn: recall memories, store the user's message, call the model, store the reply.
 
-    Whoever listens (`tellback.events.listen`) gets `reply:start`, `reply:delta`, `reply:end` or `reply:error`, with
-    the ids of the session and the message. A store that fails does not end the turn: `result.problems` says what was
-    not recalled or not kept. A model that fails does, with its own error.
+    Listeners (`tellback.events.listen`) receive `reply:start`, `reply:delta`, `reply:end` or `reply:error` with the ids
+    of the session and the message. If the store fails, the turn continues and `result.problems` lists what was not
+    recalled or not stored. If the model fails, its error is raised.
 
     >>> import asyncio
     >>> from tellback import Tellback
@@ -182,7 +182,7 @@ async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
     except ConversationClosedError:
         if input.session.conversation_id is not None or input.approvals is not None:
             raise
-    return await _run_turn(cfg, input)  # it was closed while we waited for it: the session goes on in a new one
+    return await _run_turn(cfg, input)  # it was closed while the turn waited: continue in a new conversation
 
 
 async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
@@ -220,24 +220,24 @@ async def _run_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
 
 
 async def build_system(cfg: TurnConfig, input: TurnInput) -> str:
-    """The system prompt of a turn: `system_base`, and under the heading what is remembered, as it stands now."""
+    """Build the system prompt of a turn: `system_base`, then the recalled memories under the heading."""
     if input.system_override is not None:
         return input.system_override
     conversation = await _find_conversation(cfg, input)
     recall = _build_recall(cfg, input, bind=False)
-    assert recall is not None, "only system_override leaves recall out"
+    assert recall is not None, "only system_override skips recall"
     context = await recall.build_context(cfg.runtime, None if conversation is None else conversation.id)
     return recall.extend_prompt(_base_prompt(cfg, input), context) or ""
 
 
 async def persist_user_turn(cfg: TurnConfig, input: TurnInput) -> StoredMessage:
-    """Store what the user said, as `user_body` gives it; it begins a turn."""
+    """Store the user's message with the text of `user_body`. This begins a turn."""
     conversation = await _open_conversation(cfg, input)
     return await _append(cfg, conversation, _user_draft(cfg, input), starts=True)
 
 
 async def persist_assistant_turn(cfg: TurnConfig, input: TurnInput, text: str) -> StoredMessage | None:
-    """Store an answer, so that later turns know it; an empty one is not stored."""
+    """Store a reply. An empty reply is not stored."""
     if not text:
         return None
     conversation = await _open_conversation(cfg, input)
@@ -246,7 +246,7 @@ async def persist_assistant_turn(cfg: TurnConfig, input: TurnInput, text: str) -
 
 
 async def stream_llm(cfg: TurnConfig, payload: Mapping[str, Any], system: str, prompt: str) -> str:
-    """Ask the model, with every piece of its answer told as `reply:delta`; nothing is stored."""
+    """Call the model and emit each piece of its reply as `reply:delta`; store nothing."""
     options = replace(resolve_options(cfg.chat_opts, default_model=_shared(cfg).model), system=system or None)
     with ReplyEvents({"stream": cfg.stream_label, **payload}) as reply_events:
         async for item in stream_loop(options, prompt):
@@ -258,7 +258,7 @@ async def stream_llm(cfg: TurnConfig, payload: Mapping[str, Any], system: str, p
 
 
 def user_body(input: TurnInput) -> str:
-    """Return what is stored of the user's message: the words, and a line for each attachment.
+    """Return the text to store: the user's text and one line for each attachment.
 
     >>> from tellback.types.conversations import Identity, Session
     >>> user_body(TurnInput(Session("s"), Identity("maya"), "Look!", attachments=["cat.png"])).splitlines()
@@ -268,12 +268,12 @@ def user_body(input: TurnInput) -> str:
 
 
 def user_prompt(input: TurnInput) -> str:
-    """Return what the model reads: the words, and the attachments with their text."""
+    """Return the text for the model: the user's text and the text of the attachments."""
     return append_contents(input.text, parse_attachments(input.attachments))
 
 
 def reply_payload(input: TurnInput) -> dict[str, Any]:
-    """The ids that go with every event of the reply: the client's own, or the session's."""
+    """Return the ids in every event of the reply: those of the client, or that of the session."""
     payload = input.payload or {}
     session = payload.get("session_id", payload.get("sessionId"))
     return {
@@ -283,7 +283,7 @@ def reply_payload(input: TurnInput) -> dict[str, Any]:
 
 
 def _build_recall(cfg: TurnConfig, input: TurnInput, *, bind: bool) -> RecallRequest | None:
-    """Build the recall of a turn; None where the whole system prompt is given. With `bind`, this turn is remembered."""
+    """Build the recall of a turn; None with `system_override`. `bind=True` binds the conversations to the space."""
     if input.system_override is not None:
         return None
     options = {**DEFAULT_RECALL_OPTIONS, **(input.recall_opts or {})}
@@ -301,14 +301,14 @@ def _build_recall(cfg: TurnConfig, input: TurnInput, *, bind: bool) -> RecallReq
 
 
 async def _resolve_conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
-    """Return the conversation of the session; one is opened if something is going to be stored."""
+    """Return the session's conversation; create one if the turn stores messages."""
     if input.approvals is None and _stores_anything(input):
         return await _open_conversation(cfg, input)
     found = await _find_conversation(cfg, input)
     if found is None and input.approvals is not None:
         raise InvalidArgumentError(
-            f"session {input.session.id!r} has no open conversation whose calls could be decided:"
-            " pass Session(id, conversation_id=...), as the result that asked has it."
+            f"session {input.session.id!r} has no open conversation with pending calls:"
+            " pass Session(id, conversation_id=...) with the conversation_id of the result that has them."
         )
     return found
 
@@ -357,7 +357,7 @@ def _turn_options(cfg: TurnConfig, input: TurnInput) -> ChatOptions:
 
 
 def _with_fixed_reply(options: ChatOptions, text: str) -> ChatOptions:
-    """Return options with which the answer is `text`, whatever is asked."""
+    """Return options with a model function that always replies `text`."""
 
     async def reply(model: str, messages: Any, system: Any, tools: Any) -> ChatReply:
         return ChatReply(text, stop_reason="fallback")

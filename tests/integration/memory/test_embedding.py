@@ -281,7 +281,7 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
             await tb.reembed()
         tb._memory.embedding.schedule_backfill(tb.user("maya").scope, space)
         await tb.jobs.drain()
-        assert "background work failed" in caplog.text
+        assert "Background task failed" in caplog.text
         other.error = None
         await memory.recall_by_topic(space, "tea")
         await tb.jobs.drain()
@@ -329,7 +329,7 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
         await memory.recall_by_topic(space, "otters")
         await tb.jobs.drain()
         assert caplog.text.count("refused it") == 3
-        assert "background work failed" not in caplog.text
+        assert "Background task failed" not in caplog.text
         assert len(embedder.embedded) == 297
 
 
@@ -438,7 +438,7 @@ async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recal
             await found_by_words(tb, space)
             await tb.jobs.drain()
         assert len(new.embedded) == 9
-        assert caplog.text.count("background work failed") == 1
+        assert caplog.text.count("Background task failed") == 1
 
 
 async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
@@ -468,7 +468,7 @@ async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
         await memory.recall_by_topic(spaces[0], "herons")
         await memory.delete_space(spaces[0])
         await tb.jobs.drain()
-    assert "background work failed" not in caplog.text
+    assert "Background task failed" not in caplog.text
 
 
 async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path) -> None:
