@@ -36,14 +36,15 @@ WORD = re.compile(r"[^\W_]+")
 MAX_SEARCH_WORDS = 40
 MAX_WORD_LENGTH = 250
 MAX_CANDIDATES = 300
-"""In a space too large to be held: how much of a question is searched for, and how many are ranked by each search."""
+"""For a space too large to be cached: how many words of the question are searched for, and how many results are
+ranked."""
 
 MAX_RELATED_GAP = 3.0
-"""On a timeline, what is so many log-odds less likely than the best is taken to be about something else."""
+"""On a timeline, rows that score this much lower than the best one (in log-odds) are treated as unrelated."""
 
 ENTITY_BONUS = 1.5
 MENTION_BONUS = 1.0
-"""What it counts, in log-odds, that a memory is about what the question names, or about what was asked for at all."""
+"""The scores, in log-odds, of a memory that is linked to an entity in the question, or that matches the request."""
 
 P = ParamSpec("P")
 
@@ -65,12 +66,12 @@ SCORE_PART_LABELS: Mapping[str, str] = {
 
 MAX_INLINE_ENTITIES = 200
 MIN_NAME_SIMILARITY = 0.75
-"""Names that are this much alike are taken for one another's misspelling."""
+"""Names with at least this similarity are treated as misspellings of each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """What recall needs to know besides what is asked: whose memory, when it is asked, and what may be given."""
+    """The parameters of a recall besides the query: the owner, the space, the time, the filter and the limits."""
 
     scope: Scope
     space_id: str
@@ -85,7 +86,7 @@ TracedRecallMethod = Callable[Concatenate["RecallService", RecallRequest, P], Co
 
 
 def trace_recall(mode: RecallMode) -> Callable[[RecallMethod[P]], TracedRecallMethod[P]]:
-    """Make a result of the hits and the number of candidates that a mode finds, with a span around it."""
+    """Wrap a recall method: build the `RecallResult` from its hits and candidate count, inside a telemetry span."""
 
     def decorate(method: RecallMethod[P]) -> TracedRecallMethod[P]:
         @wraps(method)
@@ -112,7 +113,7 @@ class RecallService:
 
     @trace_recall(RecallMode.BY_TOPIC)
     async def by_topic(self, request: RecallRequest, query: str, min_score: float = 0.0) -> tuple[list[RecallHit], int]:
-        """What answers a query best."""
+        """Return the memories that answer a query best."""
         vector = await self._embed_whole_query(query)
         async with self._space_cache.use(
             request.scope, request.space_id, partial(self._build_search, request, query, vector)
@@ -128,7 +129,7 @@ class RecallService:
     async def by_entity(
         self, request: RecallRequest, entity_ids: list[str], name: str | None
     ) -> tuple[list[RecallHit], int]:
-        """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
+        """Return the memories about an entity or, if the name is unknown, those that mention it; the newest first."""
         search = partial(self._build_search, request, None if entity_ids else name, None, entity_ids)
         async with self._space_cache.use(request.scope, request.space_id, search) as view:
             self._schedule_missing_vectors(request, view)
@@ -149,8 +150,8 @@ class RecallService:
         start: int,
         end: int,
     ) -> tuple[list[RecallHit], int]:
-        """What held between two moments, the oldest first. Where that is more than asked for, the best for the query
-        stay, or the newest."""
+        """Return the memories valid between two times, the oldest first. Above the limit, keep the best matches for the
+        query, or the newest."""
         vector = None if query is None else await self._embed_whole_query(query)
         text = " ".join(filter(None, (query, None if entity_ids else name))) or None
         search = partial(self._build_search, request, text, vector, entity_ids or [], start, end)
@@ -172,7 +173,7 @@ class RecallService:
             return _build_hits(view, request, ordered, scores, eligible), len(rows)
 
     async def _embed_whole_query(self, query: str) -> Floats | None:
-        """The vector of all that is asked, by an embedder that cannot wait until it is known what that is about."""
+        """Embed the whole query, unless the embedder is quick: then only the topic is embedded, once it is known."""
         return None if self._embedding.is_quick else await self._embedding.embed_query(query)
 
     async def _score_topic(
@@ -193,7 +194,7 @@ class RecallService:
         start: int = -NEVER,
         end: int = NEVER,
     ) -> SpaceSearch:
-        """What to look for where the space is too large to be held."""
+        """Build the search for a space that is too large to be cached."""
         if vector is None and text is not None and self._embedding.is_quick:
             vector = await self._embedding.embed_query(text)
         filter = request.filter
@@ -220,7 +221,7 @@ class RecallService:
 
 
 def _search_words(text: str) -> tuple[str, ...]:
-    """The words to search for: PostgreSQL takes no longer ones, and has none."""
+    """Return the words to search for, without words that are too long for PostgreSQL's index."""
     return tuple(dict.fromkeys(word for word in WORD.findall(text.lower()) if len(word) <= MAX_WORD_LENGTH))[
         :MAX_SEARCH_WORDS
     ]
@@ -228,7 +229,7 @@ def _search_words(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """The rows' log-odds, what they are made of, and what their entities are worth; one number stands for all rows."""
+    """The rows' log-odds, their parts, and the bonus of their entities. A single number applies to all rows."""
 
     total: Floats
     parts: Mapping[str, Any]
@@ -251,7 +252,7 @@ def _score_by_topic(view: SpaceView, query: ranker.Query, parsed: ranker.ParsedQ
 
 
 def _uniform_scores(view: SpaceView, now: int, part: str) -> _Scores:
-    """Scores where the question itself does not prefer one memory to another."""
+    """Score rows when the question itself does not prefer one memory to another."""
     prior = view.prior_scores(now)
     parts = {part: MENTION_BONUS, "age": prior.age, "importance": prior.importance}
     return _Scores(prior.total + np.float32(MENTION_BONUS), parts, 2.0 if part == ABOUT else 1.0)
@@ -264,12 +265,12 @@ def _match_entity(view: SpaceView, entity_ids: list[str], name: str | None) -> t
 
 
 def _top_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Ints:
-    """The eligible rows with the highest log-odds; among equals the newer."""
+    """Return the eligible rows with the highest log-odds; of equal ones, the newer first."""
     limit = min(limit, int(np.count_nonzero(eligible)))
     if not limit:
         return np.zeros(0, np.int64)
     scores = np.where(eligible, total, -np.inf)
-    # Those that tie with the last one stay in, so that the order among them is decided below.
+    # Keep the rows that tie with the last one: the sort below decides their order.
     threshold = np.partition(scores, len(scores) - limit)[len(scores) - limit]
     rows = np.flatnonzero(scores >= threshold)
     order = np.lexsort((-rows, -view.valid_from.view[rows], -scores[rows]))
@@ -277,7 +278,7 @@ def _top_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> In
 
 
 def _timeline_rows(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Ints:
-    """The best rows for a topic, as far as they have to do with it, and what stood in their place before and after."""
+    """Return the best rows that are related to a topic, and the rows that they superseded or that superseded them."""
     best = _top_rows(view, total, eligible, limit)
     if not len(best):
         return best
@@ -292,7 +293,7 @@ def _build_hits(
 ) -> list[RecallHit]:
     columns = [_column_values(values, rows) for values in scores.parts.values()]
     hits = []
-    # The score is what hits were ordered by: adding up the parts anew would round anew.
+    # Use the totals that ordered the hits: adding up the parts again would round differently.
     totals = scores.total[rows].tolist()
     decays, bonuses = view.decay(rows, request.now).tolist(), _column_values(scores.bonus, rows)
     for row, total, decay, bonus, *values in zip(rows.tolist(), totals, decays, bonuses, *columns, strict=True):
@@ -320,9 +321,11 @@ def _probability(log_odds: float) -> float:
 
 
 async def rank_entities(entities: Sequence[Entity], query: str) -> list[Entity]:
-    """Those that match, the best first: the same name, its beginning, its words, a part of it, the description, a slip.
+    """Rank the entities that match: by equal name, its beginning, its words, a part of it, the description, a
+    misspelling.
 
-    Among equals, those most spoken of come first. Many are compared in a thread, so that nobody else has to wait.
+    Of equal matches, the entities with the most atoms come first. Long lists are compared in a thread, so that they do
+    not block the event loop.
     """
     if len(entities) <= MAX_INLINE_ENTITIES:
         return _rank_entities(entities, query)
@@ -355,6 +358,6 @@ def _match_score(entity: Entity, query: str) -> int:
 
 def _is_misspelling(name: str, query: str) -> bool:
     matcher = SequenceMatcher(None, name, query)
-    # The quick ones are upper bounds of the last.
+    # The quick ratios are upper bounds of the exact ratio.
     ratios = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
     return all(ratio() >= MIN_NAME_SIMILARITY for ratio in ratios)

@@ -48,13 +48,15 @@ HOUR_MICROS = 3_600_000_000
 AGE_WEIGHTS = np.array([0.01 if kind is CategoryKind.EPISODE else 0.25 for kind in KINDS])
 IMPORTANCE_WEIGHT = 0.25
 DEFAULT_IMPORTANCE = 3
-"""What a memory's age, by its kind, and importance count, in log-odds. An old fact may no longer hold. An old episode
-happened all the same: its age decides between those that answer equally well, and does not bury the best."""
+"""Weights of a memory's age, by its kind, and of its importance, in log-odds.
+
+An old fact may be outdated. An old episode still happened, so its age only decides between equally good answers.
+"""
 
 MAX_CACHED_ATOMS = 1_000
 
 ROW_BYTES = 900
-"""About what a row takes besides its text: the tuple, its ids, its moments."""
+"""The approximate size of a row besides its text."""
 
 INDEXED_COLUMNS = (
     *("id", "text", "category", "kind", "importance", "status", "valid_from", "created_at"),
@@ -62,17 +64,17 @@ INDEXED_COLUMNS = (
 )
 
 SearchFactory = Callable[[], Awaitable[SpaceSearch]]
-"""What to look for in a space that is too large to be held; asked for only where one is."""
+"""Builds the search for a space that is too large to be cached. It is called only for such a space."""
 
 INLINE_ATOMS = 200
 INLINE_CHARACTERS = 50_000
-"""So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
+"""Up to this size, changes are applied in the event loop; larger ones in a thread, so that they do not block it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallFilter:
-    """Which atoms recall may give, by moments in microseconds; `must_have_started`
-    leaves out what begins only after `valid_at`."""
+    """Which atoms recall may return, by times in microseconds. `must_have_started` excludes atoms that begin after
+    `valid_at`."""
 
     valid_at: int
     known_at: int = NEVER
@@ -85,7 +87,7 @@ class RecallFilter:
 
 @dataclass(frozen=True, slots=True)
 class PriorScores:
-    """What the rows' age and importance count, and both together, within one hour."""
+    """The scores of the rows' age and importance, and their sum. They are valid for one hour."""
 
     hour: int
     age: Floats
@@ -94,7 +96,7 @@ class PriorScores:
 
 
 class SpaceView:
-    """One space as of a version. Row i is the atom of seq i + 1."""
+    """One space at one version. Row i is the atom with seq i + 1."""
 
     def __init__(self, words: WordVectors | None, *, ordered: bool = False) -> None:
         self.version = -1
@@ -119,7 +121,7 @@ class SpaceView:
         self._prior_scores: PriorScores | None = None
         self._atoms: dict[int, Atom] = {}
         self.has_all_vectors = True
-        """Whether every text that may be recalled has been embedded by the present embedder."""
+        """Whether every recallable text has a vector of the current embedder."""
         self._text_bytes = 0
 
     def __len__(self) -> int:
@@ -134,7 +136,7 @@ class SpaceView:
         return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows) + extra
 
     def chain(self, row: int) -> list[int]:
-        """The rows that stood in one place one after the other, this one among them."""
+        """Return the rows that superseded each other, including this one."""
         found = [row]
         for column in ("supersedes", "superseded_by"):
             other = self._row_by_id.get(self.rows[row][column])
@@ -144,7 +146,7 @@ class SpaceView:
         return found
 
     def atom(self, row: int) -> Atom:
-        """The atom of a row. Some are asked for again and again, and kept."""
+        """Return the atom of a row. Atoms are cached because the same ones are often recalled."""
         found = self._atoms.get(row)
         if found is None:
             if len(self._atoms) >= MAX_CACHED_ATOMS:
@@ -153,11 +155,12 @@ class SpaceView:
         return found
 
     def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
-        """What time left of the rows' weight."""
+        """Return the fraction of each row's weight that is left after its age."""
         return _decay(now - self.valid_from.view[rows], HALF_LIVES[self._kinds.view[rows]])
 
     def prior_scores(self, now: int) -> PriorScores:
-        """What age and importance count. It hardly changes within an hour, and is kept for so long."""
+        """Return the scores of age and importance. They hardly change within an hour, so they are cached for that
+        long."""
         hour = now // HOUR_MICROS
         if self._prior_scores is None or self._prior_scores.hour != hour:
             decay = _decay(hour * HOUR_MICROS - self.valid_from.view, HALF_LIVES[self._kinds.view])
@@ -177,7 +180,7 @@ class SpaceView:
                 added.append(row)
                 continue
             self._update_row(number, row)
-            # All validity ends of what changed come along: an earlier one may be gone.
+            # A changed row comes with all its validity ends, and an earlier one may have been removed.
             self._end_known_at.view[number] = self._ends_at.view[number] = NEVER
             self._extra_validity_ends.pop(number, None)
         if added:
@@ -217,7 +220,7 @@ class SpaceView:
         return mask
 
     def overlapping(self, start: int, end: int, known_at: int = NEVER) -> Bools:
-        """Which rows hold at some moment between these two, both included, as far as was known then."""
+        """Mark the rows that are valid at some time between two times (both included), as known at `known_at`."""
         ends = np.where(self._end_known_at.view <= known_at, self._ends_at.view, NEVER)
         for row, validity_ends in self._extra_validity_ends.items():
             ends[row] = min(
@@ -227,14 +230,14 @@ class SpaceView:
         return mask
 
     def rows_about(self, entity_ids: Collection[str]) -> Ints:
-        """The rows that are linked to any of these entities."""
+        """Return the rows that are linked to any of these entities."""
         found: set[int] = set()
         for id in entity_ids:
             found |= self._rows_by_entity.get(id, set())
         return np.array(sorted(found), np.int64)
 
     def mask_mentioning(self, entity_ids: Collection[str]) -> Bools:
-        """Which rows are linked to any of these entities, or mention one by a name of its own."""
+        """Mark the rows that are linked to any of these entities, or mention one of their unique names."""
         found = np.zeros(len(self), np.bool_)
         found[self.rows_about(entity_ids)] = True
         for id in entity_ids:
@@ -243,7 +246,7 @@ class SpaceView:
         return found
 
     def entities_named_in(self, text: str) -> list[str]:
-        """The ids of the entities that a text names."""
+        """Return the ids of the entities that a text names."""
         if not self._entities_by_name:
             return []
         candidates = name_candidates(text, self._max_name_words)
@@ -275,7 +278,7 @@ class SpaceView:
                     self._rows_by_entity.setdefault(id, set()).add(number)
 
     def _update_row(self, number: int, row: store_rows.Row) -> None:
-        """An atom's words never change; its status, its end and what it is about may."""
+        """Update a row. An atom's text never changes, but its status, its end and its entities may."""
         for id in store_rows.parse_ids(self.rows[number]["entity_ids"]):
             self._rows_by_entity.get(id, set()).discard(number)
         for id in store_rows.parse_ids(row["entity_ids"]):
@@ -284,7 +287,7 @@ class SpaceView:
         self._statuses.view[number] = STATUS_CODES[row["status"]]
 
     def _add_validity_end(self, number: int, known_at: int, ends_at: int) -> None:
-        """Nearly all atoms have one end of validity at most; further ones are in a dictionary."""
+        """Add a validity end. Nearly all atoms have at most one; further ones are stored in a dictionary."""
         present = (int(self._end_known_at.view[number]), int(self._ends_at.view[number]))
         if present == (NEVER, NEVER):
             self._end_known_at.view[number], self._ends_at.view[number] = known_at, ends_at
@@ -296,7 +299,7 @@ class SpaceView:
     def _set_vectors(self, found: list[tuple[int, bytes]]) -> None:
         if not found:
             return
-        # An embedder whose vectors change their length under one name breaks its promise: its newest count.
+        # An embedder must not change the length of its vectors under one name. If it does, the newest vectors are used.
         length = len(max(found)[1])
         self._embedded.view[[number for number, _ in found]] = True
         found = [(number, vector) for number, vector in found if len(vector) == length]
@@ -321,7 +324,7 @@ def _decay(age: Ints, half_lives: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
 
 
 def name_candidates(text: str, longest: int = MAX_NAME_WORDS) -> Iterator[str]:
-    """Whatever in a text could be a name of so many words, folded, without what stands around words.
+    """Yield every sequence of up to `longest` words that could be a name, folded, without surrounding punctuation.
 
     >>> list(name_candidates("Did José's sister call?", 3))[3:6]
     ['jose', 'jose sister', 'jose sister call']
@@ -330,7 +333,7 @@ def name_candidates(text: str, longest: int = MAX_NAME_WORDS) -> Iterator[str]:
 
 
 def stored_name_candidates(text: str) -> Iterator[str]:
-    """The same with the points and commas inside of names, as entities are stored.
+    """Yield the same candidates with the dots and commas inside names, as entities are stored.
 
     >>> "dr. weber" in stored_name_candidates("Did you call Dr. Weber?")
     True
@@ -354,9 +357,10 @@ def _name_words(text: str) -> list[str]:
 
 
 def _index_entry(text: str, valid_from: int, conversation_id: str | None, kind: str) -> IndexEntry:
-    """Turns of one conversation are each other's neighbours; facts made from it stand beside them, not among them.
+    """Group an atom with its neighbours.
 
-    What somebody said, and nobody told in which conversation, stands beside what was said at the same time.
+    Turns of one conversation are neighbours, and so are the facts from it, separately. A turn of an unknown
+    conversation is a neighbour of turns from the same time.
     """
     if conversation_id is None:
         return IndexEntry(text, valid_from, None if split_speaker(text)[0] is None else UNGROUPED)
@@ -369,7 +373,7 @@ def _entity_names(entity: Entity) -> frozenset[str]:
 
 @dataclass(slots=True, eq=False)
 class _CachedSpace:
-    """A space that is held, and the lock of whoever uses it."""
+    """A cached space, and the lock that its users hold."""
 
     view: SpaceView
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -379,7 +383,7 @@ class _CachedSpace:
 
 @dataclass(slots=True, eq=False)
 class _LoopCache:
-    """What is held for one event loop, and how much memory it takes."""
+    """The cached spaces of one event loop, and their total size."""
 
     spaces: OrderedDict[tuple[Scope, str], _CachedSpace] = field(default_factory=OrderedDict)
     nbytes: int = 0
@@ -396,10 +400,10 @@ class _LoopCache:
 
 
 class SpaceCache:
-    """Spaces by scope and id, the least recently used forgotten first when they take more than `max_bytes`.
+    """Spaces by scope and id. The least recently used are evicted when they take more than `max_bytes`.
 
-    Of a space with more than `max_atoms` atoms, only what a search finds is looked at, if the store can search. Every
-    event loop holds its own: they may run in threads of their own.
+    Of a space with more than `max_atoms` atoms, only the results of a search are loaded, if the store can search. Every
+    event loop has its own cache, because loops may run in different threads.
     """
 
     def __init__(
@@ -427,7 +431,8 @@ class SpaceCache:
 
     @asynccontextmanager
     async def use(self, scope: Scope, space_id: str, search: SearchFactory) -> AsyncIterator[SpaceView]:
-        """A space as it is now, which nobody changes until the block ends; of one too large, what was found in it."""
+        """Yield the current state of a space and lock it until the block ends; for a large space, the search
+        results."""
         cached = self._get_or_create(scope, space_id)
         async with cached.lock:
             view = cached.view
@@ -436,7 +441,7 @@ class SpaceCache:
                     view = await self._refresh(cached, scope, space_id, search)
             except BaseException as error:
                 if cached.view.version < 0 or isinstance(error, NotFoundError):
-                    self._loop_cache().evict(scope, space_id)  # nothing is in it, or it is gone
+                    self._loop_cache().evict(scope, space_id)  # the view is empty, or the space was deleted
                 raise
             try:
                 yield view
@@ -455,18 +460,18 @@ class SpaceCache:
         try:
             await _apply_changes(view, changes)
         except BaseException:
-            cached.view = self._new_view()  # it may be half taken in: whoever waits for it begins anew
+            cached.view = self._new_view()  # the changes may be half applied, so the next user loads the space again
             raise
         return view
 
     def evict_erased(self, subjects: Collection[str]) -> None:
-        """Hold nothing more of users who were erased, in any loop; `subjects` is what the events tell."""
+        """Remove the spaces of erased users from the caches of all loops. `subjects` come from the erasure events."""
         here = asyncio.get_running_loop()
         for loop, cache in list(self._loop_caches.items()):
             if loop is here:
                 cache.evict_erased(subjects)
                 continue
-            with contextlib.suppress(RuntimeError):  # that loop is closed, and nobody uses what it held
+            with contextlib.suppress(RuntimeError):  # that loop is closed, so its cache is unused
                 loop.call_soon_threadsafe(cache.evict_erased, subjects)
 
     def clear(self) -> None:
@@ -489,7 +494,7 @@ class SpaceCache:
         return cached
 
     def _update_size(self, scope: Scope, space_id: str, cached: _CachedSpace) -> None:
-        """Count what it takes now, and make room; the one just used stays, however large."""
+        """Update the size of a space and evict others if needed. The space just used stays, however large it is."""
         cache = self._loop_cache()
         if cached.counted_version == cached.view.version or cache.spaces.get((scope, space_id)) is not cached:
             return
@@ -509,7 +514,7 @@ async def _apply_changes(view: SpaceView, changes: SpaceChanges) -> None:
     if is_small and sum(len(row["text"]) for row in changes.atoms) <= INLINE_CHARACTERS:
         view.apply(changes)
         return
-    # Cancelled meanwhile, the thread goes on: wait for it, so that nobody does the same beside it.
+    # Cancelling does not stop the thread. Wait for it, so that no other task applies the same changes in parallel.
     task = asyncio.ensure_future(asyncio.to_thread(view.apply, changes))
     try:
         await asyncio.shield(task)

@@ -1,5 +1,5 @@
-"""Ranking, as pure functions over arrays: no I/O, so that every store ranks alike.
+"""Ranking as pure functions over arrays. It does no I/O, so recall ranks the same with every store.
 
-`tokenizer` reads texts and questions, `index` holds a space's texts as arrays, `ranker` scores them, `dates` reads
-times. Imported by `tellback.memory`, and by `tellback.agent.prompts` to choose what is relevant.
+`tokenizer` parses texts and questions, `index` stores the texts of a space as arrays, `ranker` scores them, and `dates`
+parses times. `tellback.memory` imports this package, and so does `tellback.agent.prompts`, to choose relevant texts.
 """

@@ -1,7 +1,8 @@
 """The index of one memory space: its texts as arrays, extended as the space grows.
 
-Adding a text costs time proportional to its own words. What depends on all texts is brought up to date by the next
-query, by a few operations on whole arrays."""
+Adding a text costs time proportional to its length. Data that depends on all texts is updated by the next query, with a
+few operations on whole arrays.
+"""
 
 from __future__ import annotations
 
@@ -32,50 +33,50 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 UNGROUPED = ""
-"""The group of turns of no known conversation: only those that were said at the same time are neighbours."""
+"""The group of turns of an unknown conversation. Only turns from about the same time are neighbours."""
 
 WINDOW_RADIUS = 4
-"""How far a row looks to both sides."""
+"""How many rows a window reaches to each side."""
 
 WINDOW_K1, WINDOW_B = 0.9, 0.4
 SESSION_K1, SESSION_B = 1.2, 0.75
 
 SESSION_GAP = 6 * 3_600_000_000
-"""A conversation that rests so long goes on as another session: what was said yesterday is no neighbour."""
+"""After a pause of this length, a conversation continues as another session, and its turns are not neighbours."""
 
 WORD_VECTOR_DIMENSIONS = 64
-"""How many dimensions of word vectors are compared. The static embedder's first ones say nearly all there is to say."""
+"""How many dimensions of word vectors are compared. The first ones of the static embedder are nearly as good as all."""
 
 MIN_WORD_SIMILARITY = np.float32(0.4)
-"""Words whose vectors are less alike than this have nothing to do with each other."""
+"""Words with a lower similarity are treated as unrelated."""
 
 MAX_SIMILAR_TERMS = 64
 MAX_CACHED_FORMS = 2_000
 
 PREFIX_DIMENSIONS = 64
-"""How many dimensions of text vectors are kept apart as well, for a first look at many rows."""
+"""How many dimensions of text vectors are also stored separately, to preselect rows in large spaces."""
 
 MAX_SPAN = 40 * 86_400_000_000
-"""Longer stretches of time that a text speaks of do not date it."""
+"""Longer time spans in a text are not used to date it."""
 
 MAX_DATED_TEXT = 4_000
 MAX_DATES_PER_TEXT = 16
-"""How much of a text is read for times, and how many of them are kept."""
+"""How many characters of a text are searched for times, and how many times are stored."""
 
 
 BLOCK_SIZE = 16
 
 NO_TERM = -1
 MULTIPLE_TERMS = -2
-"""What stands for a token's term if it has none, or more than one."""
+"""Stored instead of a term number for a token without a term, or with several terms."""
 
 
 class IndexEntry(NamedTuple):
     """One text of a space.
 
-    `text` is as it was remembered; a leading "Name: " is its speaker. `timestamp` is when it was true or said, in
-    microseconds since 1970. The entries of one conversation share a `group` and stand in the order they were added;
-    without a group an entry has no neighbours.
+    `text` is the stored text; a leading "Name: " is its speaker. `timestamp` is when it was true or said, in
+    microseconds since 1970. The entries of one conversation share a `group`, in the order they were added. An entry
+    without a group has no neighbours.
     """
 
     text: str
@@ -84,16 +85,16 @@ class IndexEntry(NamedTuple):
 
 
 def round_up_to_block(size: int) -> int:
-    """A size up to the next multiple of 16.
+    """Round a size up to the next multiple of 16.
 
-    What is left over of an array is multiplied in other steps than the rest of it, and equal rows would not be quite
-    equal any more.
+    BLAS multiplies the remainder of an array in different steps than the rest, so equal rows would get slightly
+    different products.
     """
     return -(-size // BLOCK_SIZE) * BLOCK_SIZE
 
 
 class GrowableArray:
-    """An array that grows at its end, at a constant cost a row.
+    """An array that grows at its end, with a constant cost per row.
 
     >>> rows = GrowableArray(np.int64)
     >>> rows.extend([3, 4])
@@ -124,11 +125,11 @@ class GrowableArray:
 
     @property
     def view(self) -> npt.NDArray[Any]:
-        """The rows so far; good until the next are added."""
+        """The rows so far. The view is invalid after the next rows are added."""
         return self._data[: self.size]
 
     def dot(self, vector: Floats) -> Floats:
-        """The product of each row with a vector; equal rows give equal products."""
+        """Multiply each row with a vector. Equal rows give equal products."""
         product: Floats = (self._data[: round_up_to_block(self.size)] @ vector)[: self.size]
         return product
 
@@ -138,7 +139,7 @@ class GrowableArray:
 
 
 class _TokenNumbers(dict[str, int]):
-    """The tokens of a space, numbered; a new one is read when it is first met."""
+    """The numbers of a space's tokens. A new token is parsed when it first occurs."""
 
     def __init__(self, postings: Postings) -> None:
         super().__init__()
@@ -151,10 +152,10 @@ class _TokenNumbers(dict[str, int]):
 
 
 class Postings:
-    """The rows of each term, term after term in one array, with how often the term is in them.
+    """The rows of each term, sorted by term in one array, with the term's count in each row.
 
-    Texts come as tokens. What a token stands for is found out once, and the rest is done with numbers, many rows at a
-    time. New rows wait until `merge_pending` puts them in their places: a copy of the array, not a sort of it.
+    Texts are passed as tokens. Each token is parsed into terms once; the rest works with numbers, many rows at a time.
+    New rows are pending until `merge_pending` inserts them, which copies the array but does not sort it.
     """
 
     def __init__(self) -> None:
@@ -171,7 +172,7 @@ class Postings:
         self._pending: list[tuple[Ints, Ints, Ints]] = []
 
     def add_token(self, token: int, words: Sequence[Word]) -> None:
-        """Take note of what a token stands for; they come in order."""
+        """Record the terms of a token. Tokens must be added in the order of their numbers."""
         term, features = NO_TERM, 0
         for word in words:
             term = self._term_number(word)
@@ -183,7 +184,8 @@ class Postings:
         self._token_features.append(features)
 
     def add(self, first: int, tokens: Sequence[int], lengths: Sequence[int]) -> tuple[Ints, npt.NDArray[np.uint8]]:
-        """Take in rows from `first` on, all their tokens on end: gives how many words each has, and their signs."""
+        """Add rows from `first` on, with their tokens concatenated. Return the word count and the features of each
+        row."""
         count = len(lengths)
         token_numbers = np.array(tokens, np.int64)
         rows = np.repeat(np.arange(count), lengths)
@@ -202,7 +204,7 @@ class Postings:
         return np.bincount(rows, minlength=count), features
 
     def add_words(self, row: int, words: Sequence[Word]) -> None:
-        """Take in other words of one row than its tokens stand for."""
+        """Add words of one row that differ from those of its tokens."""
         terms = np.array([self._term_number(word) for word in words], np.int64)
         self._add_pending(row, np.zeros(len(terms), np.int64), terms, 1)
 
@@ -216,7 +218,7 @@ class Postings:
         size = len(self.terms)
         terms, rows, counts = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
         if len(self._pending) > 1:
-            # Numbers of 16 bits are sorted without comparing them, many times faster.
+            # numpy sorts 16-bit integers by radix, many times faster.
             order = np.argsort(terms.astype(np.uint16) if size <= 65_536 else terms, kind="stable")
             terms, rows, counts = terms[order], rows[order], counts[order]
         self._pending = []
@@ -233,7 +235,8 @@ class Postings:
         self.document_frequencies = np.diff(starts)
 
     def lookup(self, term_numbers: Ints) -> tuple[Ints, Ints]:
-        """Where the rows of several terms stand in `rows`, one after the other, and how many each has."""
+        """Return the positions in `rows` of the rows of several terms, concatenated, and the number of rows per
+        term."""
         lengths = self.document_frequencies[term_numbers]
         ends = np.cumsum(lengths)
         positions: Ints = np.repeat(self.starts[term_numbers] - ends + lengths, lengths)
@@ -268,7 +271,7 @@ class Postings:
         return np.append(terms, extra_terms).astype(np.int64), np.append(rows, extra_rows).astype(np.int64)
 
     def _add_pending(self, first: int, rows: Ints, terms: Ints, count: int) -> None:
-        """Count each term of each row, in the order of terms and then of rows."""
+        """Count each term of each row, ordered by term and then by row."""
         keys, counts = np.unique(terms * count + rows, return_counts=True)
         unique_terms, unique_rows = np.divmod(keys, count)
         self._pending.append((unique_terms, unique_rows + first, counts))
@@ -276,12 +279,12 @@ class Postings:
 
 @dataclass(frozen=True, slots=True)
 class SessionLayout:
-    """The rows laid out session after session, with a gap of `WINDOW_RADIUS` places around each.
+    """The rows laid out session by session, with a gap of `WINDOW_RADIUS` positions around each session.
 
-    So a window over neighbours is a shift of the whole array, and never reaches into another session. Rows that are
-    alone in their session stand from place `windowed_width` on, without gaps. `sessions` numbers the sessions of two
-    rows and more; a row that is alone has the number after the last. `window_damping` and `session_damping` are what
-    BM25 adds to the counts of a window and of a session, by their lengths.
+    A window over neighbours is thus a shift of the whole array and never reaches into another session. Rows that are
+    alone in their session come last, from position `windowed_width` on, without gaps. `sessions` numbers the sessions
+    that have at least two rows; rows that are alone all get the next number. `window_damping` and `session_damping` are
+    the terms that BM25 adds to the counts of a window and of a session, by their lengths.
     """
 
     positions: Ints
@@ -301,7 +304,7 @@ class SessionLayout:
 
 
 def build_layout(sessions: Ints, sizes: Floats) -> SessionLayout:
-    """Place rows by their sessions, in the order of rows; `sizes` are the rows' lengths in words."""
+    """Lay out rows by their sessions, in the order of rows. `sizes` are the rows' lengths in words."""
     row_count = len(sessions)
     session_sizes = np.bincount(sessions)
     is_single = session_sizes[sessions] == 1
@@ -347,16 +350,16 @@ def _bm25_damping(lengths: Floats, mean: float, k1: float, b: float) -> Floats:
 
 
 class WordVectors(Protocol):
-    """Vectors of single words: mean-centred, of unit length, a zero row for a word that is not known."""
+    """Vectors of single words: mean-centred, with length 1. An unknown word has a zero row."""
 
     def words(self, words: Sequence[str]) -> npt.NDArray[np.float32]:
-        """One row for each word."""
+        """Return one row per word."""
 
 
 class SpaceIndex:
     """The texts of one space, ready to be ranked. Rows are numbered from 0 in the order of adding.
 
-    `ordered` says that the first dimensions of text vectors say the most, as the static embedder's do.
+    `ordered` means that the first dimensions of text vectors carry the most information, as with the static embedder.
     """
 
     def __init__(self, word_embedder: WordVectors | None = None, *, ordered: bool = False) -> None:
@@ -431,9 +434,9 @@ class SpaceIndex:
         self._layout = None
 
     def set_vectors(self, rows: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> None:
-        """Give rows the unit vectors of their texts; a row without one is neutral where meaning is compared.
+        """Set the unit vectors of rows. A row without a vector is neutral in the meaning signals.
 
-        Vectors of another length take the place of all before them: they are another embedder's.
+        Vectors of a different length come from another embedder and replace all earlier ones.
         """
         if not len(rows):
             return
@@ -459,7 +462,7 @@ class SpaceIndex:
         return size + self._text_bytes + 32 * len(self)
 
     def prepare(self) -> None:
-        """Do now what the next query would have to do first."""
+        """Compute now what the next query would otherwise have to compute first."""
         if not len(self):
             return
         _ = self.layout
@@ -468,14 +471,14 @@ class SpaceIndex:
 
     @property
     def layout(self) -> SessionLayout:
-        """Where the rows stand, as of now."""
+        """The current positions of the rows."""
         if self._layout is None:
             self.postings.merge_pending()
             self._layout = build_layout(self._sessions.view, self._row_lengths.view)
         return self._layout
 
     def neighbour_rows(self, row: int, radius: int) -> list[int]:
-        """The rows up to `radius` places before and after a row in its group, in order, without itself."""
+        """Return up to `radius` rows before and after a row in its group, in order, without the row itself."""
         group = self._group_of[row]
         if group is None:
             return []
@@ -488,7 +491,7 @@ class SpaceIndex:
         return neighbours
 
     def rows_mentioning(self, name: str) -> Bools:
-        """Which rows were said by that name, or have all words of it in their text."""
+        """Mark the rows that a person of that name said, and the rows whose text has all words of the name."""
         matches = np.zeros(len(self), np.bool_)
         name_parts = set(normalize_name(name))
         if not name_parts or not len(self):
@@ -505,9 +508,10 @@ class SpaceIndex:
         return matches | has_all_words
 
     def similar_terms(self, forms: Sequence[str]) -> list[tuple[Ints, Floats]]:
-        """For each of some words, the terms of the space that mean nearly the same, and how much so, the least first.
+        """Return, for each form, the terms of the space with a similar meaning and their similarity, in ascending
+        order.
 
-        Questions have many words in common, so what was found is kept until the space has new words.
+        The result is cached until the space gets new words, because questions share many words.
         """
         if self._word_embedder is None:
             return []
@@ -540,7 +544,7 @@ class SpaceIndex:
         return self._term_vectors
 
     def dates_in_row(self, row: int) -> tuple[tuple[int, int], ...]:
-        """The times a text speaks of, as starts and ends. It is read when first asked for."""
+        """Return the times that a text names, as starts and ends. A text is parsed on first use."""
         cached = self._dates_by_row.get(row)
         if cached is None:
             spans = parse_time_spans(self.texts[row][:MAX_DATED_TEXT], int(self.timestamps.view[row]))
@@ -550,7 +554,7 @@ class SpaceIndex:
         return cached
 
     def _speaker_number(self, name: str) -> int:
-        """A speaker's number; the same for "Ann" and "ANN"."""
+        """Return a speaker's number, which is the same for "Ann" and "ANN"."""
         number = self._speaker_by_spelling.get(name)
         if number is not None:
             return number
@@ -565,7 +569,7 @@ class SpaceIndex:
         return number
 
     def _assign_session(self, row: int, entry: IndexEntry, features: int) -> tuple[int, int, int]:
-        """A new row's session, the row before it there (itself if there is none), and its signs with what that adds."""
+        """Return a new row's session, its previous row there (itself if it is the first), and its updated features."""
         group = entry.group
         self._group_of.append(group)
         if group is None:

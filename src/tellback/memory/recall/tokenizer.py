@@ -1,11 +1,12 @@
 """Split texts into words: the terms by which two texts are compared, with English stemming and stopwords.
 
-Words of other languages pass through the same steps unchanged, since what is done to a word depends on the word alone.
-Scripts that do not separate words with spaces are read in pairs of characters.
+Words of other languages pass through the same steps unchanged, because each step depends on the word alone. Scripts
+without spaces between words are split into pairs of characters.
 
-At the end, detect what a question asks for, and which texts look like an answer to it. English only for now: another
-language is another `QuestionLanguage` in `QUESTION_LANGUAGES`; a question in none of them has no intent, and its
-ranking rests on words, vectors and neighbours alone."""
+The last part detects what a question asks for, and which texts look like an answer. It supports only English so far. To
+add a language, add a `QuestionLanguage` to `QUESTION_LANGUAGES`. A question in another language has no intent and is
+ranked by words, vectors and neighbours alone.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def _word_set(words: str) -> frozenset[str]:
 
 
 def _parse_form_table(pairs: str) -> dict[str, str]:
-    """`go: went gone, be: was` as {"went": "go", "gone": "go", "was": "be"}."""
+    """Parse `go: went gone, be: was` into {"went": "go", "gone": "go", "was": "be"}."""
     table: dict[str, str] = {}
     for pair in pairs.split(","):
         base, _, forms = pair.partition(":")
@@ -75,7 +76,7 @@ CANONICAL_FORMS = _parse_form_table(
     probably: prob probs prolly, about: abt
     """
 )
-"""Forms that are no spelling of their base, other words for the same thing, and what people type in a hurry."""
+"""Irregular forms, synonyms and informal spellings, mapped to a base form."""
 
 NUMBER_WORDS = {
     number: str(value)
@@ -87,7 +88,7 @@ NUMBER_WORDS = {
     )
 } | {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100", "thousand": "1000"}
 QUANTITY_WORDS = _word_set("once twice couple dozen several few many pair half third second")
-"""Words that tell how many, though they are no numbers."""
+"""Words for a quantity that are not numbers."""
 
 TIME_WORDS = _word_set(
     """
@@ -98,7 +99,7 @@ TIME_WORDS = _word_set(
     since gestern heute morgen woche monat jahr ayer hoy mañana semana mes año hier demain semaine mois année
     """
 )
-"""Words that tell when; a few of other languages too."""
+"""Words that name a time, including a few of other languages."""
 
 PLACE_WORDS = _word_set(
     """
@@ -106,15 +107,15 @@ PLACE_WORDS = _word_set(
     school church office station airport hotel bar shop store library hospital
     """
 )
-"""Words that tell where."""
+"""Words that name a place."""
 
 
 HAS_TIME, HAS_NUMBER, HAS_PLACE = 1, 2, 16
-"""Signs of a word."""
+"""Features of a word, as bits."""
 
 IS_QUESTION, HAS_NAME, FOLLOWS_QUESTION, OPENS_SESSION, ADDRESSES_SOMEONE = 4, 8, 32, 64, 128
-"""Signs of a text, beside those of its words: it asks, it names something, it follows a question, it opens a session,
-it speaks to somebody."""
+"""Features of a text besides those of its words, as bits: it is a question, names something, follows a question, opens
+a session, addresses somebody."""
 
 _SPEAKER_NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
 _MAX_SPEAKER_LENGTH = 80
@@ -132,7 +133,7 @@ _NOT_NAMES = frozenset(
 
 _MAX_TOKEN_LENGTH = 64
 _MAX_CACHED_TOKENS = 200_000
-# Marks that make up words in the scripts of India are not letters to `\w`.
+# Combining marks of Indic scripts are part of words, but `\w` does not match them.
 _TOKEN = re.compile(r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u0dff])+(?:['\u2019](?:[^\W_])+)*")
 _ASCII_TABLE = "".join(char if char.isalnum() or char == "'" else " " for char in map(chr, range(128)))
 _UNSPACED_SCRIPT = re.compile(
@@ -144,7 +145,7 @@ _REPEATED_LETTERS = re.compile(r"([a-z])\1{2,}")
 
 
 class Word(NamedTuple):
-    """A word of a text: the term it is compared by, its form for word vectors, and what it is a sign of."""
+    """A word of a text: the term that is compared, the form for word vectors, and its features."""
 
     term: str
     form: str
@@ -152,7 +153,7 @@ class Word(NamedTuple):
 
 
 class _TokenCache(dict[str, tuple[Word, ...]]):
-    """The tokens met so far in this process, and what each was read as."""
+    """The words of each token that this process has parsed."""
 
     def __missing__(self, token: str) -> tuple[Word, ...]:
         parsed = _parse_token(token[:_MAX_TOKEN_LENGTH])
@@ -171,7 +172,7 @@ _STEMMER_LOCK = threading.Lock()
 
 
 def extract_words(text: str) -> list[Word]:
-    """The words of a text that say something, in order.
+    """Extract the words of a text without stopwords, in order.
 
     >>> [word.term for word in extract_words("She didn't go hiking: two kids were ill")]
     ['go', 'hike', '2', 'child', 'ill']
@@ -180,12 +181,12 @@ def extract_words(text: str) -> list[Word]:
 
 
 def words_from_token(token: str) -> tuple[Word, ...]:
-    """The words that one token of `tokenize` stands for."""
+    """Return the words of one token of `tokenize`."""
     return _TOKEN_CACHE[token]
 
 
 def extract_all_words(text: str) -> list[Word]:
-    """The words of a text as they stand, stopwords included: what is left to compare when nothing else is.
+    """Extract all words of a text, including stopwords: a fallback for texts of stopwords only.
 
     >>> [word.term for word in extract_all_words("To be")]
     ['to', 'be']
@@ -194,7 +195,7 @@ def extract_all_words(text: str) -> list[Word]:
 
 
 def normalize_name(name: str) -> tuple[str, ...]:
-    """A name as plain words: without case, accents and punctuation.
+    """Normalize a name into words without case, accents and punctuation.
 
     >>> normalize_name("José O'Neil")
     ('jose', 'oneil')
@@ -203,8 +204,8 @@ def normalize_name(name: str) -> tuple[str, ...]:
 
 
 def tokenize(text: str) -> list[str]:
-    """A text in pieces, as `words_from_token` takes them."""
-    # Most texts are plain, and those are parted much faster without a pattern.
+    """Split a text into tokens for `words_from_token`."""
+    # Most texts are ASCII, and `str.split` is much faster than a regular expression.
     return text.lower().translate(_ASCII_TABLE).split() if text.isascii() else _TOKEN.findall(text.casefold())
 
 
@@ -241,7 +242,7 @@ def _parse_token(token: str) -> tuple[Word, ...]:
 
 
 def _parse_unspaced(token: str) -> list[Word]:
-    """Pairs of characters where words are not parted, and characters that are words alone; the rest as usual."""
+    """Split text without spaces into pairs of characters and single-character words; handle the rest as usual."""
     result: list[Word] = []
     position = 0
     for run in _UNSPACED_SCRIPT.finditer(token):
@@ -270,12 +271,12 @@ def _collapse_repeat(match: re.Match[str]) -> str:
 def _stem(form: str) -> str:
     if not form.isascii():
         return form
-    with _STEMMER_LOCK:  # a stemmer keeps state between its steps
+    with _STEMMER_LOCK:  # a stemmer is not thread-safe
         return str(_STEMMER.stemWord(form))
 
 
 def split_speaker(text: str) -> tuple[str | None, str]:
-    """The speaker a text begins with, and what was said.
+    """Split a text into its leading speaker, or None, and the rest.
 
     >>> split_speaker("Ana Ruiz: I am home")
     ('Ana Ruiz', 'I am home')
@@ -285,7 +286,7 @@ def split_speaker(text: str) -> tuple[str | None, str]:
     colon = text.find(":", 0, _MAX_SPEAKER_LENGTH)
     if colon < 1 or not text[colon + 1 : colon + 2].isspace():
         return None, text
-    # A space has few speakers and many turns: who a text begins with has mostly been met before.
+    # A space has few speakers and many turns, so the name is usually in the cache.
     name = _parse_speaker(text[:colon])
     body = text[colon + 1 :].lstrip()
     return (name, body) if name is not None and body else (None, text)
@@ -293,7 +294,7 @@ def split_speaker(text: str) -> tuple[str | None, str]:
 
 @functools.lru_cache(maxsize=4_096)
 def _parse_speaker(prefix: str) -> str | None:
-    """The name before a colon, if it is one."""
+    """Return the name before a colon, or None if it is not a name."""
     match = _SPEAKER_NAME.fullmatch(prefix)
     if match is None:
         return None
@@ -315,12 +316,12 @@ def _may_be_name(word: str) -> bool:
 
 _CAPITALIZED = r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]"
 _NAME_IN_SENTENCE = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITALIZED}")
-"""A capital inside a sentence."""
+"""A capitalized word inside a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionIntent:
-    """What a question wants to know."""
+    """What a question asks for. `both` means all of the people it names."""
 
     when: bool = False
     where: bool = False
@@ -331,11 +332,11 @@ class QuestionIntent:
 
 @dataclass(frozen=True, slots=True)
 class QuestionLanguage:
-    """How one language asks.
+    """The question patterns of one language.
 
-    `detect` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the
-    people it names. `place_prepositions` are words that stand before the name of a place, with one of the
-    `articles` between them or not, and `address_words` are in texts that speak to somebody.
+    `detect` recognizes the language. `when`, `where`, `count` and `who` recognize what a question asks for, and `both`
+    that it is about all of the people it names. `place_prepositions`, optionally followed by one of the `articles`,
+    stand before the name of a place. `address_words` occur in texts that address somebody.
     """
 
     detect: re.Pattern[str]
@@ -384,12 +385,12 @@ _PLACE_NAME = re.compile(
 
 
 def detect_question_language(question: str) -> QuestionLanguage | None:
-    """The language whose hints hold for a question."""
+    """Return the first language whose `detect` pattern matches a question, or None."""
     return next((language for language in QUESTION_LANGUAGES.values() if language.detect.search(question)), None)
 
 
 def parse_question(question: str) -> QuestionIntent:
-    """What a question wants to know.
+    """Return what a question asks for.
 
     >>> parse_question("Where did she buy it?").where
     True
@@ -402,7 +403,7 @@ def parse_question(question: str) -> QuestionIntent:
 
 
 def detect_features(text: str) -> int:
-    """What a text is a sign of: that it asks, that it names something or a place, that it speaks to somebody."""
+    """Return the features of a text: it is a question, names something or a place, addresses somebody."""
     features = IS_QUESTION if "?" in text[-40:] else 0
     for address in _ADDRESS_WORDS:
         if address in text:

@@ -1,5 +1,5 @@
-"""Time expressions: `parser` turns "last Friday" or "in May 2023" into time spans, seen from a reference time.
+"""Time expressions: `parser` turns "last Friday" or "in May 2023" into time spans, relative to a reference time.
 
-`lexer` tags words with the tables of `vocabulary`, `grammar` holds the rules over the tags, `calendar` does the
-arithmetic. Pure code; the recall index and the recall service use it.
+`lexer` tags words with the tables of `vocabulary`, `grammar` has the rules over the tags, and `calendar` does the
+arithmetic. The package is pure code; the recall index and the recall service use it.
 """

@@ -1,7 +1,8 @@
 """Calendar arithmetic for date parsing: days, periods, annual dates and holidays.
 
-Days are plain integers counted from 1970-01-01: no limits, no exceptions, a few hundred nanoseconds a call. Spans are
-half-open pairs of days until the very end, where they become microseconds: only parts of a day and hours are finer."""
+Days are integers counted from 1970-01-01, which have no limits, raise no exceptions and are fast. Spans are half-open
+pairs of days. They become microseconds only at the end, because only parts of a day and hours are finer than a day.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ SATURDAY = 5
 
 DayRange = tuple[int, int]
 
-# Leap days come back after eight years at the latest, and a search for the next begins in the year before.
+# Two leap days are at most eight years apart, and a search begins in the previous year.
 _MAX_YEARS = 10
 
 ResolvedSpan = tuple[int, int, Precision]
-"""Microseconds from and to, and how exact that is."""
+"""Start and end in microseconds, and the precision."""
 
 _DAY_PARTS = {"morning": (6, 12), "afternoon": (12, 18), "evening": (18, 24), "night": (18, 24)}
 _MONTHS_PER_UNIT = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
@@ -29,7 +30,7 @@ _MONTHS_PER_UNIT = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A stretch of time some words mean: microseconds since 1970 UTC, half-open; `text` is the words."""
+    """The time span that words mean, half-open, in microseconds since 1970 UTC. `text` is the words."""
 
     start: int
     end: int
@@ -38,7 +39,7 @@ class TimeSpan:
 
 
 def day_number(year: int, month: int = 1, day: int = 1) -> int:
-    """The number of a day of the Gregorian calendar; months past 12 or below 1 run into other years.
+    """Return the number of a day of the Gregorian calendar. Months above 12 or below 1 continue in other years.
 
     >>> day_number(2023, 14) == day_number(2024, 2)
     True
@@ -51,7 +52,7 @@ def day_number(year: int, month: int = 1, day: int = 1) -> int:
 
 
 def civil_date(day: int) -> tuple[int, int, int]:
-    """Year, month and day of a day's number.
+    """Return the year, month and day of a day number.
 
     >>> civil_date(day_number(2024, 2, 29))
     (2024, 2, 29)
@@ -65,17 +66,17 @@ def civil_date(day: int) -> tuple[int, int, int]:
 
 
 def weekday(day: int) -> int:
-    """Monday is 0."""
+    """Return the weekday of a day number; Monday is 0."""
     return (day + 3) % 7
 
 
 def month_length(year: int, month: int) -> int:
-    """How many days a month has."""
+    """Return the number of days in a month."""
     return day_number(year, month + 1) - day_number(year, month)
 
 
 def period(unit: str, day: int, offset: int) -> DayRange:
-    """The day, week, weekend, month, quarter, year or decade that holds a day, or one so many before or after."""
+    """Return the day, week, weekend, month, quarter, year or decade of a day, shifted by `offset` units."""
     if unit == "day":
         return day + offset, day + offset + 1
     if unit in ("week", "weekend"):
@@ -88,7 +89,7 @@ def period(unit: str, day: int, offset: int) -> DayRange:
 
 
 def nth_weekday(year: int, month: int, which: int, nth: int) -> int:
-    """The nth such weekday of a month, counted from its end when negative.
+    """Return the nth given weekday of a month, counted from the month's end if `nth` is negative.
 
     >>> civil_date(nth_weekday(2023, 11, 3, 4))
     (2023, 11, 23)
@@ -101,7 +102,7 @@ def nth_weekday(year: int, month: int, which: int, nth: int) -> int:
 
 
 def easter(year: int) -> int:
-    """Easter Sunday of the Gregorian calendar, by the anonymous algorithm.
+    """Return Easter Sunday of the Gregorian calendar, computed with the anonymous algorithm.
 
     >>> civil_date(easter(2024))
     (2024, 3, 31)
@@ -139,9 +140,9 @@ HOLIDAYS: Mapping[str, Callable[[int], int]] = {
 
 @dataclass(slots=True)
 class AnnualPeriod:
-    """Something that comes every year: how exact it is, when it is in a year, and `year` when the words say which.
+    """A period that recurs every year. `year` is set if the words name it.
 
-    A winter belongs to the year it begins in; not every year has a 29 February.
+    A winter belongs to the year in which it begins. Some periods, such as 29 February, do not occur every year.
     """
 
     precision: Precision
@@ -161,7 +162,7 @@ class AnnualPeriod:
         return self._search(civil_date(today)[0] - 1, 1, lambda days: days[1] > today)
 
     def current(self, today: int) -> DayRange | None:
-        """The one of this year, or the one going on."""
+        """Return the period of this year, or the one in progress."""
         year = civil_date(today)[0]
         ongoing = self.in_year(year - 1)
         return ongoing if ongoing and ongoing[1] > today else self.in_year(year)
@@ -172,12 +173,12 @@ class AnnualPeriod:
 
 
 def annual_months(precision: Precision, first: int, count: int, year: int | None = None) -> AnnualPeriod:
-    """Some months of every year, from the first on."""
+    """Return `count` months of every year, from `first` on."""
     return AnnualPeriod(precision, lambda each: (day_number(each, first), day_number(each, first + count)), year)
 
 
 def annual_days(precision: Precision, month: int, first: int, last: int, year: int | None) -> AnnualPeriod | None:
-    """Some days of a month of every year; None if no year has them, as 30 February."""
+    """Return days of a month of every year, or None if they never exist, as 30 February."""
     if not 1 <= first <= last <= month_length(2024, month):
         return None
 
@@ -190,13 +191,14 @@ def annual_days(precision: Precision, month: int, first: int, last: int, year: i
 
 
 def annual_holiday(name: str, year: int | None = None) -> AnnualPeriod:
-    """A holiday of every year."""
+    """Return a holiday of every year."""
     day_in = HOLIDAYS[name]
     return AnnualPeriod("day", lambda each: (day_in(each), day_in(each) + 1), year)
 
 
 def shift_by_units(unit: Any, low: int, high: int, base: int) -> ResolvedSpan:
-    """So many units before or after a moment: the whole unit there, or all from the nearest to the farthest."""
+    """Return the time `low` to `high` units before or after a day: the whole unit, or from the nearest to the
+    farthest."""
     name, factor, _ = unit
     low, high = low * factor, high * factor
     if name in ("hour", "minute"):
@@ -208,7 +210,7 @@ def shift_by_units(unit: Any, low: int, high: int, base: int) -> ResolvedSpan:
 
 
 def add_units(day: int, unit: str, steps: int) -> int:
-    """The same day so many units away; the last of the month where there is no such day."""
+    """Shift a day by units. If the target month is too short, return its last day."""
     if unit in ("day", "week"):
         return day + steps * (7 if unit == "week" else 1)
     months = steps * _MONTHS_PER_UNIT[unit]
@@ -217,12 +219,12 @@ def add_units(day: int, unit: str, steps: int) -> int:
 
 
 def to_span(days: DayRange, precision: Precision) -> ResolvedSpan:
-    """Days as microseconds."""
+    """Convert days to microseconds."""
     return days[0] * DAY, days[1] * DAY, precision
 
 
 def span_in_day(day: int, part: str | None) -> ResolvedSpan:
-    """A day, or its morning, afternoon, evening or night."""
+    """Return a day, or its morning, afternoon, evening or night."""
     if part is None:
         return day * DAY, (day + 1) * DAY, "day"
     begins, ends = _DAY_PARTS[part]
@@ -230,7 +232,7 @@ def span_in_day(day: int, part: str | None) -> ResolvedSpan:
 
 
 def unit_span(unit: str, day: int, offset: int = 0) -> ResolvedSpan:
-    """The unit that holds a day, or one so many before or after."""
+    """Return the unit that contains a day, shifted by `offset` units."""
     return to_span(period(unit, day, offset), _unit_precision(unit))
 
 
@@ -239,7 +241,8 @@ def _unit_precision(unit: str) -> Precision:
 
 
 def span_part(span: ResolvedSpan, which: int, parts: int) -> ResolvedSpan:
-    """Early, mid or late: a third, in a month the days 1 to 10, 11 to 20 and the rest; of a day the whole day."""
+    """Return the early, middle or late part of a span: thirds, or days 1-10, 11-20 and the rest of a month. A day stays
+    whole."""
     start, end = span[0] // DAY, span[1] // DAY
     if end - start < 5:
         return span
@@ -254,7 +257,7 @@ def span_part(span: ResolvedSpan, which: int, parts: int) -> ResolvedSpan:
 
 
 def nearby_weekend(day: int, count: int) -> DayRange:
-    """The weekend so many before or after a day, without the one the day is part of."""
+    """Return the weekend `count` weekends before or after a day, not counting one that contains the day."""
     if count < 0:
         monday = day - weekday(day) + 7 * (count + 1)
         return monday - 2, monday

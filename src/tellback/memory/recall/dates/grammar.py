@@ -1,7 +1,8 @@
-"""The grammar of time expressions: rules, regular expressions over tags, in three rounds.
+"""The grammar of time expressions: rules, which are regular expressions over tags, applied in three rounds.
 
-First times that stand alone ("8 May", "last week"), then times relative to another one ("the Friday before …", "the
-end of …"), then ranges ("since …")."""
+The first round resolves independent times ("8 May", "last week"), the second times relative to another time ("the
+Friday before …", "the end of …"), and the third ranges ("since …").
+"""
 
 from __future__ import annotations
 
@@ -42,13 +43,13 @@ _COUNT = r"(?:a?n(?:-?n)?|[adcy])/?"
 _DAY = r"(?:(?:n-)?o|d)"
 _YEAR = r"(?:,?O?i?h?[yY]|\([yY]\))"
 _UNIT = "[uk]"
-# What is said to come every year or week is no moment, and "last week of …" waits for what follows.
+# "Every May" is not a single time, and "last week of …" depends on the words that follow.
 _ONCE, _WHOLE = r"(?<!\*)", r"(?!O[^x])"
 
 _UNIT_OFFSETS = {"l": -1, "P": -1, "t": 0, "N": 1, "C": 1}
 _MANY_RANGE = (2, 10)
 _MAX_YEARS_AHEAD = 10
-# "The day after the Friday before the end of May" leans three times.
+# "The day after the Friday before the end of May" has three dependent times.
 _MAX_DEPENDENT_ROUNDS = 4
 _RESOLVED_TAG = re.compile("[AJ]")
 
@@ -65,18 +66,18 @@ _UNIT_STEPS: dict[str, tuple[int, int, Precision]] = {
 
 @dataclass(slots=True)
 class BareWeekday:
-    """A weekday without a word that says which."""
+    """A weekday without a word such as "last" or "next"."""
 
     number: int
     part: str | None
 
 
 TimeExpression = AnnualPeriod | BareWeekday | ResolvedSpan
-"""What words mean so far: "May" waits for a year until the whole sentence is read."""
+"""The meaning of words so far. "May" has no year until the whole sentence is parsed."""
 
 
 class ReferenceTime:
-    """A moment, and the text that is read from it."""
+    """A reference time and the text that is parsed relative to it."""
 
     __slots__ = ("now", "tagged_text", "today")
 
@@ -99,7 +100,7 @@ class ReferenceTime:
         return span_in_day(self.resolve_weekday("N" if is_future else "l", expression.number), expression.part)
 
     def resolve_weekday(self, which: str, number: int) -> int:
-        """The day of the last (`l`, `P`), next (`N`, `C`) or this week's (`t`) such weekday."""
+        """Return the day of the last (`l`, `P`), next (`N`, `C`) or this week's (`t`) given weekday."""
         today = weekday(self.today)
         if which in "lP":
             return self.today - ((today - number) % 7 or 7)
@@ -108,7 +109,7 @@ class ReferenceTime:
         return self.today - today + number
 
     def resolve_annual(self, which: str, annual: AnnualPeriod) -> DayRange | None:
-        """The last, next or this year's such month, season or holiday."""
+        """Return the last, next or this year's given month, season or holiday."""
         if which in "lP":
             return annual.latest_ended(self.today)
         return annual.earliest_upcoming(self.today) if which in "NC" else annual.current(self.today)
@@ -116,7 +117,7 @@ class ReferenceTime:
 
 @dataclass(slots=True)
 class Words:
-    """The words that a rule matches, as tags and what stands behind each, and the moment from which they are read."""
+    """The words that a rule matches, as tags and values, and the reference time."""
 
     reference: ReferenceTime
     tags: str
@@ -131,14 +132,14 @@ class Words:
         return self.items[0][0]
 
     def value(self, wanted_tags: str) -> Any:
-        """The value of the first word with one of some tags, or None."""
+        """Return the value of the first word with one of the tags, or None."""
         for tag, item in zip(self.tags, self.items, strict=True):
             if tag in wanted_tags:
                 return item[0]
         return None
 
     def count(self) -> tuple[int, int]:
-        """At least and at most how many; "twenty-one" is two words."""
+        """Return the minimum and maximum count; "twenty-one" is two words."""
         low = high = 0
         for index, tag in enumerate(self.tags):
             value = self.items[index][0]
@@ -160,21 +161,22 @@ class Words:
 
 
 Rule = tuple[str, Callable[[Words], TimeExpression | None]]
-"""A regular expression over tags, and what the words that match it mean, or None if that is nothing."""
+"""A regular expression over tags, and a function that resolves the matching words, or returns None if they mean no
+time."""
 
 
 class RuleSet:
-    """One round: every match becomes one item with the tag `J`, a bare weekday, or `A`, any other time."""
+    """One round: each match becomes one item, tagged `J` for a bare weekday and `A` for any other time."""
 
     __slots__ = ("_actions", "_pattern")
 
     def __init__(self, first_tags: str, rules: Sequence[Rule]) -> None:
         self._actions = [action for _, action in rules]
-        # Most words start nothing: looking for those that can first is several times faster.
+        # Most words start no rule. Checking the first tag before is several times faster.
         self._pattern = re.compile(f"(?=[{first_tags}])(?:{'|'.join(f'({rule})' for rule, _ in rules)})")
 
     def apply(self, reference: ReferenceTime) -> bool:
-        """Replaces what matches in the tagged text of a moment; whether anything did."""
+        """Replace the matches in the tagged text, and return whether there were any."""
         tagged_text, search = reference.tagged_text, self._pattern.search
         tags, items = tagged_text.tags, tagged_text.items
         match = search(tags)
@@ -200,7 +202,7 @@ class RuleSet:
 
 
 def _resolve_days(words: Words) -> TimeExpression | None:
-    """8 May 2023, Friday, May 8th, from 3 to 9 May."""
+    """Resolve "8 May 2023", "Friday, May 8th" or "from 3 to 9 May"."""
     days: list[int] = []
     for index, tag in enumerate(words.tags):
         if tag in "do":
@@ -210,7 +212,7 @@ def _resolve_days(words: Words) -> TimeExpression | None:
 
 
 def _resolve_annual(words: Words) -> TimeExpression:
-    """Easter 2024, spring, May 2023, Q3 2024."""
+    """Resolve "Easter 2024", "spring", "May 2023" or "Q3 2024"."""
     index = next(index for index, tag in enumerate(words.tags) if tag in "MmSVHQ")
     return _build_annual(words.tags[index], words.items[index][0], words.year())
 
@@ -224,7 +226,7 @@ def _build_annual(tag: str, value: Any, year: int | None = None) -> AnnualPeriod
 
 
 def _resolve_quarter(words: Words) -> TimeExpression | None:
-    """The first quarter of 2024."""
+    """Resolve "the first quarter of 2024"."""
     is_quarter = words.items[1][0][0] == "quarter" and words.first <= 4
     return _build_annual("Q", words.first, words.year()) if is_quarter else None
 
@@ -234,12 +236,12 @@ def _resolve_year(words: Words) -> TimeExpression:
 
 
 def _resolve_lone_year(words: Words) -> TimeExpression | None:
-    """2023 without a word that makes it a year: not one far ahead, which is rather a title or a count."""
+    """Resolve a bare "2023". A number far in the future is more likely a title or a count."""
     return _resolve_year(words) if words.first <= civil_date(words.today)[0] + _MAX_YEARS_AHEAD else None
 
 
 def _resolve_decade(words: Words) -> TimeExpression:
-    """The 1990s; the 90s, which are the latest that have begun."""
+    """Resolve "the 1990s", or "the 90s" as the latest that have begun."""
     first = words.first
     if first < 100:
         current_year = civil_date(words.today)[0]
@@ -248,7 +250,7 @@ def _resolve_decade(words: Words) -> TimeExpression:
 
 
 def _resolve_weekday_of_week(words: Words) -> TimeExpression:
-    """Friday last week."""
+    """Resolve "Friday last week"."""
     monday = period("week", words.today, words.value("K"))[0]
     return span_in_day(monday + words.value("Ww"), words.value("p"))
 
@@ -258,14 +260,14 @@ def _resolve_bare_weekday(words: Words) -> TimeExpression:
 
 
 def _resolve_weekend(words: Words) -> TimeExpression | None:
-    """Over the weekend: the latest that has begun."""
+    """Resolve "over the weekend" as the latest that has begun."""
     (_, _, plural), position, _ = words.items[0]
     is_current = weekday(words.today) >= SATURDAY or words.reference.tagged_text.is_future(position)
     return None if plural else unit_span("weekend", words.today, 0 if is_current else -1)
 
 
 def _resolve_period(words: Words) -> TimeExpression:
-    """Last week, this year."""
+    """Resolve "last week" or "this year"."""
     return unit_span("week" if words.tags == "K" else "year", words.today, words.first)
 
 
@@ -275,7 +277,7 @@ def _resolve_vague(words: Words) -> TimeExpression:
 
 
 def _resolve_day_word(words: Words) -> TimeExpression:
-    """Today, yesterday evening, this morning, last night."""
+    """Resolve "today", "yesterday evening", "this morning" or "last night"."""
     if words.tags[0] == "D":
         offset, part = words.first
         return span_in_day(words.today + offset, words.value("p") or part)
@@ -283,7 +285,7 @@ def _resolve_day_word(words: Words) -> TimeExpression:
 
 
 def _resolve_ago(words: Words) -> TimeExpression | None:
-    """Two days ago, in a week, a month from now, years ago."""
+    """Resolve "two days ago", "in a week", "a month from now" or "years ago"."""
     tags, unit = words.tags, words.value("uk")
     sign = 1 if tags[0] == "i" or tags[-1] == "f" else -1
     if tags[0] == "i" and words.reference.tagged_text.follows_past_verb(words.items[0][1]):
@@ -301,14 +303,14 @@ def _resolve_ago(words: Words) -> TimeExpression | None:
 
 
 def _resolve_weekdays_ago(words: Words) -> TimeExpression:
-    """Two Fridays ago."""
+    """Resolve "two Fridays ago"."""
     low, high = words.count()
     latest = words.reference.resolve_weekday("l", words.value("7"))
     return to_span((latest - 7 * (high - 1), latest - 7 * (low - 1) + 1), "day" if low == high else "range")
 
 
 def _resolve_rolling(words: Words) -> TimeExpression:
-    """The past three weeks, the next two days: up to today, or from tomorrow on."""
+    """Resolve "the past three weeks" up to today, or "the next two days" from tomorrow on."""
     unit, factor, _ = words.items[-1][0]
     now, today = words.reference.now, words.today
     count = words.count()[1] * factor
@@ -329,7 +331,7 @@ def _resolve_rolling(words: Words) -> TimeExpression:
 
 
 def _resolve_relative(words: Words) -> TimeExpression | None:
-    """Last Friday night, this summer, next month, next Christmas."""
+    """Resolve "last Friday night", "this summer", "next month" or "next Christmas"."""
     tags, part = words.tags, words.value("p")
     if tags[-1] == "r":
         which, index = words.items[-1][0], 0
@@ -351,7 +353,7 @@ def _resolve_relative(words: Words) -> TimeExpression | None:
 def _resolve_relative_unit(words: Words, which: str, value: Any) -> TimeExpression | None:
     unit, factor, plural = value
     now, today = words.reference.now, words.today
-    # "The next day" and "the last minute" are told from within a story.
+    # "The next day" and "the last minute" are relative to a story, not to the reference time.
     if plural or unit == "minute" or (unit in ("day", "hour") and which != "P"):
         return None
     if which == "P" and unit != "weekend":
@@ -365,7 +367,7 @@ def _resolve_relative_unit(words: Words, which: str, value: Any) -> TimeExpressi
 
 
 def _resolve_before_last(words: Words) -> TimeExpression | None:
-    """The week before last, the May after next."""
+    """Resolve "the week before last" or "the May after next"."""
     sign = -1 if words.tags[1] == "b" else 1
     tag, value = words.tags[0], words.first
     if tag == "p":
@@ -379,7 +381,7 @@ def _resolve_before_last(words: Words) -> TimeExpression | None:
 
 
 def _resolve_part_of_current(words: Words) -> TimeExpression | None:
-    """The end of the month."""
+    """Resolve "the end of the month"."""
     unit, _, plural = words.items[-1][0]
     if plural or unit in ("day", "hour", "minute"):
         return None
@@ -387,7 +389,7 @@ def _resolve_part_of_current(words: Words) -> TimeExpression | None:
 
 
 def _resolve_day_of_month(words: Words) -> TimeExpression | None:
-    """On the 15th: the latest that has begun, or the next in a sentence of the future."""
+    """Resolve "on the 15th": the latest that has begun, or the next in a sentence about the future."""
     number, start, end = words.items[0]
     if end - start > len("15th"):
         return None
@@ -439,7 +441,7 @@ STANDALONE_RULES = RuleSet(
 
 
 def _resolve_nth(words: Words) -> TimeExpression | None:
-    """The first Monday of June, the last weekend of August, the second month of 2023."""
+    """Resolve "the first Monday of June", "the last weekend of August" or "the second month of 2023"."""
     whole = words.resolve()
     if whole is None or whole[1] - whole[0] < 7 * DAY:
         return None
@@ -469,14 +471,14 @@ def _resolve_nth(words: Words) -> TimeExpression | None:
 
 
 def _resolve_part(words: Words) -> TimeExpression | None:
-    """Early May, the end of last year."""
+    """Resolve "early May" or "the end of last year"."""
     expression, position, _ = words.items[-1]
     whole = words.resolve()
     if whole is None:
         return None
     span = span_part(whole, *words.first)
     if isinstance(expression, AnnualPeriod) and expression.year is None:
-        # In early May, late May is still the one of last year.
+        # In early May, "late May" means the one of last year.
         now = words.reference.now
         year_offset = (span[1] <= now) if words.reference.tagged_text.is_future(position) else -(span[0] > now)
         if year_offset and (days := expression.in_year(civil_date(whole[0] // DAY)[0] + year_offset)):
@@ -485,7 +487,7 @@ def _resolve_part(words: Words) -> TimeExpression | None:
 
 
 def _resolve_offset(words: Words) -> TimeExpression | None:
-    """Two days before, the weekend after, the Friday before something."""
+    """Resolve "two days before", "the weekend after" or "the Friday before" a time."""
     tags, expression = words.tags, words.items[-1][0]
     if "F" in tags and isinstance(expression, BareWeekday):
         base: ResolvedSpan | None = span_in_day(words.reference.resolve_weekday("N", expression.number), None)
@@ -503,7 +505,7 @@ def _resolve_offset(words: Words) -> TimeExpression | None:
         return span_in_day(day + sign, words.first)
     unit = words.value("uk")
     if tags[0] in "uk":
-        # "The years before" is not one year.
+        # "The years before" is more than one year.
         if unit[2]:
             return None
         low, high = 1, 1
@@ -516,7 +518,7 @@ def _resolve_offset(words: Words) -> TimeExpression | None:
 
 
 def _resolve_containing(words: Words) -> TimeExpression | None:
-    """The week of 8 May, the night of the 3rd of June, the month of May."""
+    """Resolve "the week of 8 May", "the night of the 3rd of June" or "the month of May"."""
     base = words.resolve()
     if base is None:
         return None
@@ -527,12 +529,12 @@ def _resolve_containing(words: Words) -> TimeExpression | None:
     if plural or unit in ("hour", "minute"):
         return None
     span = unit_span(unit, day)
-    # "The day of last week's party" says no more than "last week".
+    # "The day of last week's party" is no more precise than "last week".
     return span if unit == "weekend" or span[1] - span[0] >= base[1] - base[0] else base
 
 
 def _resolve_clipped(words: Words) -> TimeExpression | None:
-    """Earlier this week, later this year."""
+    """Resolve "earlier this week" or "later this year"."""
     whole, now = words.resolve(1), words.reference.now
     is_earlier = words.tags[0] == "G"
     if whole is None or (is_earlier and not words.first) or not whole[0] <= now < whole[1]:
@@ -543,7 +545,7 @@ def _resolve_clipped(words: Words) -> TimeExpression | None:
 
 
 def _resolve_between(words: Words) -> TimeExpression | None:
-    """Between May and July 2023, from Monday to Friday: an end without a year takes it from the other."""
+    """Resolve "between May and July 2023" or "from Monday to Friday". An end without a year takes it from the other."""
     (first, begins_at, _), last_item = [item for tag, item in zip(words.tags, words.items, strict=True) if tag in "AJ"]
     until = _resolve_range_end(words.reference, first, begins_at, *last_item[:2])
     if until is None:
@@ -575,7 +577,8 @@ def _resolve_range_end(
 
 
 def _resolve_open_range(words: Words) -> TimeExpression | None:
-    """Since and after run to now, or on for long where that is past; before and until come from long ago, or now."""
+    """Resolve "since", "after", "before" and "until": they extend to the reference time, or far into the past or
+    future."""
     expression, position, _ = words.items[-1]
     tag, now = words.tags[0], words.reference.now
     if tag == "T" and isinstance(expression, BareWeekday):
@@ -619,7 +622,7 @@ RANGE_RULES = RuleSet(
 
 
 def find_spans(text: str, language: Language, reference_us: int) -> tuple[TimeSpan, ...]:
-    """What the time expressions of a text mean, in the order they stand in it."""
+    """Return the meaning of the time expressions of a text, in the order of the text."""
     tagged_text = TaggedText(text, language)
     reference = ReferenceTime(tagged_text, reference_us)
     STANDALONE_RULES.apply(reference)

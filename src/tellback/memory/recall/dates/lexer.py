@@ -1,4 +1,4 @@
-"""The lexer of time expressions: a text becomes a string with one tag character for each word, for the grammar."""
+"""The lexer of time expressions: it turns a text into a string with one tag character per word, for the grammar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellback.memory.recall.dates.calendar import ResolvedSpan, day_number, mont
 from tellback.memory.recall.dates.vocabulary import Language, Phrase
 
 TaggedItem = tuple[Any, int, int]
-"""What a word means, and where it begins and ends in the text."""
+"""The meaning of a word, and its start and end in the text."""
 
 _TOKEN = re.compile(
     r"[^\W\d_][^\W_]*(?:['\u2019][^\W\d_]+)?"
@@ -33,7 +33,8 @@ _PAST_VERB_DISTANCE = 40
 
 
 class TaggedText:
-    """A text as tags, with what stands behind each, where its sentences end and which of them speak of the future."""
+    """A text as tags, with the value of each tag, the ends of its sentences, and which sentences are about the
+    future."""
 
     __slots__ = ("_future_sentences", "_sentence_ends", "_tags", "items", "language", "tags", "text")
 
@@ -71,17 +72,18 @@ class TaggedText:
         self.tags = "".join(tags)
 
     def is_future(self, position: int) -> bool:
-        """Whether the sentence around a position speaks of the future."""
+        """Whether the sentence around a position is about the future."""
         return bool(self._future_sentences) and bisect_left(self._sentence_ends, position) in self._future_sentences
 
     def follows_past_verb(self, position: int) -> bool:
-        """Whether a verb in the past stands shortly before a position, in the same sentence."""
+        """Whether a verb in the past tense stands shortly before a position, in the same sentence."""
         sentence = bisect_left(self._sentence_ends, position)
         begins = max(self._sentence_ends[sentence - 1] if sentence else 0, position - _PAST_VERB_DISTANCE)
         return self.language.past_verbs.search(self.text, begins, position) is not None
 
     def _read_special(self, word: str, tag: str, value: Any, tokens: Sequence[re.Match[str]], index: int) -> int:
-        """A word that may start a phrase or depends on its neighbours; how many of the next words it takes."""
+        """Read a word that may start a phrase or depends on its neighbours, and return how many following words it
+        includes."""
         start, end = tokens[index].span()
         skip = 0
         if phrase := _match_phrase(self.language.phrases.get(word, ()), tokens, index):
@@ -104,7 +106,7 @@ class TaggedText:
         self.items.append((value, start, end))
 
     def _disambiguate(self, word: str, token: str, tag: str) -> str:
-        """Whether May is a month, Sun a day and Will no name, as far as capitals and the place in the sentence say."""
+        """Decide by capitals and position whether May is a month, Sun is a day and Will is a verb."""
         is_capitalized = token[0].isupper() and not (len(token) > 1 and token.isupper())
         starts_sentence = not self._tags or self._tags[-1] in '."'
         if tag == "U":
@@ -170,7 +172,7 @@ class TaggedText:
 
 
 def _normalize_word(token: str) -> str:
-    """In small letters, with a plain apostrophe, and without 's."""
+    """Lowercase a word, with a plain apostrophe and without 's."""
     word = token.lower()
     return word if word.isalnum() else word.replace("\u2019", "'").removesuffix("'s")
 
@@ -189,7 +191,7 @@ def _match_phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], in
 
 
 def _tag_number(digits: str, suffix: str, previous_tags: Sequence[str]) -> tuple[str, Any]:
-    """A number without separators: a year, a day, a count, an ordinal or a decade."""
+    """Tag a number without separators: a year, a day, a count, an ordinal or a decade."""
     number = int(digits)
     if not suffix:
         if len(digits) == 4 and 1900 <= number <= 2099:
@@ -200,7 +202,7 @@ def _tag_number(digits: str, suffix: str, previous_tags: Sequence[str]) -> tuple
     if suffix == "s" and number % 10 == 0:
         if len(digits) == 4 and 1500 <= number <= 2090:
             return "Z", number
-        # "The 90s" and "mid-90s" are years, "in her 90s" is an age.
+        # "The 90s" and "mid-90s" are years, but "in her 90s" is an age.
         if len(digits) == 2 and "".join(previous_tags[-2:]).rstrip("-")[-1:] in ("h", "E"):
             return "Z", number
     return "x", None
@@ -217,7 +219,7 @@ def _parse_year_month(first: str, second: str) -> ResolvedSpan | None:
 
 
 def _parse_numeric_date(first: str, separator: str, second: str, third: str, language: Language) -> ResolvedSpan | None:
-    """A date in digits: 2023-05-08, 8.5.2023, and 05/08/2023 as the language reads it where both readings are dates."""
+    """Parse a date in digits: 2023-05-08, 8.5.2023, or 05/08/2023 in the language's order if it is ambiguous."""
     if len(first) == 4:
         year, month, day = int(first), int(second), int(third)
     elif len(third) == 4 or (len(third) == 2 and separator == "/"):

@@ -1,22 +1,22 @@
 """Parse time expressions: what "last Friday", "in May" or "8 May 2023" mean, relative to a reference time.
 
-All times are UTC, weeks start on Monday, and seasons are those of the northern hemisphere, by whole months. A text is
-read word by word into tags (`lexer`, with the tables of `vocabulary`), and the rules of `grammar`, regular expressions
-over the tags, turn those into time spans. Parsing takes microseconds and never raises.
+All times are UTC, weeks start on Monday, and seasons are those of the northern hemisphere, by whole months. `lexer`
+tags each word with the tables of `vocabulary`, and the rules of `grammar`, which are regular expressions over the
+tags, turn the tags into time spans. Parsing takes microseconds and never raises.
 
 How ambiguous expressions are resolved:
 
-- 05/08/2023 is May 8, and 25/08/2023 can only be 25 August; German and Spanish texts have the day first, as has
-  8.5.2023 everywhere.
+- 05/08/2023 is May 8, and 25/08/2023 can only be 25 August. In German and Spanish texts, and in 8.5.2023, the day
+  comes first.
 - A month, date, season or holiday without a year is the latest that has begun, or, in a sentence about the future
   ("will", "going to", "plan", "next"), the first that has not ended. "Last May" is the latest May that has ended.
 - A weekday is the latest strictly before the day, or the first strictly after it in a sentence about the future.
 - "Two weeks ago" is the whole week then, "three months ago" the whole month; "a few" is two to five.
 - "Last week" is the week from Monday to Sunday, "the past week" the seven days before today, and today.
-- "The week before 8 May" is what someone calls last week on that day.
+- "The week before 8 May" is the last week, seen from that day.
 - Early, mid and late are thirds; in a month the days 1 to 10, 11 to 20 and the rest.
 - Winter 2022 begins in December 2022.
-- Before, after, since and until reach to now, or 200 years away.
+- Before, after, since and until extend to the reference time, or 200 years away.
 - Mornings are from 6 to 12 o'clock, afternoons to 18, evenings and nights to 24."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tellback.memory.recall.dates.calendar import TimeSpan
 from tellback.memory.recall.dates.grammar import find_spans
 from tellback.memory.recall.dates.vocabulary import LANGUAGES, Language
 
-# Faster than `\w`, and wide enough for the letters of the tables.
+# Faster than `\w`, and includes all letters of the tables.
 _WORD = re.compile(r"[a-z0-9\u00df-\u024f]+")
 _TRIGGERS = frozenset[str]().union(*(one.triggers for one in LANGUAGES.values()))
 _DIGIT = re.compile(r"[0-9]")
@@ -35,7 +35,7 @@ _DATE_DIGITS = re.compile(r"(?:19|20)[0-9][0-9]|[0-9](?:0s|st|nd|rd|th)\b|[0-9][
 
 
 def detect_language(lowered: str) -> Language | None:
-    """The language to read a text in small letters in, or None when nothing in it can be part of a time expression."""
+    """Return the language of a lowercase text, or None if it has no word of a time expression."""
     words = _WORD.findall(lowered)
     if _TRIGGERS.isdisjoint(words):
         return LANGUAGES["en"] if _DIGIT.search(lowered) and _DATE_DIGITS.search(lowered) else None
@@ -47,7 +47,7 @@ def detect_language(lowered: str) -> Language | None:
 
 
 def parse_time_spans(text: str, reference_us: int) -> tuple[TimeSpan, ...]:
-    """What the time expressions of a text mean, in their order, for someone who said or asked it at that moment.
+    """Parse the time expressions of a text, in order, relative to the time when the text was written.
 
     >>> from tellback.types.ids import as_utc, from_micros, to_micros
     >>> [span] = parse_time_spans("When did I go swimming last May?", to_micros(as_utc("2024-02-10T12:00:00Z")))

@@ -1,7 +1,6 @@
 """Word tables for the date grammar: the languages, and the words each of them uses for times.
 
-Another language is another table here: the grammar reads only tags. A word has a tag, one character that the grammar
-reads, and a value.
+To add a language, add a table here: the grammar uses only tags. A word has a tag (one character) and a value.
 
 | tag | words | value |
 |---|---|---|
@@ -16,7 +15,7 @@ reads, and a value.
 | `H` | a holiday | its name in `calendar.HOLIDAYS` |
 | `K` `Y` | last week, this week …; last year … | how many from this one |
 | `l` `P` `N` `C` `t` | last, past, next, coming, this | |
-| `r` | last or next behind its noun | `l` or `N` |
+| `r` | last or next after its noun | `l` or `N` |
 | `G` `g` | ago, earlier; later | whether it also stands before: "earlier this week" |
 | `/` | and a half | |
 | `7` | Fridays, as in "two Fridays ago" | number, Monday is 0 |
@@ -29,10 +28,10 @@ reads, and a value.
 | `L` | recently | days back |
 | `U` | will, going to: the sentence is about the future | |
 | `<` | was: a `U` that follows is not about the future | |
-| `#` | room, how many: what follows is no year, and not "years ago" | |
-| `z` | time, times: "in two years" that follows is not the future | |
+| `#` | room, how many: the next number is not a year, and not "years ago" | |
+| `z` | time, times: a following "in two years" is not the future | |
 | `R` | was, we: words that may follow a year | |
-| `*` | every, each: what follows is no single day | |
+| `*` | every, each: the following is not a single day | |
 | `c` | words, people: the number before is a count | |
 
 The lexer adds `d` and `c` (a number that can be a day of a month, any other), `y` (a year), `Z` (a decade), `A` (a date
@@ -46,33 +45,33 @@ from dataclasses import dataclass
 from typing import Any
 
 VocabularyEntry = tuple[str, Any, bool]
-"""Tag, value, and whether that is all: else a phrase may start here, or the neighbours decide."""
+"""The tag, the value, and whether the entry is final. Otherwise a phrase may start here, or the neighbours decide."""
 Phrase = tuple[tuple[str, ...], str, Any]
 
-# One of these must be in a text for it to hold an expression of that language, or a number that can be a year.
+# A text needs one of these tags, or a number that can be a year, to contain a time expression.
 _TRIGGER_TAGS = frozenset("DpukMmWwSVHKYQL7")
 _CONTEXT_TAGS = frozenset("MwUcNC")
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The words of a language; see the top of this file for what they mean."""
+    """The words of a language. The top of this file explains the tags."""
 
     words: Mapping[str, VocabularyEntry]
     phrases: Mapping[str, tuple[Phrase, ...]]
-    """By first word, the longest first."""
+    """Phrases by first word, the longest first."""
     triggers: frozenset[str]
     abbreviations: frozenset[str]
-    """A full stop after these ends no sentence."""
+    """A full stop after these does not end a sentence."""
     ambiguous_lowercase: frozenset[str]
-    """Months that are also other words in small letters."""
+    """Months that are also other words in lowercase."""
     ambiguous_capitalized: frozenset[str]
-    """Months that are also people's names or verbs when a sentence starts with them."""
+    """Months that are also names of people, or verbs at the start of a sentence."""
     day_first: bool
-    """How 05/08/2023 is read: 5 August, or else May 8."""
+    """Whether 05/08/2023 means 5 August rather than May 8."""
     dot_is_ordinal: bool
     past_verbs: re.Pattern[str]
-    """Verbs in the past: after one, "in two weeks" is how long it took."""
+    """Verbs in the past tense. After one, "in two weeks" is a duration."""
 
 
 def build_language(
@@ -85,9 +84,9 @@ def build_language(
     dot_is_ordinal: bool = False,
     past_verbs: str = r"(?!)",
 ) -> Language:
-    """A language from its words by tag: with values, or as one text when there is nothing to say but the tag.
+    """Build a language from its words by tag: a mapping with values, or one string for tags without values.
 
-    In such texts words are separated by spaces; `_` joins the words of a phrase.
+    Words in such a string are separated by spaces; `_` joins the words of a phrase.
     """
     single_words: dict[str, VocabularyEntry] = {}
     phrases: dict[str, list[Phrase]] = {}
@@ -108,7 +107,7 @@ def build_language(
         tag, value, _ = single_words.get(first_word, ("x", None, False))
         single_words[first_word] = (tag, value, False)
     triggers = {word for word, (tag, _, _) in single_words.items() if tag in _TRIGGER_TAGS}
-    # The last word of a phrase is rarer than its first.
+    # The last word of a phrase is rarer than its first word.
     triggers |= {
         rest[-1]
         for group in phrases.values()
@@ -129,7 +128,7 @@ def build_language(
 
 
 def number_names(names: str, start: int = 1) -> dict[str, int]:
-    """Names in order to their numbers; spellings of one name are joined by `/`.
+    """Map names to consecutive numbers; `/` joins the spellings of one name.
 
     >>> number_names("january/jan february")
     {'january': 1, 'jan': 1, 'february': 2}
@@ -138,12 +137,12 @@ def number_names(names: str, start: int = 1) -> dict[str, int]:
 
 
 def count_names(names: str, start: int = 1) -> dict[str, tuple[int, int]]:
-    """The same for numbers that count: at least and at most so many."""
+    """Map names to consecutive counts, each as a minimum and a maximum."""
     return {name: (number, number) for name, number in number_names(names, start).items()}
 
 
 def unit_names(singular: str, plural: str) -> dict[str, tuple[str, int, bool]]:
-    """The names of the units from minute to decade, first of one and then of many; `-` where there is none."""
+    """Map the names of the units from minute to decade, singular and plural; `-` means that there is no name."""
     units = ("minute", "hour", "day", "week", "month", "quarter", "year", "decade")
     return {
         name: (unit, 1, is_plural)
@@ -155,7 +154,7 @@ def unit_names(singular: str, plural: str) -> dict[str, tuple[str, int, bool]]:
 
 
 def holiday_names(names: str) -> dict[str, str]:
-    """Spellings of holidays to their names in `calendar.HOLIDAYS`; without a `=`, the first spelling is the name.
+    """Map spellings of holidays to their names in `calendar.HOLIDAYS`. Without `=`, the first spelling is the name.
 
     >>> holiday_names("boxing_day christmas=navidad easter/easter_sunday")
     {'boxing_day': 'boxing_day', 'navidad': 'christmas', 'easter': 'easter', 'easter_sunday': 'easter'}
@@ -434,4 +433,4 @@ SPANISH = build_language(
 )
 
 LANGUAGES: dict[str, Language] = {"en": ENGLISH, "de": GERMAN, "es": SPANISH}
-"""By code; of languages that know equally many words of a text, the first reads it."""
+"""Languages by code. If two languages know equally many words of a text, the first one parses it."""
