@@ -160,7 +160,7 @@ async def served(folder: Path, command: str) -> AsyncIterator[str]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE):
-            while b"serves http" not in (line := await process.stdout.readline()):
+            while b"running at http" not in (line := await process.stdout.readline()):
                 assert line, "the server ended before it served"
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -48,7 +48,7 @@ def test_the_guide_names_maya_only_where_she_is_made_up() -> None:
     for has_sample in (True, False):
         guide = "\n".join(serve._guide_lines("http://127.0.0.1:1", "x.db", False, has_sample))
         assert ("user=maya" in guide) is has_sample
-        assert "What you say stays in x.db" in guide
+        assert "Your messages are stored in x.db" in guide
 
 
 def test_the_guide_repeats_no_password() -> None:
@@ -96,7 +96,7 @@ def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(serve, "PORT_ATTEMPTS", 1)
     with socket.socket() as sock:
         sock.bind((LOCAL_HOST, 0))
-        with pytest.raises(ConfigurationError, match="name another with --port"):
+        with pytest.raises(ConfigurationError, match="pass another one with --port"):
             serve._find_free_port(sock.getsockname()[1])
 
 

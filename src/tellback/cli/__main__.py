@@ -1,4 +1,4 @@
-"""`python -m tellback.cli`: the same as `tellback`."""
+"""Entry point of `python -m tellback.cli`, which is the same as `tellback`."""
 
 from tellback.cli import main
 

@@ -1,4 +1,4 @@
-"""`tellback agents`: check agent specs and agents with routes, and draw their routes."""
+"""The `tellback agents` command: check agent specs and agents with routes, and draw their routes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from tellback.agent_sources import AgentCandidate
     from tellback.specs import AgentSpec
 
-agents_app = command_group(
-    "Check agents: descriptions in JSON or YAML, and agents with routes.", "tellback agents check support.yaml"
-)
+agents_app = command_group("Check agent specs and agents with routes.", "tellback agents check support.yaml")
 
 
 @agents_app.callback()
 def agents_group() -> None:
-    """Check agents: descriptions in JSON or YAML, and agents with routes."""
+    """Check agent specs and agents with routes."""
 
 
 @register_command(
@@ -34,17 +32,20 @@ def agents_group() -> None:
 def check(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|FOLDER|MODULE:ATTRIBUTE", help="Where the agents are.", show_default=False),
+        typer.Argument(metavar="FILE|FOLDER|MODULE:ATTRIBUTE", help="Agents to check.", show_default=False),
     ],
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the routes as a Mermaid diagram.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the routes as a Mermaid flowchart.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is wrong with agents and where, or what they consist of; exits with 1 if something is wrong."""
+    """Validate agents and print a summary of each. Exits with 1 if an agent is invalid.
+
+    A source is a JSON or YAML agent spec, a folder of specs, or an agent in a Python module, written module:attribute.
+    """
     from tellback.agent_sources import find_agents
     from tellback.app import Tellback
 
     with report_errors():
-        # Never opened: it only is what functions in modules are called with.
+        # Never opened: it is only the argument for factory functions in modules.
         found = [each for source in sources for each in find_agents(source, Tellback(":memory:", worker=False))]
     if as_json:
         print_json([_agent_to_json(each, mermaid=mermaid) for each in found])
@@ -75,7 +76,7 @@ def _spec_pairs(spec: AgentSpec) -> list[tuple[str, str]]:
         ("model", str(spec.model or "")),
         ("arguments", ", ".join(_parameter_names(spec))),
         *(("tool", f"{tool.name} ({tool.type})") for tool in spec.tools),
-        ("needs", f"the functions {functions}: tb.register_agent(spec, tools=…)" if functions else ""),
+        ("requires", f"the functions {functions}: tb.register_agent(spec, tools=…)" if functions else ""),
     ]
 
 

@@ -98,10 +98,10 @@ def _print_version(is_requested: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Tellback: conversational agents that remember.
+    """Tellback: conversational agents with memory.
 
-    Begin with `tellback chat`. What is said is kept in tellback.db, here; --url names another place.
+    Start with `tellback chat`. Data is stored in tellback.db in the current directory; use --url for another store.
     """

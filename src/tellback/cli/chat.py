@@ -1,6 +1,6 @@
-"""`tellback chat`: one answer, or a conversation in the terminal.
+"""The `tellback chat` command: one answer, or a conversation in the terminal.
 
-An event loop in a thread of its own keeps background work going while the user types.
+The event loop runs in a separate thread, so background jobs continue while the user types.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAKEUP_SECONDS = 0.5
-"""How often the waiting thread looks up: on some systems a signal does not wake it."""
+"""How often the waiting thread wakes to handle signals: on some systems a signal does not wake it."""
 
 SLASH_COMMANDS = {
-    "/memory [words]": "what is remembered, or what is on that topic",
-    "/why": "what the last answer was given: memories with scores and dates, and tokens",
-    "/routes": "the agent's routes, where you are, and what it has gathered",
-    "/close": "close the conversation: it becomes memories, and a new one begins (also /new)",
-    "/help": "this",
-    "/quit": "leave; the conversation stays open (also Ctrl-D)",
+    "/memory [words]": "List your memories, or search them for a topic.",
+    "/why": "Show the memories and the number of tokens behind the last answer.",
+    "/routes": "Show the agent's routes, the current state and the gathered data.",
+    "/close": "Close the conversation, extract memories and start a new one (also /new).",
+    "/help": "Show this help.",
+    "/quit": "Quit; the conversation stays open (also Ctrl-D).",
 }
 TAIL_MESSAGES = 6
 MEMORIES_SHOWN = 20
-REPLY_STOPPED = "The answer was stopped; your message is kept, and you can go on."
+REPLY_STOPPED = "Answer stopped. Your message is stored; you can continue."
 
 
 class LoopThread(Portal):
-    """Runs coroutines in a thread of its own. Ctrl-C cancels the one that is waited for, and waits until it is over."""
+    """Runs coroutines in a separate thread. Ctrl-C cancels the current coroutine and waits until it has finished."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine gives. A second Ctrl-C gives up waiting for its end."""
+        """Return the coroutine's result. A second Ctrl-C stops waiting for the cancelled coroutine."""
         finished = threading.Event()
         tasks: list[asyncio.Task[T]] = []
 
@@ -79,7 +79,7 @@ class LoopThread(Portal):
             self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             _wait_interruptibly(finished)
             if not tasks[0].cancelled():
-                tasks[0].exception()  # it is told of the interruption, not of what came of it
+                tasks[0].exception()  # marks it as retrieved: the user sees the interruption only
             raise
         return tasks[0].result()
 
@@ -90,7 +90,7 @@ def _wait_interruptibly(finished: threading.Event) -> None:
 
 
 class ChatRepl:
-    """One person's chat. `read_line` asks for the next message; it raises `EOFError` when there is none."""
+    """An interactive chat of one user. `read_line` returns the next line, or raises `EOFError` at the end."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ChatRepl:
         self._last_reply: BackendReply | None = None
 
     def open_conversation(self, conversation_id: str | None, *, starts_new: bool, is_quiet: bool) -> None:
-        """Find the conversation to go on with and show its last messages; with `starts_new`, close it instead."""
+        """Find the conversation to continue and show its last messages; with `starts_new`, close it instead."""
         found = self._loop.run(self._find_conversation(conversation_id))
         if starts_new:
             self._close(is_quiet=is_quiet or found is None)
@@ -124,7 +124,7 @@ class ChatRepl:
             await self._user.conversations.get(id),
             "conversation",
             id,
-            "`tellback conversations list` shows those there are.",
+            "Run `tellback conversations list` to see all conversations.",
         )
         await self._backend.resume(found)
         return found
@@ -149,7 +149,7 @@ class ChatRepl:
                 print_line(REPLY_STOPPED, style="yellow", stderr=True)
 
     def send(self, text: str) -> None:
-        """Say something, show the answer as it comes, and ask about calls that wait for a decision."""
+        """Send a message, stream the answer, and ask the user to approve pending tool calls."""
         reply = self._stream_reply(self._backend.send(text))
         while reply.result.pending and not self._as_json:
             reply = self._stream_reply(self._backend.approve(self._ask_approvals(reply)))
@@ -163,17 +163,15 @@ class ChatRepl:
         else:
             typer.echo()
             for problem in reply.result.problems:
-                print_line(f"This failed without ending the turn: {problem}.", style="yellow", stderr=True)
+                print_line(f"Warning: {problem}.", style="yellow", stderr=True)
         if previous_id not in (None, reply.result.conversation_id) and not self._as_json:
-            print_line(
-                "A new conversation has begun: nothing was said in the last one for long.", style="dim", stderr=True
-            )
+            print_line("Started a new conversation, because the last one was inactive.", style="dim", stderr=True)
         return reply
 
     async def _print_stream(self, stream: ReplyStream) -> BackendReply:
         from tellback.chat_backends import BackendReply
 
-        # A terminal shows that something goes on until there is something to show.
+        # The spinner runs until the first output.
         with create_console(stderr=True).status("", spinner="dots") as spinner:
             printer = _StreamPrinter(spinner.stop, is_silent=self._as_json)
             async with aclosing(stream):
@@ -182,7 +180,7 @@ class ChatRepl:
                         printer.print_tools(item)
                         return item
                     printer.print_delta(item)
-        raise AssertionError("a stream ends with its answer")
+        raise AssertionError("the stream ended without a BackendReply")
 
     def _ask_approvals(self, reply: BackendReply) -> dict[str, bool]:
         approvals = {}
@@ -205,7 +203,7 @@ class ChatRepl:
             "/help": _print_help,
         }
         if name not in handlers:
-            print_line(f"There is no {name}: /help lists what there is.", style="red", stderr=True)
+            print_line(f"Unknown command {name}. Type /help for a list of commands.", style="red", stderr=True)
             return
         handlers[name]()
 
@@ -214,23 +212,23 @@ class ChatRepl:
         spaces = self._loop.run(memory.list_spaces(self._space))
         if spaces and query:
             hits = self._loop.run(memory.recall_by_topic(spaces[0].id, query)).hits
-            print_hits(hits) if hits else print_line("Nothing is remembered of that.")
+            print_hits(hits) if hits else print_line("No matching memories.")
         elif spaces and (atoms := self._loop.run(memory.list_atoms(spaces[0].id, limit=MEMORIES_SHOWN))):
             print_atoms(atoms)
         else:
-            print_line("Nothing is remembered yet: /close makes memories of what was said.")
+            print_line("No memories yet. Memories are extracted when you /close the conversation.")
 
     def _show_why(self) -> None:
-        _print_explanation(self._last_reply) if self._last_reply else print_line("Nothing was answered yet.")
+        _print_explanation(self._last_reply) if self._last_reply else print_line("No answer yet.")
 
     def _show_routes(self) -> None:
         if self._backend.agent is None:
-            print_line("There are no routes: name an agent that has some with --agent module:attribute.")
+            print_line("This chat has no agent with routes. Choose one with --agent module:attribute.")
             return
         _print_routes(self._backend.agent, self._loop.run(self._backend.load_session()))
 
     def _close(self, *, is_quiet: bool = False) -> None:
-        with create_console(stderr=True).status("Making memories of what was said…"):
+        with create_console(stderr=True).status("Extracting memories…"):
             outcome = self._loop.run(self._close_and_extract())
         if not is_quiet:
             print_line(outcome)
@@ -239,23 +237,21 @@ class ChatRepl:
         id = await self._backend.close()
         self._last_reply = None
         if id is None:
-            return "There is nothing to close: say something first."
+            return "No open conversation."
         _, outcome = await wait_for_memories(self._user, id)
-        return f"Closed: {outcome} A new conversation begins."
+        return f"Closed the conversation. {outcome} Your next message starts a new one."
 
     def _show_tail(self, conversation: Conversation) -> None:
         messages = self._loop.run(self._user.conversations.messages(conversation.id, TAIL_MESSAGES))
-        print_line(
-            f"Going on with {conversation.id}, last changed {format_minute(conversation.updated_at)}:", style="dim"
-        )
+        print_line(f"Continuing {conversation.id}, last updated {format_minute(conversation.updated_at)}:", style="dim")
         for message in messages:
             _print_message(message)
 
 
 class _StreamPrinter:
-    """Prints a reply while it streams: text as it comes, and a line for each tool.
+    """Prints a reply while it streams: the text, and a line for each tool call.
 
-    `before_output` is called before anything is printed.
+    `before_output` is called before each output.
     """
 
     def __init__(self, before_output: Callable[[], None], *, is_silent: bool) -> None:
@@ -278,7 +274,7 @@ class _StreamPrinter:
             self._print_tool(self._names.get(item.id, "tool"), self._inputs.get(item.id, ""))
 
     def print_tools(self, reply: BackendReply) -> None:
-        """Tools that ran without being streamed: those of states."""
+        """Print the tool calls that were not streamed: those of tool states."""
         for each in reply.result.tool_invocations:
             if each.id not in self._printed_calls:
                 self._print_tool(each.name, json.dumps(to_json_value(each.arguments)))
@@ -314,22 +310,23 @@ def _print_message(message: StoredMessage) -> None:
 def _print_explanation(reply: BackendReply) -> None:
     context, usage = reply.result.context, reply.result.usage
     if context is None:
-        print_line("No memory was asked for this answer.")
+        print_line("This answer used no memory.")
     else:
-        query_note = f' for "{to_one_line(context.recall_query, 80)}"' if context.recall_query else ""
+        query_note = f' (query: "{to_one_line(context.recall_query, 80)}")' if context.recall_query else ""
         pinned_atoms = context.atoms_used[: len(context.atoms_used) - len(context.hits)]
-        count = format_count(len(context.atoms_used), "memory was", "memories were")
-        print_line(f"{count} given{query_note}, with {format_count(context.turns_used, 'turn')} before this one.")
+        count = format_count(len(context.atoms_used), "memory", "memories")
+        turns = format_count(context.turns_used, "earlier turn")
+        print_line(f"The prompt contained {count}{query_note} and {turns}.")
         if pinned_atoms:
             print_atoms(pinned_atoms)
         if context.hits:
             print_hits(context.hits)
-        budget_note = ", over its budget" if context.over_budget else ""
-        print_line(f"The working context is about {context.tokens_estimated} tokens{budget_note}.")
+        budget_note = ", over budget" if context.over_budget else ""
+        print_line(f"Working context: about {context.tokens_estimated} tokens{budget_note}.")
     if usage.input_tokens is not None or usage.output_tokens is not None:
         cost = "" if usage.cost_usd is None else f", {usage.cost_usd:.4f} USD"
-        model = f" by {usage.model}" if usage.model else ""
-        print_line(f"{usage.input_tokens or 0} tokens were read and {usage.output_tokens or 0} written{model}{cost}.")
+        model = f"{usage.model}: " if usage.model else ""
+        print_line(f"{model}{usage.input_tokens or 0} input tokens, {usage.output_tokens or 0} output tokens{cost}.")
 
 
 def _print_routes(agent: Agent, session: SessionState | None) -> None:
@@ -346,7 +343,7 @@ def _print_routes(agent: Agent, session: SessionState | None) -> None:
                 mark = "▶" if is_current and state.id == state_id else "·"
                 print_line(f"    {mark} {'run ' if state.kind == 'tool' else ''}{state.title}")
     gathered = {} if session is None else session.extracted
-    print_line("Nothing was gathered yet." if not gathered else f"Gathered: {to_json_line(gathered)}")
+    print_line(f"Gathered data: {to_json_line(gathered)}" if gathered else "No data gathered yet.")
 
 
 def _reply_to_json(reply: BackendReply) -> dict[str, Any]:
@@ -370,36 +367,40 @@ def chat(
     message: Annotated[
         str | None,
         typer.Argument(
-            help="What to say: it is answered, and that is all. - reads all of the input as one message.",
+            help="Message to send. - reads one message from standard input. Without a message, chat interactively.",
             show_default=False,
         ),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Close the open conversation, so that it is remembered, and begin another.")
+        bool, typer.Option("--new", help="Close the open conversation, extract its memories and start a new one.")
     ] = False,
-    conversation: Annotated[str | None, typer.Option("--conversation", help="Go on with this one, by its id.")] = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", help="Continue the conversation with this id.")
+    ] = None,
     model: ModelOption = None,
     agent: Annotated[
         str | None,
-        typer.Option("--agent", help="Talk with an agent: a .json or .yaml file, or module:attribute."),
+        typer.Option("--agent", help="Agent to talk to: a .json or .yaml file, or module:attribute."),
     ] = None,
     argument: Annotated[
-        list[str] | None, typer.Option("--argument", metavar="NAME=VALUE", help="An argument of an agent in a file.")
+        list[str] | None,
+        typer.Option("--argument", metavar="NAME=VALUE", help="Argument of an agent spec; repeatable."),
     ] = None,
-    space: Annotated[str, typer.Option("--space", "-s", help="The memory space by its name.")] = "default",
-    namespace: Annotated[str, typer.Option("--namespace", help="What kind of conversation it is.")] = "chat",
+    space: Annotated[str, typer.Option("--space", "-s", help="Name of the memory space.")] = "default",
+    namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the conversation.")] = "chat",
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Chat with a model that remembers you, here in the terminal.
+    """Chat in the terminal with a model that remembers you.
 
-    It goes on with the conversation that is open, if there is one. Type /help in it for what else there is: /memory,
-    /why, /close and more. A conversation becomes memories when it is closed.
+    Continues the open conversation, if there is one. Type /help in the chat for its commands, such as /memory, /why
+    and /close. Memories are extracted when the conversation is closed.
 
-    With a message, or with input from a pipe (a message a line), it answers and ends.
+    With a message argument or piped input (one message per line), print the answers and exit.
     """
     if new and conversation is not None:
-        raise typer.BadParameter("--new begins a conversation, and --conversation goes on with one: leave one out.")
+        raise typer.BadParameter("--new and --conversation cannot be used together.")
+    from tellback.chat.offline import is_offline
     from tellback.chat_backends import ModelBackend
 
     is_interactive = message is None and sys.stdin.isatty() and not as_json
@@ -413,7 +414,7 @@ def chat(
                 if agent is None:
                     backend: ChatBackend = ModelBackend(user, namespace, space, choice.name)
                 else:
-                    source = context.get_parameter_source("model")  # the environment's is for agents that have none
+                    source = context.get_parameter_source("model")  # TELLBACK_MODEL is only for agents without a model
                     is_typed = source is not None and source.name == "COMMANDLINE"
                     arguments = dict(map(_parse_argument, argument or []))
                     backend = _build_agent_backend(tb, user, choice, agent, space, arguments, model_was_typed=is_typed)
@@ -422,9 +423,9 @@ def chat(
                     print_line(OFFLINE_NOTE, style="yellow", stderr=True)
                 repl.open_conversation(conversation, starts_new=new, is_quiet=not is_interactive)
                 if is_interactive:
-                    answerer = backend.model or "the agent's model"
-                    greeting = f"You are {target.user}, and {answerer} answers."
-                    print_line(f"{greeting} /help says what else there is; Ctrl-D leaves.", style="dim")
+                    model_note = f" with {backend.model}" if backend.model and not is_offline(backend.model) else ""
+                    greeting = f"Chatting as {target.user}{model_note}."
+                    print_line(f"{greeting} Type /help for commands, Ctrl-D to quit.", style="dim")
                     repl.run()
                 else:
                     _run_piped(repl, message)
@@ -443,7 +444,7 @@ def _run_piped(repl: ChatRepl, message: str | None) -> None:
 
 
 def _read_line(prompt: str) -> str:
-    with suppress(ImportError):  # editing and history, where there is such a thing
+    with suppress(ImportError):  # line editing and history, where available
         import readline  # noqa: F401
     return input(prompt)
 
@@ -467,14 +468,14 @@ def _build_agent_backend(
         raise ConfigurationError(problem)
     if len(found) != 1:
         names = ", ".join(each.name for each in found) or "none"
-        raise ConfigurationError(f"{source} has {len(found)} agents ({names}): name the one to talk with.")
+        raise ConfigurationError(f"{source} contains {len(found)} agents ({names}), but --agent requires exactly one.")
     agent, spec = found[0].agent, found[0].spec
     if agent is not None:
         has_model = agent.model is not None or agent.options.chat_fn is not None
         model = choice.name if model_was_typed or not has_model else None
         if model is not None and choice.is_offline and agent.routes:
             raise ConfigurationError(
-                f"{agent.name} follows routes, for which it needs a model: set a provider's key, such as"
+                f"Agent {agent.name} has routes, which require a model: set a provider's API key, such as"
                 " ANTHROPIC_API_KEY, start Ollama, or pass --model."
             )
         agent = agent if model is None else agent.with_model(model)
@@ -489,5 +490,5 @@ def _build_agent_backend(
 def _parse_argument(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise typer.BadParameter(f"{text!r} is no argument: write --argument name=value.")
+        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE.")
     return name, value

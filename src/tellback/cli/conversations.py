@@ -1,4 +1,4 @@
-"""`tellback conversations`: list, show and close conversations, and wait for their memories."""
+"""The `tellback conversations` commands: list, show and close conversations, and wait for their memories."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_ERROR_LENGTH = 160
 conversations_app = command_group("List, show and close conversations.", "tellback conversations list --user maya")
 
 ConversationIdArgument = Annotated[
-    str, typer.Argument(help="The conversation's id, as `tellback conversations list` shows it.", show_default=False)
+    str, typer.Argument(help="Conversation id, as shown by `tellback conversations list`.", show_default=False)
 ]
 
 
@@ -57,16 +57,16 @@ ConversationIdArgument = Annotated[
 async def list_conversations(
     user: User,
     status: Annotated[
-        Literal["open", "closed"] | None, typer.Option("--status", help="Those that are open, or closed.")
+        Literal["open", "closed"] | None, typer.Option("--status", help="Only conversations with this status.")
     ] = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", help="Those of this namespace alone.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", help="Only conversations of this namespace.")] = None,
     limit: LimitOption = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """List a user's conversations, the newest first."""
+    """List a user's conversations, newest first."""
     print_rows(
         await user.conversations.list(namespace, status, limit),
-        ("ID", "STATUS", "NAMESPACE", "MESSAGES", "CHANGED", "TITLE"),
+        ("ID", "STATUS", "NAMESPACE", "MESSAGES", "UPDATED", "TITLE"),
         lambda each: (
             *(each.id, each.status, each.namespace, str(each.last_seq)),
             *(format_minute(each.updated_at), each.title or ""),
@@ -82,11 +82,13 @@ async def list_conversations(
 async def show(
     user: User,
     id: ConversationIdArgument,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The last so many messages.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also messages that only the model saw.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show only the last N messages.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include internal messages, which only the model saw.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a conversation and what was said in it."""
+    """Show a conversation and its messages."""
     found = require_found(await user.conversations.get(id), "conversation", id)
     messages = await user.conversations.messages(id, limit, everything)
     if as_json:
@@ -99,7 +101,7 @@ async def show(
             ("title", found.title or ""),
             ("namespace", found.namespace),
             ("status", found.status),
-            ("begun", format_minute(found.created_at)),
+            ("created", format_minute(found.created_at)),
             ("summary", found.rolling_summary or ""),
         ]
     )
@@ -111,15 +113,15 @@ async def show(
 def close(
     id: ConversationIdArgument,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Make the memories now, or leave that to a worker.")
+        bool, typer.Option("--wait/--no-wait", help="Extract memories now, or leave it to a worker.")
     ] = True,
     model: ModelOption = None,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Close a conversation, which is when it becomes memories.
+    """Close a conversation and extract memories from it.
 
-    The model reads it. Without one it is remembered word for word.
+    The model extracts the memories. Without a model, every message is stored verbatim as a memory.
     """
 
     async def close_and_wait() -> tuple[Conversation, bool, str]:
@@ -128,33 +130,33 @@ def close(
             found = user_of_target(tb, target)
             closed = await found.conversations.close(id)
             if not wait:
-                return closed, False, "a worker makes its memories, or tellback jobs drain."
+                return closed, False, "A worker or `tellback jobs drain` extracts its memories."
             return closed, *await wait_for_memories(found, id)
 
     closed, remembered, outcome = run_async(close_and_wait)
     value = {**_conversation_to_json(closed), "remembered": remembered}
-    print_outcome(value, f"{closed.id} is closed: {outcome}", as_json=as_json)
+    print_outcome(value, f"Closed {closed.id}. {outcome}", as_json=as_json)
 
 
 async def wait_for_memories(
     user: User, conversation_id: str, max_seconds: float = MAX_WAIT_SECONDS
 ) -> tuple[bool, str]:
-    """Wait until a closed conversation has become memories; gives whether it has, and what came of it in words.
+    """Wait until memories are extracted from a closed conversation; return whether they are, and a sentence.
 
-    Jobs that fail are tried again later: nobody is kept waiting for that.
+    Does not wait for failed jobs, which are retried later.
     """
     deadline = time.monotonic() + max_seconds
     while not await user.memory.wait_for_extraction(POLL_SECONDS):
         if _failed_jobs(await user.memory.list_jobs(conversation_id)):
             break
         if time.monotonic() > deadline:
-            return False, "its memories are still being made."
+            return False, "Memories are still being extracted."
     jobs = await user.memory.list_jobs(conversation_id)
     if failed := _failed_jobs(jobs):
         reason = to_one_line(failed[0].error or "", MAX_ERROR_LENGTH).rstrip(".")
-        return False, f"its memories could not be made yet ({reason}): see tellback jobs list."
+        return False, f"Extracting memories failed ({reason}). Run `tellback jobs list` for details."
     added = sum(int(job.result.get("added", 0)) for job in jobs)
-    return True, f"{format_count(added, 'memory was', 'memories were')} made of it."
+    return True, f"Extracted {format_count(added, 'memory', 'memories')}."
 
 
 def _failed_jobs(jobs: list[Job]) -> list[Job]:
@@ -162,7 +164,7 @@ def _failed_jobs(jobs: list[Job]) -> list[Job]:
 
 
 def print_message(message: StoredMessage) -> None:
-    """Print a message: who, when and what, and which tools it calls."""
+    """Print a message: its role, time, text and tool calls."""
     print_line(f"\n{message.role}, {format_minute(message.created_at)}", style="bold")
     if message.text:
         typer.echo(escape_controls(message.text))

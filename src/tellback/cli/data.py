@@ -1,4 +1,4 @@
-"""`tellback import`, `export` and `delete`: all data of one user."""
+"""The `tellback import`, `export` and `delete` commands: all data of one user."""
 
 from __future__ import annotations
 
@@ -43,40 +43,40 @@ if TYPE_CHECKING:
     from tellback.importers.importer import ImportProgressCallback
     from tellback.user import User
 
-IMPORT_STOPPED = "Stopped. What was imported is kept; the same command goes on where this one ended."
+IMPORT_STOPPED = "Import interrupted. Run the same command again to continue; imported conversations are kept."
 ImportFormat = Literal["auto", "chatgpt", "claude", "jsonl"]
-_STAGES = {"reading": "Looking for chats", "importing": "Importing chats", "remembering": "Making memories"}
+_STAGES = {"reading": "Reading chats", "importing": "Importing chats", "remembering": "Extracting memories"}
 
 
 def import_command(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="The zip that was downloaded, its folder, or a file of it; or .jsonl.")
+        str, typer.Argument(metavar="PATH", help="The downloaded zip, the unpacked folder, or a .json or .jsonl file.")
     ],
-    format: Annotated[ImportFormat, typer.Option("--format", help="Whose chats they are.")] = "auto",
-    namespace: Annotated[str, typer.Option(help="What the conversations are called.")] = "imported",
-    space: Annotated[str, typer.Option("--space", "-s", help="The memory space, by name.")] = "default",
+    format: Annotated[ImportFormat, typer.Option("--format", help="Export format.")] = "auto",
+    namespace: Annotated[str, typer.Option(help="Namespace of the imported conversations.")] = "imported",
+    space: Annotated[str, typer.Option("--space", "-s", help="Name of the memory space.")] = "default",
     since: Annotated[
-        datetime | None, time_option("--since", "Only chats in which something was said since then.")
+        datetime | None, time_option("--since", "Only chats with a message at or after this time.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="So many chats that are not there yet, the oldest first.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of new chats, oldest first.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell what would be done.")] = False,
-    no_extract: Annotated[bool, typer.Option("--no-extract", help="Make no memories of them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, without changes.")] = False,
+    no_extract: Annotated[bool, typer.Option("--no-extract", help="Do not extract memories.")] = False,
     model: ModelOption = None,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring in chats from ChatGPT, Claude or JSON lines: they become conversations, and memories.
+    """Import chats from ChatGPT, Claude or JSON Lines, and extract memories from them.
 
-    Each message keeps its time. Doing it again adds only what is missing. Memories are made by the model, which costs
-    a call or two for each chat; with --model offline, or none, every message is kept word for word.
+    Messages keep their original times. Importing again adds only new chats and messages. Extraction takes one or two
+    model calls per chat; with --model offline, or without a model, every message is stored verbatim as a memory.
     """
     with report_errors():
         options = _store_options(model, needs_model=not (no_extract or dry_run))
         url = target.url
         if dry_run and "://" not in url and not Path(url).exists():
-            url = ":memory:"  # nothing may be changed: what is not there yet is as good as an empty store
+            url = ":memory:"  # a dry run must not create the file
 
     async def run_import() -> ImportReport:
         from tellback.importers import import_chats
@@ -108,28 +108,28 @@ def import_command(
         for sentence in str(report).removesuffix(".").split(". "):
             print_line(f"{sentence}.")
     if report.waiting_jobs:
-        print_line("`tellback jobs list` tells what they wait for, and `tellback worker` does them.", stderr=True)
+        print_line("Run `tellback jobs list` to see them, and `tellback worker` to run them.", stderr=True)
     if report.failed_jobs:
-        print_line("`tellback jobs list --status failed` tells why jobs failed.", stderr=True)
+        print_line("Run `tellback jobs list --status failed` to see why jobs failed.", stderr=True)
         raise typer.Exit(1)
 
 
 def _store_options(model: str | None, *, needs_model: bool) -> dict[str, Any]:
-    """How to open Tellback: nobody goes on with these chats, so they get no rolling summaries."""
+    """Return the options for opening Tellback. Imported chats are not continued, so they need no rolling summaries."""
     if not needs_model:
         return {}
     choice = resolve_model(model)
     if choice.is_offline:
-        print_line("No model reads the chats: every message is kept word for word.", stderr=True)
+        print_line("No model is set up: every message is stored verbatim as a memory.", stderr=True)
     else:
-        print_line(f"Memories are made by {choice.name}.", stderr=True)
+        print_line(f"Extracting memories with {choice.name}.", stderr=True)
     extractor = "verbatim" if choice.is_offline else None
     return {"model": choice.name, "extractor": extractor, "worker": True, "summary_every": None}
 
 
 @contextmanager
 def _progress_bars(*, is_shown: bool) -> Iterator[ImportProgressCallback]:
-    """A bar for each stage, on a terminal."""
+    """Show a progress bar for each stage, on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     screen = create_console(stderr=True)
@@ -148,23 +148,23 @@ def _progress_bars(*, is_shown: bool) -> Iterator[ImportProgressCallback]:
 def export(
     to: Annotated[
         Path | None,
-        typer.Option("--to", "-o", help="The file, .json or .zip; without one, JSON on standard output."),
+        typer.Option("--to", "-o", help="Output file, .json or .zip. Without it, JSON goes to standard output."),
     ] = None,
     format: Annotated[
-        Literal["json", "zip"] | None, typer.Option("--format", help="Where the file's name does not say it.")
+        Literal["json", "zip"] | None, typer.Option("--format", help="Output format, if the file name has no suffix.")
     ] = None,
-    vectors: Annotated[bool, typer.Option("--vectors", help="Also the vectors of memories.")] = False,
+    vectors: Annotated[bool, typer.Option("--vectors", help="Include the embedding vectors of memories.")] = False,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Hand out all that is kept of a user: conversations, memories, jobs, costs, keys.
+    """Export all data of a user: conversations, memories, jobs, costs and API keys.
 
-    A file appears only when it is complete, and only its owner may read it. With --json the counts are printed as
-    JSON; the export itself is JSON on standard output anyway.
+    The file appears only when it is complete, and only its owner can read it. With --to, --json prints the counts as
+    JSON.
     """
     prints_to_terminal = to is None and _is_terminal()
     if prints_to_terminal and format == "zip":
-        raise typer.BadParameter("a .zip is not for a terminal: name a file with --to.", param_hint="--format")
+        raise typer.BadParameter("zip output cannot be written to a terminal: use --to FILE.", param_hint="--format")
     buffer = io.BytesIO()
 
     async def run_export(handle: User) -> ExportReport:
@@ -189,36 +189,36 @@ def export(
         typer.echo(escape_json(buffer.getvalue().decode()))
     if to is None:
         return
-    counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count) or "nothing"
-    outcome = f"All that is kept of {target.user} is in {to}: {counts}."
+    counts = ", ".join(f"{name}: {count}" for name, count in report.counts.items() if count) or "no records"
+    outcome = f"Exported the data of {target.user} to {to} ({counts})."
     print_outcome(report, outcome, as_json=as_json)
 
 
 def delete(
-    user: Annotated[str, typer.Option("--user", "-u", help="Whose data to delete.", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    user: Annotated[str, typer.Option("--user", "-u", help="Id of the user to delete.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     url: UrlOption = DEFAULT_URL,
     tenant: TenantOption = "default",
     app_id: AppOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Delete all that is kept of a user, for good: conversations, memories, jobs, costs, keys.
+    """Permanently delete all data of a user: conversations, memories, jobs, costs and API keys.
 
-    It asks for the user's id first. Nothing of it is left in any table or file of the store afterwards.
+    Asks for the user's id to confirm. Afterwards, no table or file of the store contains data of the user.
     """
     target = UserTarget(url, user, tenant, app_id)
     if not yes:
-        typed = typer.prompt(f"Type the user's id ({user}) to delete all that is kept of them", default="", err=True)
+        typed = typer.prompt(f"Type the user's id ({user}) to permanently delete all their data", default="", err=True)
         if typed.strip() != user:
-            fail("Nothing was deleted: that was not the user's id.")
+            fail("Nothing was deleted: the typed id does not match.")
     erased = run_for_user(target, lambda handle: handle.admin.delete_user_data(confirm=True))
     if as_json:
         print_json(dict(erased))
     elif not any(erased.values()):
-        print_line(f"There was nothing of user {user!r} there.")
+        print_line(f"User {user!r} has no data in this store.")
     else:
-        print_line(f"All that was kept of {user} is deleted:")
-        print_table(("DELETED", "WHAT"), [(str(count), name) for name, count in erased.items() if count])
+        print_line(f"Deleted all data of {user}:")
+        print_table(("DELETED", "RECORDS"), [(str(count), name) for name, count in erased.items() if count])
 
 
 def _is_terminal() -> bool:

@@ -1,6 +1,6 @@
 """Inspect a store without changing it, and run the checks of `tellback doctor`.
 
-Loaded on demand: it imports the stores.
+Imported on demand, because it imports the stores.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 SQLITE_HEADER = b"SQLite format 3\x00"
 COUNTED_TABLES = ("conversations", "messages", "atoms", "entities", "jobs")
 MAX_CHECKED_BYTES = 500_000_000
-"""A file of more bytes is not read from end to end only to look at it."""
+"""Files larger than this get no integrity check, which reads the whole file."""
 
 MAX_TABLES_NAMED = 3
-"""How many tables of another program are named."""
+"""Maximum number of foreign tables listed in an error."""
 
 PROBE_TIMEOUT = 1.0
-"""How long whoever listens at the port may take to answer."""
+"""Seconds to wait for the process that listens on the port."""
 
 INTERNAL_EXTRAS = ("all", "dev", "docs", "test")
 UNCONFIGURED_NOTES = ("is not set", "names no GGUF file", "nothing answers")
-"""What is said of models that nobody has set up."""
+"""Parts of the notes of models that are not set up at all."""
 
 _REQUIREMENT_NAME = re.compile(r"^([A-Za-z0-9._-]+)")
 _EXTRA_MARKER = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -50,7 +50,7 @@ CheckStatus = Literal["ok", "off", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a store is: `version` is that of its tables, 0 where there are none, and `needed` this release's."""
+    """A store's kind, place and schema: `version` is 0 without tables, `needed` is this release's version."""
 
     kind: str
     place: str
@@ -62,50 +62,50 @@ class StoreInfo:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it would be migrated when it is opened."""
+        """Whether opening the store would migrate it."""
         return self.exists and self.version < self.needed
 
     @property
     def is_ahead(self) -> bool:
-        """Whether a later release has written it."""
+        """Whether a newer release has migrated the store."""
         return self.version > self.needed
 
 
 def store_path(store: Store) -> Path | None:
-    """The file of a store, or None if it is in none."""
+    """Return the file of a store, or None if the store is not a file."""
     scheme, _, place = store.url.partition(":///")
     return Path(place) if scheme == "sqlite" and place != ":memory:" else None
 
 
 def validate_store_file(url: str, *, may_create: bool) -> None:
-    """Raise if a file is not ours to open, or is not there and should be.
+    """Raise an error if the file belongs to another program, or is missing and may not be created.
 
-    Opening a file that is not there makes it, and tables are put into one of another program: neither is what
-    somebody wants who has mistyped a name.
+    Opening a store would create a missing file, or add tables to another program's database. A mistyped path must
+    cause neither.
     """
     path = store_path(open_store(url))
     if path is not None and path.exists():
         _validate_file(path)
     elif path is not None and not may_create:
         raise StoreUnavailableError(
-            f"There is no store at {path}: name another with --url or TELLBACK_URL, or begin one with `tellback chat`."
+            f"There is no store at {path}: pass --url, set TELLBACK_URL, or run `tellback chat` to create one."
         )
 
 
 def _validate_file(path: Path) -> None:
     if path.is_dir():
-        raise ConfigurationError(f"{path} is a folder: name a file in it, such as --url {path / 'tellback.db'}.")
+        raise ConfigurationError(f"{path} is a folder: pass a file in it, such as --url {path / 'tellback.db'}.")
     try:
         with path.open("rb") as file:
             header = file.read(len(SQLITE_HEADER))
     except OSError as error:
         raise StoreUnavailableError(
-            f"{path} cannot be read: {error.strerror}. Check the rights of the file and its folder."
+            f"{path} cannot be read: {error.strerror}. Check the permissions of the file and its folder."
         ) from error
     if header and header != SQLITE_HEADER:
         raise StoreCorruptError(
-            f"{path} is no store of Tellback's, nor any SQLite file: name another with --url, or restore it from a"
-            " backup if it was one."
+            f"{path} is not a Tellback store, because it is not a SQLite file: pass another --url, or restore the file"
+            " from a backup."
         )
     if not header:
         return
@@ -120,7 +120,7 @@ def _validate_file(path: Path) -> None:
         names = ", ".join(map(repr, tables[:MAX_TABLES_NAMED])) + ("…" if len(tables) > MAX_TABLES_NAMED else "")
         raise ConfigurationError(
             f"{path} belongs to another program (it has the table{'s' if len(tables) > 1 else ''} {names}):"
-            " name a file of Tellback's own with --url."
+            " pass another file with --url."
         )
 
 
@@ -134,9 +134,9 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
 
 
 async def inspect_store(url: str, *, is_thorough: bool = False) -> StoreInfo:
-    """What is there. Raises what opening it would raise if it cannot be reached, is damaged, or is not ours.
+    """Return the state of a store. Raises the errors that opening it would raise.
 
-    With `is_thorough` it counts what a file holds, and reads it for damage unless it is very large.
+    With `is_thorough`, also count the rows of a SQLite file and check its integrity, unless it is very large.
     """
     store = open_store(url)
     if store.url.startswith("sqlite"):
@@ -199,7 +199,7 @@ async def _inspect_postgres(store: Any) -> StoreInfo:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: how it is, what was found, and what to do about it."""
+    """The result of one check: its subject, status, finding and recommended action."""
 
     what: str
     status: CheckStatus
@@ -208,7 +208,7 @@ class Check:
 
 
 async def run_checks(url: str, port: int) -> list[Check]:
-    """Everything that can be told without changing anything."""
+    """Run all checks. None of them changes anything."""
     return [
         _check_python(),
         *_check_extras(),
@@ -230,7 +230,7 @@ def _check_python() -> Check:
 
 
 def packages_by_extra() -> dict[str, list[str]]:
-    """The packages of each extra, as the package's own metadata names them."""
+    """Return the packages of each extra, from the metadata of the installed tellback package."""
     found: dict[str, list[str]] = {}
     for line in importlib.metadata.requires("tellback") or []:
         package, extra = _REQUIREMENT_NAME.match(line), _EXTRA_MARKER.search(line)
@@ -252,7 +252,7 @@ def _check_extras() -> list[Check]:
     checks = [Check("extras", "ok", ", ".join(installed) or "none")]
     missing_extras = [extra for extra, names in missing.items() if names]
     if missing_extras:
-        install_hint = f"pip install 'tellback[{','.join(missing_extras)}]' for what you need of it"
+        install_hint = f"optional: pip install 'tellback[{','.join(missing_extras)}]'"
         checks.append(Check("extras", "off", f"not installed: {', '.join(missing_extras)}", install_hint))
     if "console" in missing_extras:
         names = ", ".join(missing["console"])
@@ -274,18 +274,20 @@ async def _check_store(url: str) -> Check:
     try:
         found = await inspect_store(url, is_thorough=True)
     except TellbackError as error:
-        return Check("store", "fail", " ".join(str(error).split()), "see docs/howto/stores.md, or name another: --url")
+        return Check("store", "fail", " ".join(str(error).split()), "see docs/howto/stores.md, or pass another --url")
     if found.is_ahead:
-        return Check("store", "fail", _format_versions(found), "upgrade Tellback: a newer one has migrated it")
+        return Check(
+            "store", "fail", _format_versions(found), "upgrade Tellback: a newer release has migrated this store"
+        )
     if not found.exists:
-        return Check("store", "off", f"{found.place} is not there yet", "tellback chat begins it")
+        return Check("store", "off", f"{found.place} does not exist yet", "run tellback chat to create it")
     if found.is_behind:
-        # What a doctor says is shown to others: a URL may hold a password.
+        # Users share this output, and a URL can contain a password.
         url_note = ", with the same --url" if "://" in url else f" --url {shlex.quote(url)}"
         return Check("store", "warn", _format_versions(found), f"back it up, then: tellback migrate{url_note}")
-    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    counts = ", ".join(f"{name}: {count}" for name, count in found.counts.items())
     size = "" if found.size is None else f", {_format_size(found.size)}"
-    return Check("store", "ok", f"{found.kind} at {found.place}{size}{': ' if counts else ''}{counts}")
+    return Check("store", "ok", f"{found.kind} at {found.place}{size}{f' ({counts})' if counts else ''}")
 
 
 def _format_versions(found: StoreInfo) -> str:
@@ -308,13 +310,13 @@ def _check_models() -> list[Check]:
         found, to_do = (f"{each.model}: {note}" if each.is_ready else note), f"pip {package}" if separator else ""
         checks.append(Check(f"model: {each.provider}", _model_status(each), found, to_do))
     if choice.is_offline:
-        to_do = "set a provider's key, start Ollama, or name a GGUF file in TELLBACK_GGUF"
-        return [*checks, Check("model", "warn", "none: answers are what memory holds, word for word", to_do)]
+        to_do = "set a provider's API key, start Ollama, or set TELLBACK_GGUF to the path of a GGUF file"
+        return [*checks, Check("model", "warn", "no model is set up: answers only quote memory", to_do)]
     return [*checks, _check_chosen_model(choice.name, choice.why)]
 
 
 def _model_status(model: ModelAtHand) -> CheckStatus:
-    """What nobody has set up is off; what is half set up was meant to work."""
+    """Return "off" for a model that is not set up, and "warn" for an incomplete setup."""
     if model.is_ready:
         return "ok"
     return "off" if any(note in model.note for note in UNCONFIGURED_NOTES) else "warn"
@@ -327,7 +329,7 @@ def _check_chosen_model(name: str, reason: str) -> Check:
         resolve_registration(ChatOptions(model=name))
     except TellbackError as error:
         return Check("model", "fail", f"{name} ({reason})", format_error(error))
-    return Check("model", "ok", f"{name} answers ({reason})")
+    return Check("model", "ok", f"{name} is used ({reason})")
 
 
 async def _check_embedder() -> Check:
@@ -337,7 +339,7 @@ async def _check_embedder() -> Check:
     try:
         [vector] = await embedder.embed(["hello"])
     except TellbackError as error:
-        return Check("embedder", "fail", f"{error}", "reinstall it: pip install --force-reinstall tellback")
+        return Check("embedder", "fail", f"{error}", "reinstall Tellback: pip install --force-reinstall tellback")
     return Check("embedder", "ok", f"{embedder.name}, {len(vector)} dimensions")
 
 
@@ -346,9 +348,9 @@ def _check_port(port: int) -> Check:
     if error is None:
         return Check("port", "ok", f"{port} is free for tellback serve")
     if _is_tellback_server(port):
-        return Check("port", "ok", f"a Tellback server answers at {LOCAL_HOST}:{port}")
+        return Check("port", "ok", f"a Tellback server is running at {LOCAL_HOST}:{port}")
     to_do = f"tellback serve --port {port + 1 if port < 65_535 else 8765}"
-    return Check("port", "warn", f"{port} is taken ({error.strerror})", to_do)
+    return Check("port", "warn", f"{port} is in use ({error.strerror})", to_do)
 
 
 def _is_tellback_server(port: int) -> bool:

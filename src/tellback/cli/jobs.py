@@ -1,4 +1,4 @@
-"""`tellback jobs` and the worker process: list, retry and run extraction jobs."""
+"""The `tellback jobs` and `tellback worker` commands: list, retry and run extraction jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tellback.cli")
 
 jobs_app = command_group(
-    "List, retry and run jobs: conversations on their way to becoming memories.",
+    "List, retry and run background jobs, which extract memories from conversations.",
     "tellback jobs list --user maya",
     "tellback jobs drain",
 )
@@ -61,14 +61,14 @@ jobs_app = command_group(
 def list_jobs(
     status: Annotated[
         Literal["queued", "running", "done", "failed", "cancelled"] | None,
-        typer.Option("--status", help="Those that have come so far."),
+        typer.Option("--status", help="Only jobs with this status."),
     ] = None,
-    everyone: Annotated[bool, typer.Option("--everyone", help="Those of all users of the store.")] = False,
+    everyone: Annotated[bool, typer.Option("--everyone", help="List the jobs of all users.")] = False,
     limit: LimitOption = 20,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """List jobs, the newest first."""
+    """List a user's jobs, newest first."""
 
     async def load() -> list[Job]:
         filters = {} if everyone else {"user_id": target.user, "tenant_id": target.tenant, "app_id": target.app}
@@ -77,10 +77,10 @@ def list_jobs(
 
     print_rows(
         run_async(load),
-        ("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "CHANGED", "ERROR"),
+        ("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "UPDATED", "ERROR"),
         _job_row,
         as_json=as_json,
-        if_empty="There are no such jobs.",
+        if_empty="No matching jobs.",
         title_column="ID",
     )
 
@@ -93,11 +93,11 @@ def _job_row(job: Job) -> tuple[str, ...]:
 
 @register_command(jobs_app, "tellback jobs retry job_01J9 --user maya")
 def retry(
-    id: Annotated[str, typer.Argument(help="The job's id, as `tellback jobs list` shows it.", show_default=False)],
+    id: Annotated[str, typer.Argument(help="Job id, as shown by `tellback jobs list`.", show_default=False)],
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Queue a job again. A worker, or `tellback jobs drain`, runs it."""
+    """Queue a job again. A worker or `tellback jobs drain` then runs it."""
 
     async def queue_again() -> Job:
         async with open_app(target.url) as tb:
@@ -107,19 +107,19 @@ def retry(
             return await tb.jobs.retry(id)
 
     job = run_async(queue_again)
-    print_outcome(job, f"{job.id} is {job.status.value}: tellback jobs drain runs it now.", as_json=as_json)
+    print_outcome(job, f"{job.id} is {job.status.value}. Run `tellback jobs drain` to run it now.", as_json=as_json)
 
 
 @register_command(jobs_app, "tellback jobs drain", "tellback jobs drain --model claude-sonnet-5 --timeout 600")
 def drain(
     model: ModelOption = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds after which to give up.")] = 300.0,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Maximum time to wait, in seconds.")] = 300.0,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the jobs that are due, of everyone, and end; exits with 1 if some of this user's have failed.
+    """Run all jobs that are due, of all users, and exit. Exits with 1 if jobs of this user have failed.
 
-    The model reads the conversations. Without one they are remembered word for word.
+    The model extracts the memories. Without a model, every message is stored verbatim as a memory.
     """
 
     async def run_due_jobs() -> None:
@@ -128,31 +128,29 @@ def drain(
 
     run_async(run_due_jobs)
     failed = run_for_user(target, lambda handle: handle.memory.list_jobs(status="failed"))
-    failures = f"{format_count(len(failed), 'job')} failed: see tellback jobs list."
-    print_outcome({"failed": len(failed)}, failures if failed else "Nothing is left to do.", as_json=as_json)
+    failures = f"{format_count(len(failed), 'job')} failed. Run `tellback jobs list --status failed` for details."
+    print_outcome({"failed": len(failed)}, failures if failed else "All due jobs are done.", as_json=as_json)
     raise typer.Exit(1 if failed else 0)
 
 
 def worker(
     url: RequiredUrlOption,
-    model: Annotated[str | None, typer.Option(envvar="TELLBACK_MODEL", help="The model that reads.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many jobs at once.")] = 2,
+    model: Annotated[str | None, typer.Option(envvar="TELLBACK_MODEL", help="Model that extracts memories.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Number of jobs to run at the same time.")] = 2,
     extractor: Annotated[
         Literal["llm", "verbatim"] | None,
-        typer.Option(help="How conversations are read: by the model if there is one."),
+        typer.Option(help="How to extract memories: with the model, or verbatim. Default: llm if there is a model."),
     ] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="A folder with prompts of your own.")
-    ] = None,
+    prompts: Annotated[Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="Folder with custom prompts.")] = None,
     close_stale_after: Annotated[
-        float | None, typer.Option(min=0, help="Close conversations after so many hours without a change.")
+        float | None, typer.Option(min=0, help="Close conversations inactive for this many hours.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End when no job is due; 1 if jobs failed.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no job is due, with 1 if jobs failed.")] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run jobs: make memories of conversations, refresh summaries, look for patterns.
+    """Run background jobs: extract memories, refresh summaries and detect patterns.
 
-    Any number of workers may run on the same store.
+    Several workers can run on the same store.
     """
     from tellback.app import Tellback
     from tellback.chat import ChatOptions, resolve_registration
@@ -161,14 +159,14 @@ def worker(
 
     if model is None and (extractor != "verbatim" or prompts is not None):
         raise typer.BadParameter(
-            "reading needs --model, or TELLBACK_MODEL; --extractor verbatim keeps every message word for word."
+            "extraction needs --model or TELLBACK_MODEL. To store messages verbatim instead, use --extractor verbatim."
         )
     log_to_console(verbose=verbose)
     options = WorkerOptions(concurrency=concurrency)
     hours = None if close_stale_after is None else timedelta(hours=close_stale_after)
     try:
         if model is not None:
-            resolve_registration(ChatOptions(model=model))  # a mistake in its name should not fail every job
+            resolve_registration(ChatOptions(model=model))  # fail now if the name is unknown, not in every job
         reader: ExtractorLike = extractor
         if prompts is not None and reader != "verbatim":
             reader = LlmExtractor(prompts=prompts)
@@ -180,25 +178,25 @@ def worker(
 
 
 async def run_worker(tb: Tellback, *, once: bool) -> int:
-    """Run jobs until told to stop or, with `once`, until none is due; gives the exit code, 1 if jobs failed."""
+    """Run jobs until a stop signal or, with `once`, until no job is due; return the exit code, 1 if jobs failed."""
     with stop_on_signals() as stop:
         started_at = tb.clock()
         async with tb:
             tb.jobs.wake()
-            log.info("working on %s; Ctrl-C stops", tb.store.url)
+            log.info("Worker started on %s. Press Ctrl-C to stop.", tb.store.url)
             if not once:
                 await stop.wait()
             elif not await run_or_stop(tb.jobs.drain(), stop):
-                log.warning("stopped before all jobs were done")
+                log.warning("Worker stopped before all jobs were done")
                 return 1
-            log.info("stopping")
+            log.info("Worker stopping")
             return await _exit_code(tb, started_at) if once else 0
 
 
 async def _exit_code(tb: Tellback, since: datetime) -> int:
-    """1 if jobs have failed since then, for good or until their next attempt."""
+    """Return 1 if jobs have failed since that time, finally or until their next attempt."""
     failed = [job for job in await tb.jobs.list("failed", limit=None) if job.updated_at >= since]
     retrying = [job for job in await tb.jobs.list("queued", limit=None) if job.error is not None]
     if failed or retrying:
-        log.error("%d jobs failed, %d wait for their next attempt", len(failed), len(retrying))
+        log.error("%d jobs failed, %d jobs will be retried", len(failed), len(retrying))
     return 1 if failed or retrying else 0

@@ -1,4 +1,4 @@
-"""`tellback keys`: create, list and revoke API keys of a server."""
+"""The `tellback keys` commands: create, list and revoke API keys of a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-keys_app = command_group("Make, list and revoke API keys of a server.", "tellback keys create --url tellback.db")
+keys_app = command_group("Create, list and revoke API keys of a server.", "tellback keys create --url tellback.db")
 
 _DURATION = re.compile(r"(\d{1,5})\s*([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -35,7 +35,7 @@ def _parse_expiry(text: str) -> datetime | timedelta:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is neither a length of time, such as 90d or 12h, nor a date, such as 2027-01-01."
+            f"{text!r} is neither a duration, such as 90d or 12h, nor a date, such as 2027-01-01."
         ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
@@ -47,21 +47,23 @@ def _parse_expiry(text: str) -> datetime | timedelta:
 )
 def create(
     url: RequiredUrlOption,
-    role: Annotated[ApiKeyRole, typer.Option(help="One user, any user of the app, or who runs it.")] = "app",
-    tenant: Annotated[str, typer.Option(help="The tenant it is for.")] = "default",
-    app_id: Annotated[str, typer.Option("--app", help="The app it is for.")] = "default",
-    user: Annotated[str | None, typer.Option(help="The one user it is for, with --role user.")] = None,
-    name: Annotated[str, typer.Option(help="What you will know it by.")] = "",
+    role: Annotated[ApiKeyRole, typer.Option(help="Access to one user, all users of the app, or admin.")] = "app",
+    tenant: Annotated[str, typer.Option(help="Tenant of the key.")] = "default",
+    app_id: Annotated[str, typer.Option("--app", help="App of the key.")] = "default",
+    user: Annotated[str | None, typer.Option(help="User of the key; required with --role user.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the key, for your reference.")] = "",
     expires: Annotated[
         datetime | None,
-        typer.Option(parser=_parse_expiry, metavar="90d|2027-01-01", help="After how long, or when, it expires."),
+        typer.Option(
+            parser=_parse_expiry, metavar="90d|2027-01-01", help="When the key expires: a duration or a date."
+        ),
     ] = None,
-    rate_limit: Annotated[int | None, typer.Option(min=1, help="Requests a minute.")] = None,
+    rate_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of requests per minute.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key, and print its secret: this once."""
+    """Create an API key and print its secret. The secret cannot be shown again."""
     if (role == "user") != (user is not None):
-        raise typer.BadParameter("--role user and --user go together: such a key is fixed to one user.")
+        raise typer.BadParameter("--role user and --user must be used together.")
     created = _run_with_keys(
         url,
         lambda keys: keys.create(
@@ -78,47 +80,47 @@ def create(
         print_json({**to_json_value(created.key), "secret": created.secret})
     else:
         typer.echo(created.secret)
-    typer.secho(f"This is the secret of {created.key.id}: keep it now, it cannot be shown again.", err=True)
+    typer.secho(f"Created API key {created.key.id}. Save the secret now: it cannot be shown again.", err=True)
 
 
 @register_command(keys_app, "tellback keys list --url tellback.db", name="list")
 def list_keys(
     url: RequiredUrlOption,
-    tenant: Annotated[str | None, typer.Option(help="Keys of this tenant alone.")] = None,
-    app_id: Annotated[str | None, typer.Option("--app", help="Keys of this app alone.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
+    app_id: Annotated[str | None, typer.Option("--app", help="Only keys of this app.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List keys, also those that are over, the oldest first."""
+    """List API keys, including expired and revoked ones, oldest first."""
     found = _run_with_keys(url, lambda keys: keys.list(tenant, app_id))
     if as_json:
         print_json(found)
         return
     now = utc_now()
-    print_table(("ID", "ROLE", "FOR", "STATE", "NAME"), [_key_row(key, now) for key in found], title_column="ID")
+    print_table(("ID", "ROLE", "SCOPE", "STATUS", "NAME"), [_key_row(key, now) for key in found], title_column="ID")
 
 
 @register_command(keys_app, "tellback keys revoke --url tellback.db key_01J9")
 def revoke(
     url: RequiredUrlOption,
-    id: Annotated[str, typer.Argument(help="The key's id, as `tellback keys list` shows it.")],
-    tenant: Annotated[str | None, typer.Option(help="Only if it is of this tenant.")] = None,
-    app_id: Annotated[str | None, typer.Option("--app", help="Only if it is of this app.")] = None,
+    id: Annotated[str, typer.Argument(help="Key id, as shown by `tellback keys list`.")],
+    tenant: Annotated[str | None, typer.Option(help="Only if the key belongs to this tenant.")] = None,
+    app_id: Annotated[str | None, typer.Option("--app", help="Only if the key belongs to this app.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a key for good. Servers that run notice within seconds."""
+    """Revoke an API key permanently. Running servers notice within seconds."""
     key = _run_with_keys(url, lambda keys: keys.revoke(id, tenant_id=tenant, app_id=app_id))
-    print_outcome(key, f"{key.id} is revoked.", as_json=as_json)
+    print_outcome(key, f"Revoked {key.id}.", as_json=as_json)
 
 
 def _run_with_keys(url: str, work: Callable[[Keys], Awaitable[T]]) -> T:
-    """Run `work` with the keys of a store, which is created if it is missing."""
+    """Run `work` with the keys of a store, which is created if missing."""
 
     async def run_work() -> T:
         async with open_app(url, may_create=True, embedder=None) as tb:
             try:
                 return await work(tb.keys)
             except NotFoundError as error:
-                fail(f"There is no API key {error.id!r} there.")
+                fail(f"There is no API key {error.id!r} in this store.")
 
     return run_async(run_work)
 

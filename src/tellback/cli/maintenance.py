@@ -1,4 +1,4 @@
-"""`tellback doctor`, `migrate` and `bench`: check an installation, migrate a store, measure this machine."""
+"""The `tellback doctor`, `migrate` and `bench` commands: check the installation, migrate a store, run benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tellback.cli.options import DEFAULT_URL, JsonOption, UrlOption
-from tellback.cli.output import create_console, escape_controls, print_json, print_line, print_table, to_json_value
+from tellback.cli.output import (
+    create_console,
+    escape_controls,
+    format_count,
+    print_json,
+    print_line,
+    print_table,
+    to_json_value,
+)
 from tellback.cli.runner import fail, open_app, run_async
 
 if TYPE_CHECKING:
@@ -27,11 +35,11 @@ if TYPE_CHECKING:
 STATUS_STYLES = {"ok": "green", "off": "dim", "warn": "yellow", "fail": "bold red"}
 
 BENCH_NOTE = (
-    "This measures this installation on this machine, now, and compares nothing: `make bench` in the repository"
-    " measures it beside others, in one run."
+    "These numbers are for this installation on this machine. To compare Tellback with other libraries, run"
+    " `make bench` in the repository."
 )
 INTERPRETER_STARTS = 5
-"""How often an interpreter is started: that is slow, and varies little."""
+"""How many interpreters to start for the import benchmark: starting one is slow, and the times vary little."""
 
 SUBJECTS = ("Maya", "Tom", "Lena", "the dentist", "grandmother", "the landlord", "Ravi", "the choir")
 ACTIONS = ("moved to", "called about", "booked a table in", "wrote from", "dreams of", "was born in", "works in")
@@ -40,9 +48,9 @@ PLACES = ("Lisbon", "Porto", "Hamburg", "a village near Turin", "the old town", 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How long something took, in milliseconds: half of the times at most `median_ms`, and 95 of 100 at most `p95_ms`.
+    """The duration of one operation in milliseconds: the median and the 95th percentile.
 
-    `cpu_ms` is what all threads of the process used for it each time, on average.
+    `cpu_ms` is the mean CPU time of all threads of the process.
     """
 
     what: str
@@ -55,13 +63,13 @@ class Measure:
 
 def doctor(
     url: UrlOption = DEFAULT_URL,
-    port: Annotated[int, typer.Option("--port", envvar="TELLBACK_PORT", help="The server's port.")] = 8765,
+    port: Annotated[int, typer.Option("--port", envvar="TELLBACK_PORT", help="Port of the server.")] = 8765,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at this installation: Python, extras, store, models, embedder, port. Nothing is changed.
+    """Check this installation: Python, extras, store, models, embedder and port. Changes nothing.
 
-    What is off is not set up, and need not be. A warning is something that you may do without, a failure something
-    that will not work: it exits with 1 then. Keys are looked for and never printed.
+    "off" means optional and not set up, "warn" means limited, and "fail" means that it will not work. Exits with 1 if
+    a check fails. API keys are never printed.
     """
     from tellback.cli.diagnostics import run_checks
 
@@ -79,33 +87,34 @@ def doctor(
                 cell.append(f"\n→ {escape_controls(check.to_do)}", style="bold")
             table.add_row(Text(check.status, style=STATUS_STYLES[check.status]), Text(check.what), cell)
         create_console().print(table)
-        print_line("All is well." if not failures else f"\n{len(failures)} of these will not work as they are.")
+        count = format_count(len(failures), "check")
+        print_line(f"\n{count} failed." if failures else "\nNo check failed.")
     raise typer.Exit(1 if failures else 0)
 
 
 def migrate(
     url: UrlOption = DEFAULT_URL,
     check: Annotated[
-        bool, typer.Option("--check", help="Only tell, and change nothing; exits with 1 if it is behind.")
+        bool, typer.Option("--check", help="Change nothing; exit with 1 if a migration is needed.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a store's tables to this release's version, or tell how far they are.
+    """Migrate a store's schema to the version of this release.
 
-    Opening a store migrates it, too. Do it on its own where many processes share one, before they start. Keep a copy
-    of the file or a dump of the database: an earlier release cannot open what was migrated.
+    Opening a store also migrates it. If several processes share a store, migrate it before they start. Back up the
+    file or the database first: older releases cannot open a migrated store.
     """
     from tellback.cli.diagnostics import inspect_store
 
     before = run_async(lambda: inspect_store(url))
     if before.is_ahead:
         fail(
-            f"{before.place} has schema version {before.version}, and this release knows up to {before.needed}:"
-            " a newer Tellback has migrated it, so upgrade this one."
+            f"{before.place} has schema version {before.version}, but this release supports only {before.needed} or"
+            " lower: upgrade Tellback."
         )
     after = before
     if not before.exists and before.kind == "SQLite":
-        fail(f"There is no store at {before.place}: name another with --url or TELLBACK_URL.")
+        fail(f"There is no store at {before.place}: pass --url or set TELLBACK_URL.")
     if not check and (before.is_behind or not before.exists):
         run_async(lambda: _migrate_store(url))
         after = run_async(lambda: inspect_store(url))
@@ -115,31 +124,34 @@ def migrate(
         print_json({**store, "migrated_from": before.version if after.version != before.version else None})
     elif is_behind:
         print_line(
-            f"{after.place} has schema version {after.version}, and this release needs {after.needed}:"
-            " `tellback migrate` brings it there."
+            f"{after.place} has schema version {after.version}, but this release needs {after.needed}:"
+            " run `tellback migrate`."
         )
     elif after.version != before.version:
-        print_line(f"{after.place} was migrated from schema version {before.version} to {after.version}.")
+        print_line(f"Migrated {after.place} from schema version {before.version} to {after.version}.")
     else:
-        print_line(f"{after.place} has schema version {after.version}, which is what this release needs.")
+        print_line(f"{after.place} is up to date (schema version {after.version}).")
     raise typer.Exit(1 if is_behind else 0)
 
 
 async def _migrate_store(url: str) -> None:
     async with open_app(url, embedder=None):
-        pass  # opening it is what migrates it
+        pass  # opening the store migrates it
 
 
 def bench(
     atoms: Annotated[
-        int, typer.Option("--atoms", min=10, max=100_000, help="How many memories to recall from.")
+        int, typer.Option("--atoms", min=10, max=100_000, help="Number of memories to recall from.")
     ] = 1_000,
-    rounds: Annotated[int, typer.Option("--rounds", min=3, max=10_000, help="How often each thing is done.")] = 100,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=3, max=10_000, help="How often to repeat each operation.")
+    ] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure this installation: import, append, a turn, recall. It takes some seconds, and leaves nothing behind.
+    """Benchmark this installation: import, append, turn and recall. Takes some seconds and leaves no files behind.
 
-    A turn is with a model that answers at once, so it is what Tellback itself takes. CPU is that of all threads.
+    The turn uses a fake model that answers immediately, so it measures only Tellback's own time. CPU is the time of
+    all threads.
     """
     with create_console(stderr=True).status("Measuring…") as status:
         measures = run_async(lambda: _measure_all(atoms, rounds, lambda step: status.update(f"Measuring: {step}…")))
@@ -150,7 +162,7 @@ def bench(
         (each.what, str(each.rounds), *map(_format_ms, (each.median_ms, each.p95_ms, each.cpu_ms)), each.note)
         for each in measures
     ]
-    print_table(("WHAT", "TIMES", "MEDIAN", "95%", "CPU EACH", ""), rows)
+    print_table(("OPERATION", "ROUNDS", "MEDIAN", "P95", "CPU", "NOTE"), rows)
     print_line(f"\n{BENCH_NOTE}")
 
 

@@ -1,4 +1,4 @@
-"""`tellback recall`, `timeline`, `atoms`, `entities` and `spaces`: what is remembered, and how it is shown."""
+"""The `tellback recall`, `timeline`, `atoms`, `entities` and `spaces` commands, and how memories are printed."""
 
 from __future__ import annotations
 
@@ -40,44 +40,45 @@ if TYPE_CHECKING:
     from tellback.types.conversations import StoredMessage
     from tellback.user import User
 
-ATOM_COLUMNS = ("ID", "HOLDS", "CATEGORY", "IMPORTANCE", "SAID IN", "TEXT")
-RECALL_COLUMNS = ("HOLDS", "CATEGORY", "ID", "SAID IN", "TEXT")
+ATOM_COLUMNS = ("ID", "VALID FROM", "CATEGORY", "IMPORTANCE", "SOURCE", "TEXT")
+RECALL_COLUMNS = ("VALID FROM", "CATEGORY", "ID", "SOURCE", "TEXT")
 MAX_MESSAGES_QUOTED = 3
-"""How many of an atom's messages are quoted."""
+"""Maximum number of source messages quoted for an atom."""
 
 MAX_ATOMS_SHOWN = 20
-"""How many of an entity's memories are shown with it."""
+"""Maximum number of memories shown with an entity."""
 
 atoms_app = command_group(
-    "List, show, add, supersede and archive atoms: the single memories of a user.",
+    "List, show, add, supersede and archive atoms, the individual memories of a user.",
     "tellback atoms list --user maya",
     'tellback atoms add "Maya is vegetarian." --user maya',
 )
 entities_app = command_group(
-    "List, search, show and merge entities: whom and what memories are about.", "tellback entities list --user maya"
+    "List, search, show and merge entities: the people, places and things in memories.",
+    "tellback entities list --user maya",
 )
 spaces_app = command_group(
-    "List and make memory spaces: the parts of a user's memory.", "tellback spaces list --user maya"
+    "List and create memory spaces, which keep parts of a user's memory separate.", "tellback spaces list --user maya"
 )
 
 
 def _parse_category(text: str) -> Category:
-    """A category as it is written on the command line: a kind, or a name with its kind."""
+    """Parse a category from the command line: a kind, or name:kind."""
     name, separator, kind = text.rpartition(":")
     kinds = [each.value.lower() for each in CategoryKind]
     if kind.lower() not in kinds:
-        raise typer.BadParameter(f"{kind!r} is no kind of memory: there are {', '.join(kinds)}.")
+        raise typer.BadParameter(f"{kind!r} is not a kind of memory. Use one of {', '.join(kinds)}.")
     return Category(name if separator else kind.lower(), CategoryKind(kind.upper()))
 
 
 CategoriesOption = Annotated[
-    list[str] | None, typer.Option("--category", "-c", help="Memories of this category alone.")
+    list[str] | None, typer.Option("--category", "-c", help="Only memories of this category; repeatable.")
 ]
-AtomIdArgument = Annotated[
-    str, typer.Argument(help="The atom's id, as `tellback atoms list` shows it.", show_default=False)
+AtomIdArgument = Annotated[str, typer.Argument(help="Atom id, as shown by `tellback atoms list`.", show_default=False)]
+ImportanceOption = Annotated[
+    int | None, typer.Option("--importance", min=1, max=5, help="Importance from 1 to 5; facts have 3.")
 ]
-ImportanceOption = Annotated[int | None, typer.Option("--importance", min=1, max=5, help="From 1 to 5; a fact has 3.")]
-ValidFromOption = Annotated[datetime | None, time_option("--from", "When it became true: now, if not said.")]
+ValidFromOption = Annotated[datetime | None, time_option("--from", "When it became true. Default: now.")]
 CategoryOption = Annotated[
     Category | None,
     typer.Option(
@@ -85,28 +86,28 @@ CategoryOption = Annotated[
         "-c",
         parser=_parse_category,
         metavar="<str>",
-        help="What sort of memory it is: fact, rule, intention, episode or preference, or name:kind for one of yours.",
+        help="fact, rule, intention, episode or preference, or name:kind for a custom category.",
     ),
 ]
 EntityTypeName = Literal["person", "organization", "place", "object", "concept", "event", "agreement"]
-EntityTypeOption = Annotated[EntityTypeName | None, typer.Option("--type", "-t", help="Those of this type alone.")]
-EntityArgument = Annotated[str, typer.Argument(help="The entity's id, or its name.", show_default=False)]
+EntityTypeOption = Annotated[EntityTypeName | None, typer.Option("--type", "-t", help="Only entities of this type.")]
+EntityArgument = Annotated[str, typer.Argument(help="Entity id or name.", show_default=False)]
 
 
 def format_validity(atom: Atom) -> str:
-    """When an atom holds or held."""
+    """Format the period during which an atom is valid."""
     end = "" if atom.valid_to is None else f" to {format_date(atom.valid_to)}"
     return f"{format_date(atom.valid_from)}{end}"
 
 
 def format_category(atom: Atom) -> str:
-    """An atom's category, and its kind where that says more."""
+    """Format an atom's category, with its kind if the name differs from it."""
     name, kind = atom.category.name, atom.category.kind.value
     return name if name.upper() == kind else f"{name} ({kind.lower()})"
 
 
 def format_source(atom: Atom) -> str:
-    """Where an atom comes from, in short: the first conversation, and how many more there are."""
+    """Format the source of an atom: its first conversation, and the number of further ones."""
     more = len(atom.citations) - 1
     return "" if more < 0 else atom.citations[0].conversation_id + (f" +{more}" if more else "")
 
@@ -121,7 +122,7 @@ def _atom_row(atom: Atom) -> tuple[str, ...]:
 
 
 def atom_to_json(atom: Atom) -> dict[str, Any]:
-    """An atom as JSON has it, with all its citations."""
+    """Convert an atom to JSON, with all its citations."""
     fields: dict[str, Any] = to_json_value(atom)
     return {**fields, "citations": to_json_value(atom.citations)}
 
@@ -132,12 +133,12 @@ def _hit_to_json(hit: RecallHit) -> dict[str, Any]:
 
 
 def print_atoms(atoms: Iterable[Atom]) -> None:
-    """A table of atoms."""
+    """Print a table of atoms."""
     print_table(ATOM_COLUMNS, map(_atom_row, atoms))
 
 
 def print_hits(hits: Iterable[RecallHit]) -> None:
-    """A table of what was recalled."""
+    """Print a table of recalled atoms with their scores."""
     print_table(("SCORE", *RECALL_COLUMNS), [(f"{hit.score:.2f}", *_recall_row(hit.atom)) for hit in hits])
 
 
@@ -148,26 +149,25 @@ def _print_score_parts(hits: Iterable[RecallHit]) -> None:
 
 
 def recall(
-    topic: Annotated[
-        str | None, typer.Argument(help="A question, or words: what it is about.", show_default=False)
-    ] = None,
+    topic: Annotated[str | None, typer.Argument(help="Question or words to search for.", show_default=False)] = None,
     entity: Annotated[
-        str | None, typer.Option("--entity", "-e", help="All about a person, place or thing, by name or id.")
+        str | None,
+        typer.Option("--entity", "-e", help="Recall memories about this person, place or thing (name or id)."),
     ] = None,
     at: AtOption = None,
     category: CategoriesOption = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what each score is made of.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
     space: SpaceOption = None,
     limit: LimitOption = 10,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Recall what is remembered on a topic or about an entity, with scores and where it was said.
+    """Search a user's memories by topic or entity, and show scores and sources.
 
-    Words such as "last May" in a question are understood. With --entity the newest come first.
+    Time expressions such as "last May" in a question are understood. With --entity, the newest memories come first.
     """
     if (topic is None) == (entity is None):
-        raise typer.BadParameter('name a topic ("where does she live?"), or --entity Lena: one of the two.')
+        raise typer.BadParameter('pass either a topic ("where does she live?") or --entity, such as --entity Lena.')
 
     async def load(handle: User) -> RecallResult:
         found = await resolve_space(handle, space)
@@ -180,29 +180,31 @@ def recall(
     if as_json:
         print_json(_result_to_json(result))
     elif not result.hits:
-        print_line("Nothing is remembered of that.", stderr=True)
+        print_line("No matching memories.", stderr=True)
     else:
         print_hits(result.hits)
         if explain:
-            print_line("\nWhat the scores are made of, in log-odds:")
+            print_line("\nParts of the scores, in log-odds:")
             _print_score_parts(result.hits)
 
 
 def timeline(
-    query: Annotated[str | None, typer.Argument(help="A topic; without one, everything.", show_default=False)] = None,
-    entity: Annotated[
-        str | None, typer.Option("--entity", "-e", help="About a person, place or thing, by name or id.")
+    query: Annotated[
+        str | None, typer.Argument(help="Topic to search for. Default: all memories.", show_default=False)
     ] = None,
-    since: Annotated[datetime | None, time_option("--from", "From then on.")] = None,
-    until: Annotated[datetime | None, time_option("--to", "Until then.", parse_period_end)] = None,
-    current: Annotated[bool, typer.Option("--current", help="Leave out what is over.")] = False,
+    entity: Annotated[
+        str | None, typer.Option("--entity", "-e", help="Only memories about this person, place or thing (name or id).")
+    ] = None,
+    since: Annotated[datetime | None, time_option("--from", "Start of the period.")] = None,
+    until: Annotated[datetime | None, time_option("--to", "End of the period.", parse_period_end)] = None,
+    current: Annotated[bool, typer.Option("--current", help="Exclude superseded memories.")] = False,
     category: CategoriesOption = None,
     space: SpaceOption = None,
     limit: LimitOption = 20,
     target: UserTarget = DEFAULT_TARGET,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how things changed: what held when, the oldest first, also what is over."""
+    """Show memories by validity date, oldest first, including superseded ones."""
     if since is not None and until is not None and since > until:
         raise typer.BadParameter(f"--from ({since:%Y-%m-%d %H:%M}) is later than --to ({until:%Y-%m-%d %H:%M}).")
 
@@ -216,7 +218,7 @@ def timeline(
     if as_json:
         print_json(_result_to_json(result))
     elif not result.hits:
-        print_line("Nothing is remembered of that time.", stderr=True)
+        print_line("No matching memories.", stderr=True)
     else:
         print_table(RECALL_COLUMNS, map(_recall_row, result.atoms))
 
@@ -234,14 +236,14 @@ def _result_to_json(result: RecallResult) -> dict[str, object]:
 async def list_atoms(
     user: User,
     space: SpaceOption = None,
-    category: Annotated[str | None, typer.Option("--category", "-c", help="Those of this category alone.")] = None,
+    category: Annotated[str | None, typer.Option("--category", "-c", help="Only memories of this category.")] = None,
     at: AtOption = None,
-    archived: Annotated[bool, typer.Option("--archived", help="What was put aside, instead.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also what is over.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived memories instead.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include superseded memories.")] = False,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List what is remembered of a user, the newest first."""
+    """List a user's memories, newest first."""
     found = await resolve_space(user, space)
     status = "ARCHIVED" if archived else None
     atoms = await user.memory.list_atoms(
@@ -252,14 +254,14 @@ async def list_atoms(
         ATOM_COLUMNS,
         _atom_row,
         as_json=as_json,
-        if_empty="Nothing like that is remembered.",
+        if_empty="No matching memories.",
         to_json=atom_to_json,
     )
 
 
 @register_command(atoms_app, "tellback atoms show atom_01J9 --user maya", name="show")
 async def show_atom(user: User, id: AtomIdArgument, as_json: JsonOption = False) -> None:
-    """Show one memory: where it was said, whom it is about, and what stood in its place before and after."""
+    """Show one memory with its source messages, entities and version history."""
     from tellback.memory.memory import load_versions
 
     atom = require_found(await user.memory.get_atom(id), "atom", id)
@@ -278,13 +280,13 @@ async def show_atom(user: User, id: AtomIdArgument, as_json: JsonOption = False)
         [
             ("id", atom.id),
             ("text", atom.text),
-            ("holds", format_validity(atom)),
+            ("valid from", format_validity(atom)),
             ("category", format_category(atom)),
             ("importance", f"{atom.importance}, confidence {atom.confidence:g}"),
             ("status", atom.status.value.lower()),
-            ("known since", format_minute(atom.created_at)),
-            ("about", ", ".join(f"{each.canonical_name} ({each.id})" for each in about)),
-            *(("said", _format_quote(each)) for each in messages),
+            ("created", format_minute(atom.created_at)),
+            ("entities", ", ".join(f"{each.canonical_name} ({each.id})" for each in about)),
+            *(("source", _format_quote(each)) for each in messages),
             *(
                 ("history", f"{format_validity(each)}: {each.text} ({each.id})")
                 for each in versions
@@ -313,48 +315,48 @@ def _format_quote(message: StoredMessage) -> str:
 )
 async def add(
     user: User,
-    text: Annotated[str, typer.Argument(help="What to remember.", show_default=False)],
+    text: Annotated[str, typer.Argument(help="Text of the memory.", show_default=False)],
     space: SpaceOption = None,
     category: CategoryOption = None,
     importance: ImportanceOption = None,
     valid_from: ValidFromOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remember something."""
+    """Add a memory."""
     found = await resolve_space(user, space, may_create=True)
     atom = await user.memory.add_atom(found.id, text, category, importance, valid_from=valid_from)
-    _print_result("is remembered", atom, as_json)
+    _print_result(f"Added {atom.id}", atom, as_json)
 
 
 @register_command(atoms_app, 'tellback atoms supersede atom_01J9 "Maya lives in Porto." --from 2026-09')
 async def supersede(
     user: User,
     id: AtomIdArgument,
-    text: Annotated[str, typer.Argument(help="What holds now.", show_default=False)],
+    text: Annotated[str, typer.Argument(help="Text of the new memory.", show_default=False)],
     category: CategoryOption = None,
     importance: ImportanceOption = None,
     valid_from: ValidFromOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put something new in a memory's place: the old one held until then, and stays in the history."""
+    """Replace a memory with a new one. The old memory ends when the new one starts, and stays in the history."""
     atom = await user.memory.supersede_atom(id, text, category, importance, valid_from=valid_from)
-    _print_result(f"takes the place of {id}", atom, as_json)
+    _print_result(f"Superseded {id} with {atom.id}", atom, as_json)
 
 
 @register_command(atoms_app, "tellback atoms archive atom_01J9", "tellback atoms archive atom_01J9 --restore")
 async def archive(
     user: User,
     id: AtomIdArgument,
-    restore: Annotated[bool, typer.Option("--restore", help="Bring it back instead.")] = False,
+    restore: Annotated[bool, typer.Option("--restore", help="Restore an archived memory.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a memory aside: it is kept, and no longer recalled."""
+    """Archive a memory: it stays in the store, but is no longer recalled."""
     atom = await (user.memory.restore_atom(id) if restore else user.memory.archive_atom(id))
-    _print_result("is back" if restore else "is archived", atom, as_json)
+    _print_result(f"{'Restored' if restore else 'Archived'} {atom.id}", atom, as_json)
 
 
 def _print_result(outcome: str, atom: Atom, as_json: bool) -> None:
-    print_outcome(atom_to_json(atom), f"{atom.id} {outcome}: {atom.text}", as_json=as_json)
+    print_outcome(atom_to_json(atom), f"{outcome}: {atom.text}", as_json=as_json)
 
 
 @register_command(entities_app, "tellback entities list --user maya --type person", name="list")
@@ -365,7 +367,7 @@ async def list_entities(
     limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List what memories are about, the oldest first."""
+    """List the entities in a user's memories, oldest first."""
     found = await resolve_space(user, space)
     _print_entities(await user.memory.list_entities(found.id, type and type.upper(), limit), as_json)
 
@@ -373,13 +375,13 @@ async def list_entities(
 @register_command(entities_app, 'tellback entities search "sister" --user maya')
 async def search(
     user: User,
-    query: Annotated[str, typer.Argument(help="A name, or words of a description.", show_default=False)],
+    query: Annotated[str, typer.Argument(help="Name, or words of the description.", show_default=False)],
     space: SpaceOption = None,
     type: EntityTypeOption = None,
     limit: LimitOption = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Search entities by name and description, the best first."""
+    """Search entities by name and description, best match first."""
     found = await resolve_space(user, space)
     _print_entities(await user.memory.search_entities(found.id, query, type and type.upper(), limit), as_json)
 
@@ -387,10 +389,10 @@ async def search(
 def _print_entities(entities: list[Entity], as_json: bool) -> None:
     print_rows(
         entities,
-        ("ID", "TYPE", "NAME", "ALSO", "ATOMS", "DESCRIPTION"),
+        ("ID", "TYPE", "NAME", "ALIASES", "ATOMS", "DESCRIPTION"),
         _entity_row,
         as_json=as_json,
-        if_empty="There are no such entities.",
+        if_empty="No matching entities.",
         title_column="NAME",
     )
 
@@ -404,7 +406,7 @@ def _entity_row(entity: Entity) -> tuple[str, ...]:
 async def show_entity(
     user: User, entity: EntityArgument, space: SpaceOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show one entity, and what is remembered about it."""
+    """Show one entity and the memories about it."""
     found = await _find_entity(user, entity, space)
     atoms = (await user.memory.recall_by_entity(found.memory_space_id, found.id, MAX_ATOMS_SHOWN)).atoms
     if as_json:
@@ -415,12 +417,12 @@ async def show_entity(
         [
             ("id", found.id),
             ("name", found.canonical_name),
-            ("also", ", ".join(found.aliases)),
+            ("aliases", ", ".join(found.aliases)),
             ("type", found.type.value.lower()),
             ("description", found.description or ""),
             ("attributes", to_json_line(found.attributes) if found.attributes else ""),
             ("merged into", found.merged_into or ""),
-            ("spoken of", period if found.first_seen_at else ""),
+            ("mentioned", period if found.first_seen_at else ""),
             *(("memory", f"{format_validity(atom)}: {atom.text} ({atom.id})") for atom in atoms),
         ]
     )
@@ -429,16 +431,16 @@ async def show_entity(
 @register_command(entities_app, "tellback entities merge Lena ent_01J9 --user maya")
 async def merge(
     user: User,
-    canonical: Annotated[str, typer.Argument(help="The one that stays, by id or name.", show_default=False)],
-    alias: Annotated[str, typer.Argument(help="The one that is the same, by id or name.", show_default=False)],
+    canonical: Annotated[str, typer.Argument(help="Entity to keep (id or name).", show_default=False)],
+    alias: Annotated[str, typer.Argument(help="Duplicate entity to merge into it (id or name).", show_default=False)],
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let one entity stand for another: memories about both become memories about the first."""
+    """Merge a duplicate entity into another. All memories of both then belong to the first."""
     first, second = await _find_entity(user, canonical, space), await _find_entity(user, alias, space)
     merged = await user.memory.merge_entities(first.id, second.id)
     aliases = ", ".join(merged.aliases)
-    outcome = f"{merged.canonical_name} ({merged.id}) stands for both, also called {aliases}."
+    outcome = f"Merged {second.id} into {merged.canonical_name} ({merged.id}). Aliases: {aliases}."
     print_outcome(merged, outcome, as_json=as_json)
 
 
@@ -446,15 +448,15 @@ async def _find_entity(user: User, id_or_name: str, space: str | None) -> Entity
     found = await user.memory.get_entity(id_or_name)
     if found is None:
         found = await user.memory.find_entity_by_name((await resolve_space(user, space)).id, None, id_or_name)
-    return require_found(found, "entity", id_or_name, "`tellback entities list` shows those there are.")
+    return require_found(found, "entity", id_or_name, "Run `tellback entities list` to see all entities.")
 
 
 @register_command(spaces_app, "tellback spaces list --user maya", name="list")
 async def list_spaces(user: User, as_json: JsonOption = False) -> None:
-    """List a user's memory spaces, the oldest first."""
+    """List a user's memory spaces, oldest first."""
     print_rows(
         await user.memory.list_spaces(),
-        ("ID", "NAME", "ATOMS", "SINCE"),
+        ("ID", "NAME", "ATOMS", "CREATED"),
         lambda each: (each.id, each.name, str(each.atom_count), format_date(each.created_at)),
         as_json=as_json,
         if_empty=format_missing_data(user, "memory space"),
@@ -465,9 +467,9 @@ async def list_spaces(user: User, as_json: JsonOption = False) -> None:
 @register_command(spaces_app, "tellback spaces create work --user maya", may_create=True)
 async def create(
     user: User,
-    name: Annotated[str, typer.Argument(help="What it is called.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the memory space.", show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
-    """Make a memory space. If there is one of that name, that one is given."""
+    """Create a memory space, or print the existing one with that name."""
     space = await user.memory.create_space(name, once=True)
-    print_outcome(space, f"{space.name} is {space.id}.", as_json=as_json)
+    print_outcome(space, f"Memory space {space.name} has the id {space.id}.", as_json=as_json)

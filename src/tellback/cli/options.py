@@ -1,4 +1,4 @@
-"""Options that commands share, their help texts, and the parser for dates on the command line."""
+"""Options shared by commands, their help texts, and the parser for times on the command line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tellback.types.ids import utc_now
 DEFAULT_URL = "tellback.db"
 DEFAULT_USER = "local"
 
-CHAT_PANEL, MEMORY_PANEL, DATA_PANEL, RUN_PANEL, CHECK_PANEL = "Talk", "Memory", "What is kept", "Run", "Look and check"
+CHAT_PANEL, MEMORY_PANEL, DATA_PANEL, RUN_PANEL, CHECK_PANEL = "Chat", "Memory", "Data", "Server", "Diagnostics"
 """The panels of `tellback --help`."""
 
-TARGET_PANEL = "Where, and whose"
-"""The panel of what nearly every command takes."""
+TARGET_PANEL = "Store and user"
+"""The panel of the options that nearly every command has."""
 
 TIME_METAVAR = "2026-03|yesterday|2w"
 
@@ -30,27 +30,25 @@ _PERIOD = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
 
 UrlOption = Annotated[
     str,
-    typer.Option(
-        "--url", envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", rich_help_panel=TARGET_PANEL
-    ),
+    typer.Option("--url", envvar="TELLBACK_URL", help="Store: a file or postgresql://…", rich_help_panel=TARGET_PANEL),
 ]
 RequiredUrlOption = Annotated[
-    str, typer.Option(envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", show_default=False)
+    str, typer.Option(envvar="TELLBACK_URL", help="Store: a file or postgresql://…", show_default=False)
 ]
 UserOption = Annotated[
-    str, typer.Option("--user", "-u", envvar="TELLBACK_USER", help="The user's id.", rich_help_panel=TARGET_PANEL)
+    str, typer.Option("--user", "-u", envvar="TELLBACK_USER", help="User id.", rich_help_panel=TARGET_PANEL)
 ]
 TenantOption = Annotated[
-    str, typer.Option("--tenant", envvar="TELLBACK_TENANT", help="The user's tenant.", rich_help_panel=TARGET_PANEL)
+    str, typer.Option("--tenant", envvar="TELLBACK_TENANT", help="Tenant of the user.", rich_help_panel=TARGET_PANEL)
 ]
 AppOption = Annotated[
-    str, typer.Option("--app", envvar="TELLBACK_APP", help="The user's app.", rich_help_panel=TARGET_PANEL)
+    str, typer.Option("--app", envvar="TELLBACK_APP", help="App of the user.", rich_help_panel=TARGET_PANEL)
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class UserTarget:
-    """A user, and the store that holds their data. A command that takes one has the four options of it."""
+    """A user, and the store with their data. A command with this parameter gets its four options."""
 
     url: UrlOption = DEFAULT_URL
     user: UserOption = DEFAULT_USER
@@ -62,7 +60,7 @@ DEFAULT_TARGET = UserTarget()
 
 SpaceOption = Annotated[
     str | None,
-    typer.Option("--space", "-s", help="A memory space, by name or id: the default one, or the only one there is."),
+    typer.Option("--space", "-s", help="Memory space (name or id). Default: the space named default, or the only one."),
 ]
 ModelOption = Annotated[
     str | None,
@@ -70,36 +68,36 @@ ModelOption = Annotated[
         "--model",
         "-m",
         envvar="TELLBACK_MODEL",
-        help="The model's name, a path to a .gguf file, or offline. Without it, the best that is set up here.",
+        help="Model name, path of a .gguf file, or offline. Default: the best model that is set up.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of results.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 
 
 def format_examples(*lines: str) -> str:
-    """The end of a command's help: what one would type.
+    """Format the examples at the end of a command's help.
 
     >>> print(format_examples("tellback doctor"))
     Example:
       $ tellback doctor
     """
-    formatted = "\n".join(f"  $ {line}".replace("[", "\\[") for line in lines)  # help is read as markup
+    formatted = "\n".join(f"  $ {line}".replace("[", "\\[") for line in lines)  # Rich parses help as markup
     return f"Example{'s' if len(lines) > 1 else ''}:\n{formatted}"
 
 
 def unwrap_paragraphs(text: str) -> str:
-    """A docstring whose paragraphs are one line each: the terminal folds them where it ends.
+    """Return a docstring with each paragraph on one line: the terminal wraps them to its width.
 
-    >>> unwrap_paragraphs("Begin.\\n\\n    What follows\\n    is one line.")
-    'Begin.\\n\\nWhat follows is one line.'
+    >>> unwrap_paragraphs("Summary.\\n\\n    Two lines\\n    are joined.")
+    'Summary.\\n\\nTwo lines are joined.'
     """
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
 
 
 def parse_period(text: str, now: datetime) -> tuple[datetime, datetime]:
-    """The first and the last moment of what a text names, in UTC unless it says otherwise.
+    """Return the first and the last moment of a period, in UTC unless the text has another time zone.
 
     >>> first, last = parse_period("2026-02", datetime(2026, 5, 1, tzinfo=UTC))
     >>> f"{first:%d %b}", f"{last:%d %b %H:%M}"
@@ -141,23 +139,23 @@ def _make_parser(index: int) -> Callable[[str], datetime]:
             return parse_period(text, utc_now())[index]
         except (ValueError, OverflowError):
             raise typer.BadParameter(
-                f"{text!r} is no time: write a date such as 2026-03-01 or 2026-03, a moment such as"
-                " 2026-03-01T18:30, yesterday, or how long ago, such as 3d or 2w."
+                f"{text!r} is not a valid time. Use a date (2026-03-01, 2026-03), a date and time (2026-03-01T18:30),"
+                " today, yesterday, or a time ago (3d, 2w)."
             ) from None
 
     return parse
 
 
 parse_period_start = _make_parser(0)
-"""Reads an option: the first moment of what it names."""
+"""Parse an option's value to the first moment of its period."""
 
 parse_period_end = _make_parser(1)
-"""Reads an option: the last moment of what it names."""
+"""Parse an option's value to the last moment of its period."""
 
 
 def time_option(name: str, help: str, parser: Callable[[str], datetime] = parse_period_start) -> Any:
-    """An option that is a time, such as 2026-03 or yesterday."""
+    """Return an option whose value is a time, such as 2026-03 or yesterday."""
     return typer.Option(name, parser=parser, metavar=TIME_METAVAR, help=help)
 
 
-AtOption = Annotated[datetime | None, time_option("--at", "What held at that moment.")]
+AtOption = Annotated[datetime | None, time_option("--at", "Only memories valid at this time.")]

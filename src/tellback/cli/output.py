@@ -1,6 +1,6 @@
 """Output of commands: tables and sentences for people, JSON for scripts, log lines on standard error.
 
-Control characters are escaped, so that stored text cannot send commands to the terminal.
+Control characters are escaped, so stored text cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tellback.types.jsontext import to_json_value as to_json_value
 T = TypeVar("T")
 
 PIPE_WIDTH = 10_000
-"""The width where there is no terminal: whoever reads a file or a pipe wants a row on a line."""
+"""The width when output goes to a file or a pipe: programs that read it expect one row per line."""
 
 SHORT_LENGTH = 72
 COLUMN_GAP = 2
 
 
 def escape_controls(text: str) -> str:
-    """A text whose control characters are written out: it may be from anyone, and terminals obey such characters.
+    """Escape control characters, which could change the terminal's state: the text may come from anyone.
 
     >>> escape_controls("red \\x1b[31malert")
     'red \\\\x1b[31malert'
@@ -46,12 +46,12 @@ def escape_controls(text: str) -> str:
 def _is_harmless(character: str) -> bool:
     if character in "\n\t" or character.isprintable():
         return True
-    # Not "printable" to Python, yet part of ordinary text: other spaces, and what joins letters and emoji.
+    # Python calls these unprintable, but ordinary text contains them: spaces, joiners and soft hyphens.
     return unicodedata.category(character) == "Zs" or character in "\u200c\u200d\u00ad"
 
 
 def to_one_line(text: str, limit: int | None = None) -> str:
-    """A text on one line, cut where it is longer than that.
+    """Return a text on one line, truncated to `limit` characters.
 
     >>> to_one_line("I moved\\nto Lisbon.", 10)
     'I moved t…'
@@ -61,25 +61,25 @@ def to_one_line(text: str, limit: int | None = None) -> str:
 
 
 def format_date(moment: datetime | None) -> str:
-    """A date, as tables show it."""
+    """Format a date for tables."""
     return "" if moment is None else f"{moment:%Y-%m-%d}"
 
 
 def format_minute(moment: datetime | None) -> str:
-    """A date and a time, as tables show them."""
+    """Format a date and time for tables."""
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def create_console(*, stderr: bool = False) -> Console:
-    """Where commands print to: on a terminal as wide as that is, and elsewhere as wide as need be."""
+    """Return the console that commands print to. It has the terminal's width, or `PIPE_WIDTH`."""
     file = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, highlight=False, width=None if file.isatty() else PIPE_WIDTH)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title_column: str | None = None) -> None:
-    """Print rows under the names of their columns.
+    """Print a table with column headers.
 
-    Where a terminal is too narrow for that, each row is a block that begins with `title_column`, or the last column.
+    If the terminal is too narrow, print each row as a block that starts with `title_column`, or the last column.
     """
     terminal = create_console()
     cells = [[to_one_line(cell) for cell in row] for row in rows]
@@ -104,7 +104,7 @@ def _print_blocks(terminal: Console, columns: Sequence[str], rows: Iterable[Sequ
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print what is known of one thing, a line for each part that there is."""
+    """Print names and values, one pair per line; pairs with an empty value are omitted."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -115,7 +115,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def format_count(count: int, singular: str, plural: str | None = None) -> str:
-    """A number of things, in words.
+    """Format a count with its noun.
 
     >>> format_count(1, "memory", "memories"), format_count(2, "job")
     ('1 memory', '2 jobs')
@@ -124,7 +124,7 @@ def format_count(count: int, singular: str, plural: str | None = None) -> str:
 
 
 def print_line(text: str, *, style: str | None = None, stderr: bool = False) -> None:
-    """Print a sentence as it is: brackets in it are no markup."""
+    """Print a sentence literally: brackets are not markup."""
     create_console(stderr=stderr).print(Text(escape_controls(text)), style=style, soft_wrap=True)
 
 
@@ -138,7 +138,7 @@ def print_rows(
     title_column: str | None = None,
     to_json: Callable[[T], Any] | None = None,
 ) -> None:
-    """Print what was found: a table, JSON, or where there is nothing a sentence on standard error."""
+    """Print results as a table or JSON. If there are none, print `if_empty` on standard error."""
     if as_json:
         print_json(found if to_json is None else [to_json(each) for each in found])
     elif found:
@@ -148,7 +148,7 @@ def print_rows(
 
 
 def print_outcome(value: Any, sentence: str, *, as_json: bool) -> None:
-    """Print what came of a command: a sentence, or the value as JSON."""
+    """Print the outcome of a command: a sentence, or the value as JSON."""
     print_json(value) if as_json else print_line(sentence)
 
 
@@ -158,7 +158,7 @@ def print_json(value: Any) -> None:
 
 
 def to_json_line(value: Any) -> str:
-    """A value as one line of JSON, in which every character that is not harmless is escaped.
+    """Return a value as one line of JSON, with control characters escaped.
 
     >>> to_json_line({"at": datetime(2026, 3, 1), "text": "Olá\\x1b"})
     '{"at": "2026-03-01T00:00:00", "text": "Olá\\\\u001b"}'
@@ -167,14 +167,14 @@ def to_json_line(value: Any) -> str:
 
 
 def escape_json(text: str) -> str:
-    """JSON that means the same, in which every character that is not harmless is escaped."""
+    """Return equivalent JSON with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(each if _is_harmless(each) else json.dumps(each)[1:-1] for each in text)
 
 
 def log_to_console(*, verbose: bool) -> None:
-    """Show what Tellback logs: colours for people, plain lines for files."""
+    """Write Tellback's log to standard error: in colour on a terminal, as plain lines elsewhere."""
     console = Console(stderr=True)
     handler: logging.Handler
     if console.is_terminal:

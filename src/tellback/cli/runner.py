@@ -1,4 +1,4 @@
-"""Register and run commands: resolve model and user, open and close the store, report errors in one sentence."""
+"""Register and run commands: resolve model and user, open the store, and report errors in one sentence."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ T = TypeVar("T")
 INTERRUPT_EXIT_CODE = 130
 LOCAL_HOST = "127.0.0.1"
 OFFLINE_NOTE = (
-    "No model is set up, so answers are only what memory holds: set ANTHROPIC_API_KEY, OPENAI_API_KEY or"
-    " GEMINI_API_KEY, start Ollama, or pass --model. `tellback doctor` tells more."
+    "No model is set up, so answers only quote your memory. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY,"
+    " start Ollama, or pass --model."
 )
 
 
 def command_group(help: str, *examples: str) -> typer.Typer:
-    """A group of commands, with its help and examples of what one would type."""
+    """Create a group of commands with its help and examples."""
     return typer.Typer(no_args_is_help=True, help=help, epilog=format_examples(*examples))
 
 
 def register_command(
     app: typer.Typer, *examples: str, name: str | None = None, panel: str | None = None, may_create: bool = False
 ) -> Callable[[F], F]:
-    """Make a function a command, with its docstring as help and examples of what one would type.
+    """Register a function as a command, with its docstring as help and with examples.
 
-    A parameter of the type `UserTarget` or `User` becomes the options of a target. A `User` is the handle in the
-    store, which is open while the command runs, and made if it is missing and the command `may_create` it.
+    A parameter of the type `UserTarget` or `User` becomes the four options of a target. A `User` parameter receives
+    the handle of an open store. With `may_create`, a missing store is created.
     """
 
     def decorate(function: F) -> F:
@@ -68,7 +68,7 @@ def register_command(
 
 
 def _expand_target(function: Callable[..., Any], may_create: bool) -> Callable[..., Any]:
-    """Put the options of a target behind the other parameters; `--json` is always the last one."""
+    """Add the options of a target after the other parameters; `--json` always comes last."""
     own = dict(inspect.signature(function, eval_str=True, locals={"User": UserTarget}).parameters)
     target_name = next((name for name, each in own.items() if each.annotation is UserTarget), None)
     if target_name is None:
@@ -93,29 +93,26 @@ def _expand_target(function: Callable[..., Any], may_create: bool) -> Callable[.
 
 
 def format_error(error: TellbackError) -> str:
-    """One sentence: what happened, and what to do next."""
+    """Return one sentence that states the error and what to do next."""
     if isinstance(error, UnknownModelError):
-        known_providers = f" (there are {', '.join(error.known)})" if error.known else ""
-        return (
-            f"No provider{known_providers} knows the model {error.model!r}:"
-            " `tellback doctor` shows which can be used here."
-        )
+        known_providers = f" No provider has it ({', '.join(error.known)})." if error.known else ""
+        return f"Unknown model {error.model!r}.{known_providers} Run `tellback doctor` to see the available models."
     if isinstance(error, MissingKeyError):
         names = " or ".join(error.variables)
-        return f"{error.provider} needs an API key: set {names} in the environment, or choose another with --model."
+        return f"{error.provider} requires an API key: set {names}, or choose another model with --model."
     if isinstance(error, ProviderAuthError):
         status = f" ({error.status})" if error.status else ""
         return (
-            f"{error.provider or 'The provider'} refused the API key{status}: check it, or choose another model with"
-            " --model; `tellback doctor` shows which keys are set."
+            f"{error.provider or 'The provider'} rejected the API key{status}: check the key, or choose another model"
+            " with --model. `tellback doctor` shows which keys are set."
         )
     if isinstance(error, ConversationClosedError):
-        return f"Conversation {error.id!r} is closed: `tellback chat` without --conversation begins a new one."
+        return f"Conversation {error.id!r} is closed: omit --conversation to start a new one."
     return str(error)
 
 
 def resolve_model(model: str | None = None) -> ModelChoice:
-    """The model that answers: the one that is named, or the best that is set up here. An unknown name raises."""
+    """Return the requested model, or the best one that is set up. Raises `UnknownModelError` for an unknown name."""
     from tellback.chat import ChatOptions, choose_model, resolve_registration
 
     choice = choose_model(model)
@@ -124,31 +121,31 @@ def resolve_model(model: str | None = None) -> ModelChoice:
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    """End the command, and say why."""
+    """Print an error and exit."""
     typer.secho(escape_controls(message), err=True, fg="red")
     raise typer.Exit(code)
 
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Errors in one sentence on standard error, with the exit code 2; Ctrl-C ends quietly, with 130."""
+    """Print errors as one sentence on standard error and exit with 2; on Ctrl-C, exit with 130 and no message."""
     try:
         yield
     except TellbackError as error:
         fail(format_error(error))
     except BrokenPipeError:
-        raise  # whoever read the output has left: typer ends quietly
+        raise  # the reader closed the pipe: typer exits without a message
     except TimeoutError as error:
         fail(str(error))
     except OSError as error:
-        location = f"{error.filename} cannot be used: " if error.filename else ""
+        location = f"Cannot access {error.filename}: " if error.filename else ""
         fail(f"{location}{error.strerror or error}.")
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPT_EXIT_CODE) from None
 
 
 def run_async(work: Callable[[], Awaitable[T]]) -> T:
-    """Run a command's asynchronous part."""
+    """Run the asynchronous part of a command and report its errors."""
 
     async def run_work() -> T:
         return await work()
@@ -161,20 +158,20 @@ def run_async(work: Callable[[], Awaitable[T]]) -> T:
 async def open_app(
     url: str, *, may_create: bool = False, allow_in_memory: bool = False, **options: Any
 ) -> AsyncIterator[Tellback]:
-    """The store, opened. One that is not there is only made if the command may begin one."""
+    """Open the store and close it afterwards. A missing store is created only with `may_create`."""
     from tellback.app import Tellback
     from tellback.cli.diagnostics import validate_store_file
 
     validate_store_file(url, may_create=may_create)
     tb = Tellback(url, **{"worker": False, **options})
     if tb.store.url.endswith(":memory:") and not allow_in_memory:
-        raise ConfigurationError("What is in memory ends with this command: name a file, or postgresql://… .")
+        raise ConfigurationError("An in-memory store is lost when this command exits: pass a file or postgresql://… .")
     async with tb:
         yield tb
 
 
 def run_for_user(target: UserTarget, work: Callable[[User], Awaitable[T]], *, may_create: bool = False) -> T:
-    """What `work` gives for the user's handle."""
+    """Run `work` with the user's handle in an open store, and return its result."""
 
     async def run_work() -> T:
         async with open_app(target.url, may_create=may_create) as tb:
@@ -184,12 +181,12 @@ def run_for_user(target: UserTarget, work: Callable[[User], Awaitable[T]], *, ma
 
 
 def user_of_target(tb: Tellback, target: UserTarget) -> User:
-    """The user's handle."""
+    """Return the user's handle."""
     return tb.user(target.user, target.tenant, target.app)
 
 
 async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool = False) -> MemorySpace:
-    """The space of that name or id; without one the space called "default", or the only one there is."""
+    """Return the space with this name or id. Without one, return the space "default", or the only space."""
     spaces = await user.memory.list_spaces()
     name = name_or_id or "default"
     for space in spaces:
@@ -202,20 +199,20 @@ async def resolve_space(user: User, name_or_id: str | None, *, may_create: bool 
     if not spaces:
         raise ConfigurationError(format_missing_data(user, "memory space"))
     names = ", ".join(repr(space.name) for space in spaces)
-    raise NotFoundError("memory space", name, f"There are {names}: choose one with --space.")
+    raise NotFoundError("memory space", name, f"Available spaces: {names}. Choose one with --space.")
 
 
 def format_missing_data(user: User, kind: str) -> str:
-    """That a user has none of something, in words that a mistyped name is found by."""
+    """Return a message that the user has no such data, with the options that may be mistyped."""
     scope = user.scope
     scope_note = (
-        "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" of {scope.tenant_id}/{scope.app_id}"
+        "" if (scope.tenant_id, scope.app_id) == ("default", "default") else f" in {scope.tenant_id}/{scope.app_id}"
     )
-    return f"User {scope.user_id!r}{scope_note} has no {kind} here: check --user, --tenant, --app and --url."
+    return f"User {scope.user_id!r}{scope_note} has no {kind}. Check --user, --tenant, --app and --url."
 
 
 def probe_port(port: int) -> OSError | None:
-    """Why nobody can listen at a port of this machine; None if it is free."""
+    """Return the error from binding a local port, or None if the port is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -227,7 +224,7 @@ def probe_port(port: int) -> OSError | None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
-    """Set by the first signal to stop; a second one ends the process at once."""
+    """Yield an event that SIGINT or SIGTERM sets; a second signal terminates the process immediately."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
 
@@ -249,7 +246,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 
 async def run_or_stop(work: Awaitable[object], stop: asyncio.Event) -> bool:
-    """Run until it is done, which gives True and raises what it raises, or until told to stop, which cancels it."""
+    """Run `work` and return True, or cancel it and return False once `stop` is set."""
     task, stop_task = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({task, stop_task}, return_when=asyncio.FIRST_COMPLETED)

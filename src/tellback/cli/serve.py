@@ -1,4 +1,4 @@
-"""`tellback serve`, `demo` and `mcp`: the HTTP server, a server with sample data, and MCP over stdio."""
+"""The `tellback serve`, `demo` and `mcp` commands: the HTTP server, a demo server, and MCP over stdio."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PORT_ATTEMPTS = 20
 
 
 def _settings_of(kind: type[Any]) -> Iterator[tuple[Field[Any], Any, bool]]:
-    """The fields that can be set, their types without None, and whether they may be None. Inherited ones come last."""
+    """Yield the configurable fields, their types without None, and whether they are optional; inherited ones last."""
     hints = get_type_hints(kind, localns={"WebUI": Any})
     inherited = getattr(kind.__base__, "__dataclass_fields__", {})
     for setting in sorted(fields(kind), key=lambda each: each.name in inherited):
@@ -44,7 +44,7 @@ def _settings_of(kind: type[Any]) -> Iterator[tuple[Field[Any], Any, bool]]:
 
 
 def _option_parameters(kind: type[Any], prefix: str = "") -> Iterator[inspect.Parameter]:
-    """The parameters of a command that sets them, each also read from the environment: `log_format` is
+    """Yield a command parameter for each field, also read from the environment: `log_format` becomes
     `--log-format` and `TELLBACK_LOG_FORMAT`."""
     for setting, kind_of_value, _ in _settings_of(kind):
         name, metadata = prefix + setting.name, setting.metadata
@@ -62,7 +62,7 @@ def _option_parameters(kind: type[Any], prefix: str = "") -> Iterator[inspect.Pa
 
 
 def _setting_values(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return what was given for each setting. A number of 0 stands for None, where a setting may be that."""
+    """Return the value of each setting. For an optional number, 0 means None."""
     found = {}
     for setting, hint, is_optional in _settings_of(kind):
         value = values[prefix + setting.name]
@@ -72,7 +72,7 @@ def _setting_values(kind: type[Any], values: Mapping[str, Any], prefix: str = ""
 
 
 def _takes_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of all server settings, before its own."""
+    """Add the options of all server settings to a command, before its own options."""
     own = [each for each in inspect.signature(function, eval_str=True).parameters.values() if each.name != "values"]
     parameters = [*_option_parameters(ServeOptions), *_option_parameters(JwtSettings, JWT_PREFIX), *own]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -88,16 +88,16 @@ def serve(
         typer.Option(
             "--console/--no-console",
             envvar="TELLBACK_CONSOLE",
-            help="Pages for people at /console: by default if its extra is installed and one process serves.",
+            help="Serve the web console at /console. Default: if its extra is installed and --workers is 1.",
             show_default=False,
         ),
     ] = None,
     verbose: VerboseOption = False,
     **values: Any,
 ) -> None:
-    """Serve conversations, memory and agents over HTTP: REST, streams, an OpenAI-compatible API, MCP, and a console.
+    """Start the HTTP server: REST, streaming, an OpenAI-compatible API, MCP and a web console.
 
-    Every option can be given in the environment as well: TELLBACK_URL, TELLBACK_PORT and so on. Lists are separated
+    Every option can also be set in the environment: TELLBACK_URL, TELLBACK_PORT and so on. List items are separated
     by spaces there.
     """
     try:
@@ -114,9 +114,9 @@ def serve(
 
 
 def run_server(options: ServeOptions, extra_lines: Callable[[str], list[str]] = lambda address: []) -> int:
-    """Serve by these options until told to stop, and return the exit code.
+    """Run the server until a stop signal, and return the exit code.
 
-    `extra_lines` builds more lines to print at the start, from the server's address.
+    `extra_lines` returns more lines to print at startup, from the server's address.
     """
     from tellback.server.operations.logs import log_to_stderr
     from tellback.server.operations.supervisor import supervise
@@ -143,29 +143,29 @@ def run_server(options: ServeOptions, extra_lines: Callable[[str], list[str]] = 
 
 
 def startup_lines(options: ServeOptions, address: str) -> list[str]:
-    """What is said once the server answers."""
+    """Return the lines to print once the server accepts requests."""
     from tellback.chat.offline import SETUP_HINT, is_offline
     from tellback.server.operations.http_server import key_creation_command
 
-    mcp_note = ", MCP at /mcp" if find_spec("mcp") else ""
-    lines = [f"Tellback serves {address}: its paths are described at /docs{mcp_note}."]
+    mcp_note = f", MCP: {address}/mcp" if find_spec("mcp") else ""
+    lines = [f"Tellback is running at {address} (API docs: {address}/docs{mcp_note})."]
     if options.web_uis:
-        lines.append(f"Open {address}/console/ in a browser.")
+        lines.append(f"Console: {address}/console/")
     if options.model is None or is_offline(options.model):
-        lines.append(f"No model is set up: answers are quotations from memory. {SETUP_HINT}")
+        lines.append(f"No model is set up: answers only quote memory. {SETUP_HINT}")
     else:
-        lines.append(f"{options.model} answers.")
+        lines.append(f"Model: {options.model}")
     if options.open:
-        key_hint = f"make a key with {key_creation_command(options.url)} and start again."
-        advice = "a store in memory has none." if options.url == ":memory:" else key_hint
+        key_hint = f"To allow remote access, create a key with {key_creation_command(options.url)} and restart."
+        advice = "An in-memory store cannot have API keys." if options.url == ":memory:" else key_hint
         lines.append(
-            f"There is no API key, so everyone on this machine may do everything, and nobody else anything: {advice}"
+            f"There is no API key, so only this machine has access, and every local user has full access. {advice}"
         )
     return lines
 
 
 def _web_uis(console: bool | None, workers: int) -> tuple[Callable[[], WebUI], ...]:
-    """The console, if it is wanted, or could be had and nobody said otherwise."""
+    """Return the console if it is requested, or by default if it can run."""
     if console is None:
         console = workers == 1 and find_spec("nicegui") is not None
     if not console:
@@ -185,25 +185,23 @@ def _jwt_settings(values: dict[str, Any]) -> JwtSettings | None:
     if not any(given):
         return None
     if not all(given):
-        raise ConfigurationError("Tokens need all of --jwt-issuer, --jwt-audience and --jwks-url.")
+        raise ConfigurationError("JWT authentication requires all of --jwt-issuer, --jwt-audience and --jwks-url.")
     return JwtSettings(**values)
 
 
 def demo(
-    url: Annotated[
-        str, typer.Option("--url", help="Where what you say is kept: a file, or postgresql://…")
-    ] = "tellback-demo.db",
+    url: Annotated[str, typer.Option("--url", help="Store: a file or postgresql://…")] = "tellback-demo.db",
     port: Annotated[
         int | None,
-        typer.Option("--port", min=0, max=65_535, help="The port: by default 8765, or the next that is free."),
+        typer.Option("--port", min=0, max=65_535, help="Port to listen on. Default: 8765, or the next free port."),
     ] = None,
     model: ModelOption = None,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> None:
-    """See it work: the console in a browser, an agent with routes, and a made-up user's memory to look around in.
+    """Start a demo server: the web console, an agent with routes, and a fictional user with memories.
 
-    Nothing needs to be set up. Without a model it answers from memory; a provider's key in the environment, an Ollama
-    on this machine, or --model with a GGUF file makes it converse. What you say stays in the file.
+    Works without any setup. Without a model, answers only quote memory. To use a model, set a provider's API key,
+    start Ollama, or pass --model with a GGUF file. Your messages are stored only in the demo file.
     """
     try:
         options = _demo_options(url, port, model)
@@ -243,7 +241,7 @@ def _find_free_port(port: int) -> int:
     found = next((each for each in range(port, port + PORT_ATTEMPTS) if probe_port(each) is None), None)
     if found is None:
         last = port + PORT_ATTEMPTS - 1
-        raise ConfigurationError(f"The ports {port} to {last} are all taken: name another with --port.")
+        raise ConfigurationError(f"The ports {port} to {last} are all in use: pass another one with --port.")
     return found
 
 
@@ -252,28 +250,30 @@ def _guide_lines(address: str, url: str, open_browser: bool, has_sample: bool) -
     if open_browser:
         webbrowser.open(console_url)
     suggestions = [
-        f'Open {console_url} and say something of yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
-        'Press "New conversation", and ask: "What do I eat?" What you said is quoted, with where you said it.',
-        'Choose the agent Tables in the chat, and say: "A table for two tomorrow". Routes shows where you are.',
+        f'Open {console_url} and write about yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
+        'Click "New conversation" and ask: "What do I eat?" The answer cites your message.',
+        'Select the agent Tables and write: "A table for two tomorrow". "Routes" shows the current state.',
     ]
     if has_sample:
-        suggestions.append(f"Look around in the memory of Maya, whom we made up: {console_url}memory?user=maya")
+        suggestions.append(f"Browse the memory of Maya, a fictional user: {console_url}memory?user=maya")
     numbered = (f"  {number}. {each}" for number, each in enumerate(suggestions, 1))
-    store_name = "that database" if "://" in url else url  # a URL may hold a password
-    return ["", "Things to try:", *numbered, "", f"What you say stays in {store_name}. Ctrl-C stops."]
+    store_name = "your database" if "://" in url else url  # a URL can contain a password
+    return ["", "Things to try:", *numbered, "", f"Your messages are stored in {store_name}. Press Ctrl-C to stop."]
 
 
 def mcp(
     url: RequiredUrlOption,
-    user: Annotated[str, typer.Option(envvar="TELLBACK_USER", help="Whose memory it is.", show_default=False)],
-    tenant: Annotated[str, typer.Option(envvar="TELLBACK_TENANT", help="The user's tenant.")] = "default",
-    app: Annotated[str, typer.Option(envvar="TELLBACK_APP", help="The user's app.")] = "default",
-    read_only: Annotated[bool, typer.Option("--read-only", help="Leave out the tools that change something.")] = False,
+    user: Annotated[
+        str, typer.Option(envvar="TELLBACK_USER", help="Id of the user whose memory is served.", show_default=False)
+    ],
+    tenant: Annotated[str, typer.Option(envvar="TELLBACK_TENANT", help="Tenant of the user.")] = "default",
+    app: Annotated[str, typer.Option(envvar="TELLBACK_APP", help="App of the user.")] = "default",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Serve one user's memory over MCP, on standard input and output.
+    """Serve one user's memory as an MCP server on standard input and output.
 
-    For programs that start it themselves, such as desktop assistants and editors.
+    For MCP clients that start the server themselves, such as desktop assistants and editors.
     """
     from tellback.app import Tellback
 
@@ -286,11 +286,11 @@ def mcp(
 
 
 async def serve_mcp(tb: Tellback, user: str, tenant: str, app: str, *, read_only: bool = False) -> None:
-    """Serve until the input ends, or until told to stop; then close the store."""
+    """Serve until the input ends or a stop signal arrives; then close the store."""
     from tellback.mcp import serve_stdio
 
     with stop_on_signals() as stop:
         async with tb:
-            log.info("serving the memory of %s in %s", user, tb.store.url)
+            log.info("Serving the memory of %s from %s", user, tb.store.url)
             await run_or_stop(serve_stdio(tb, user, tenant, app, read_only=read_only), stop)
-            log.info("stopping")
+            log.info("MCP server stopping")

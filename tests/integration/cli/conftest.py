@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run the command `tellback`."""
+"""Fixtures of the tests that run the `tellback` command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty store, on each of the databases."""
+    """The URL of an empty store, for each database."""
     if request.param == "sqlite":
         return str(tmp_path / "tellback.db")
     found: str = request.getfixturevalue("postgres_url")

@@ -1,4 +1,4 @@
-"""The command `tellback`, run as its users run it: in a process, without settings of the environment."""
+"""Run the `tellback` command in a separate process, without TELLBACK_ environment variables."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command and wait until it exits."""
     return run_command(*arguments, env={**ENVIRONMENT, **environment}, seconds=50)

@@ -1,4 +1,4 @@
-"""`tellback chat` on a real terminal: typed into, interrupted, and come back to."""
+"""`tellback chat` on a real terminal: typing, interrupting and resuming."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tests.support.fake_http_server import Delay, FakeHttpServer, Reply, Request
 OWN_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
-"""Makes standard input the terminal that Ctrl-C comes from, and becomes the command."""
+"""Makes standard input the controlling terminal, which sends Ctrl-C, and executes the command."""
 
 
 def answer_request(request: Request) -> Reply:
-    """A story that stops in the middle, and quick answers to everything else."""
+    """Answer with a story that stalls in the middle, and answer other messages immediately."""
     vendor = Anthropic()
     texts = str(request.body["messages"][-1])
-    if "story" in texts and "How are you?" not in texts:  # what got no answer is sent along with what comes next
+    if "story" in texts and "How are you?" not in texts:  # the unanswered message is sent again with the next one
         return sse_reply(*vendor.text_chunks("Once upon ", "a time "), Delay(60))
     return sse_reply(*vendor.text_chunks("All is ", "well."), *vendor.final_chunks())
 
 
 class Terminal:
-    """A person at a terminal, who reads and types."""
+    """A user at a terminal, who reads and types."""
 
     def __init__(self, process: asyncio.subprocess.Process, handle: int) -> None:
         self.process = process
@@ -41,14 +41,14 @@ class Terminal:
         self._seen = 0
 
     async def wait_for(self, words: str) -> str:
-        """What was shown since the last time, up to these words."""
+        """Return the output since the last call, up to these words."""
         async with asyncio.timeout(50):
             while (position := self.shown.find(words, self._seen)) < 0:
                 try:
                     data = await asyncio.to_thread(os.read, self._handle, 65_536)
-                except OSError:  # the other side was closed
+                except OSError:  # the process has closed the terminal
                     data = b""
-                assert data, f"it ended before {words!r}: {self.shown}"
+                assert data, f"the command exited before it printed {words!r}: {self.shown}"
                 self.shown += data.decode(errors="replace")
         found = self.shown[self._seen : position + len(words)]
         self._seen = position + len(words)
@@ -58,7 +58,7 @@ class Terminal:
         os.write(self._handle, text.encode())
 
     async def wait_closed(self) -> int:
-        """The exit code; what is shown meanwhile is read, or the process would wait for that."""
+        """Return the exit code. Reads the remaining output, because the process blocks if nobody reads it."""
         reading = asyncio.create_task(self._rest())
         async with asyncio.timeout(50):
             code = await self.process.wait()
@@ -97,16 +97,16 @@ async def terminal(*arguments: str, **environment: str) -> AsyncIterator[Termina
         os.close(parent_fd)
 
 
-async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -> None:
+async def test_ctrl_c_stops_an_answer_and_quits_at_the_prompt(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with FakeHttpServer(answer_request) as wire:
         keys = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
         async with terminal("chat", "--url", url, "--user", "maya", **keys) as screen:
-            assert "claude-sonnet-5 answers" in await screen.wait_for("you> ")
+            assert "Chatting as maya with claude-sonnet-5." in await screen.wait_for("you> ")
             screen.type("Tell me a story.\n")
             await screen.wait_for("a time ")
             screen.type("\x03")
-            assert "The answer was stopped; your message is kept, and you can go on." in await screen.wait_for("you> ")
+            assert "Answer stopped. Your message is stored; you can continue." in await screen.wait_for("you> ")
             screen.type("How are you?\n")
             assert "All is well." in await screen.wait_for("you> ")
             await asyncio.sleep(0.5)  # readline prints its prompt a moment before a signal wakes it
@@ -122,25 +122,25 @@ async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -
     assert texts == ["Tell me a story.", "How are you?"]
 
 
-async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) -> None:
+async def test_without_any_setup_messages_are_remembered(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with terminal("chat", "--url", url) as screen:
         assert "No model is set up" in await screen.wait_for("you> ")
         screen.type("I moved to Lisbon in March.\n")
         await screen.wait_for("you> ")
         screen.type("/close\n")
-        assert "A new conversation begins." in await screen.wait_for("you> ")
+        assert "Your next message starts a new one." in await screen.wait_for("you> ")
         screen.type("Where did I move?\n")
         assert "Lisbon" in await screen.wait_for("you> ")
         screen.type("/why\n")
-        assert "said in conv_" in await screen.wait_for("you> ")
+        assert "source conv_" in await screen.wait_for("you> ")
         screen.type("\x04")
         assert await screen.wait_closed() == 0
     async with terminal("chat", "--url", url) as screen:
-        assert "Where did I move?" in await screen.wait_for("/help says")
+        assert "Where did I move?" in await screen.wait_for("Type /help")
 
 
-async def test_a_single_answer_that_is_interrupted_ends_quietly(tmp_path: Path) -> None:
+async def test_interrupting_a_single_answer_prints_no_error(tmp_path: Path) -> None:
     async with FakeHttpServer(answer_request) as wire:
         process = await asyncio.create_subprocess_exec(
             *(*COMMAND, "chat", "Tell me a story.", "--url", str(tmp_path / "tellback.db")),

@@ -1,4 +1,4 @@
-"""The command `tellback keys`, run as its users run it."""
+"""The `tellback keys` commands, run as a separate process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.integration.cli.support import run
 
 
 async def keys(*arguments: str, **environment: str) -> str:
-    """What the command printed; it must have worked."""
+    """Run a command that must succeed, and return its output."""
     completed = await asyncio.to_thread(run, "keys", *arguments, **environment)
     assert completed.returncode == 0, completed.stderr
     assert "Traceback" not in completed.stderr
     return completed.stdout
 
 
-async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
+async def test_a_key_is_created_listed_and_revoked(url: str) -> None:
     async with Tellback(url, worker=False) as tb:
         options = ("--role", "user", "--user", "maya", "--tenant", "acme", "--app", "web", "--name", "Phone")
         secret = (await keys("create", "--url", url, *options, "--expires", "90d", "--rate-limit", "7")).strip()
@@ -32,12 +32,12 @@ async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
         assert (key.name, key.rate_limit) == ("Phone", 7)
         assert key.expires_at == key.created_at + timedelta(days=90)
         assert secret not in await keys("list", "--url", url)
-        assert await keys("revoke", "--url", url, key.id, "--tenant", "acme") == f"{key.id} is revoked.\n"
+        assert await keys("revoke", "--url", url, key.id, "--tenant", "acme") == f"Revoked {key.id}.\n"
         with pytest.raises(NotAuthenticatedError, match="revoked"):
-            await Keys(tb.store.api_keys, tb.clock).check(secret)  # one that holds nothing yet
+            await Keys(tb.store.api_keys, tb.clock).check(secret)  # a new instance with an empty cache
 
 
-async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tmp_path: Path) -> None:
+async def test_standard_output_contains_only_the_secret(tmp_path: Path) -> None:
     completed = await asyncio.to_thread(run, "keys", "create", TELLBACK_URL=str(tmp_path / "r.db"))
     assert completed.stdout.startswith("tb_")
     assert len(completed.stdout.split()) == 1
@@ -45,7 +45,7 @@ async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tm
     assert completed.stdout.strip() not in completed.stderr
 
 
-async def test_scripts_read_json(tmp_path: Path) -> None:
+async def test_keys_commands_print_json(tmp_path: Path) -> None:
     url = str(tmp_path / "r.db")
     created = json.loads(await keys("create", "--url", url, "--expires", "2127-01-01", "--json"))
     assert (created["role"], created["expires_at"]) == ("app", "2127-01-01T00:00:00+00:00")
@@ -57,14 +57,14 @@ async def test_scripts_read_json(tmp_path: Path) -> None:
     assert revoked["revoked_at"] is not None
 
 
-async def test_the_list_is_for_people(tmp_path: Path) -> None:
+async def test_the_list_shows_scope_status_and_name(tmp_path: Path) -> None:
     url = str(tmp_path / "r.db")
     async with Tellback(url, worker=False) as tb:
         first = await tb.keys.create("user", name="Maya's \x1b[31mphone", user_id="maya")
         second = await tb.keys.create("admin", tenant_id="acme", expires_at="2127-01-01T00:00:00Z")
         await tb.keys.revoke(first.key.id)
     head, *lines = (await keys("list", "--url", url)).splitlines()
-    assert head.split() == ["ID", "ROLE", "FOR", "STATE", "NAME"]
+    assert head.split() == ["ID", "ROLE", "SCOPE", "STATUS", "NAME"]
     assert lines[0].split()[:5] == [first.key.id, "user", "default/default/maya", "revoked", lines[0].split()[4]]
     assert "\x1b" not in lines[0]
     assert "acme/default" in lines[1]
@@ -79,19 +79,19 @@ async def test_the_list_is_for_people(tmp_path: Path) -> None:
         (["create", "--url", "FILE", "--role", "user"], "--user"),
         (["create", "--url", "FILE", "--user", "maya"], "--role user"),
         (["create", "--url", "FILE", "--role", "root"], "--role"),
-        (["create", "--url", "FILE", "--expires", "soon"], "length of time"),
+        (["create", "--url", "FILE", "--expires", "soon"], "duration"),
         (["create", "--url", "FILE", "--expires", "2020-01-01"], "must lie ahead"),
         (["create", "--url", "FILE", "--expires", "0d"], "must lie ahead"),
         (["create", "--url", "FILE", "--rate-limit", "0"], "--rate-limit"),
-        (["create", "--url", ":memory:"], "in memory"),
-        (["create", "--url", "sqlite://"], "in memory"),
+        (["create", "--url", ":memory:"], "in-memory"),
+        (["create", "--url", "sqlite://"], "in-memory"),
         (["create", "--url", "mysql://x"], "Unknown store scheme mysql:"),
         (["list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
         (["revoke", "--url", "FILE", "key_x"], "no API key 'key_x'"),
         (["list"], "--url"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported_without_a_traceback(arguments: list[str], words: str, tmp_path: Path) -> None:
     completed = run("keys", *(str(tmp_path / "r.db") if each == "FILE" else each for each in arguments))
     assert (completed.returncode, completed.stdout) == (2, "")
     assert words in completed.stderr

@@ -1,4 +1,4 @@
-"""The command `tellback`, run as its users run it."""
+"""The `tellback worker` command, run as a separate process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def worker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.communicate()
 
 
-async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
+async def test_a_worker_closes_stale_conversations(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with Tellback(url, worker=False) as tb:
         conversation = await tb.user("maya").conversations.create("chat")
@@ -43,15 +43,15 @@ async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
                 break
 
 
-async def until_working(process: asyncio.subprocess.Process) -> None:
+async def wait_until_started(process: asyncio.subprocess.Process) -> None:
     assert process.stderr is not None
     async with asyncio.timeout(30):
-        while b"working on" not in (line := await process.stderr.readline()):
-            assert line, "it ended before it worked"
+        while b"Worker started" not in (line := await process.stderr.readline()):
+            assert line, "the worker exited before it started"
 
 
 async def store_conversation(tb: Tellback, text: str = "I moved to Lisbon.") -> str:
-    """A conversation of which a space should remember something; gives the space's id."""
+    """Store a closed conversation bound to a memory space, and return the space's id."""
     maya = tb.user("maya")
     space = await maya.memory.create_space("home")
     await maya.memory.create_binding({"namespace": "chat"}, [space.id])
@@ -61,7 +61,7 @@ async def store_conversation(tb: Tellback, text: str = "I moved to Lisbon.") -> 
     return space.id
 
 
-async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> None:
+async def test_a_worker_with_once_runs_the_due_jobs_and_exits(url: str) -> None:
     async with Tellback(url, worker=False) as tb:
         space = await store_conversation(tb)
         completed = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
@@ -71,14 +71,14 @@ async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> 
         await tb.jobs.drain(1)
 
 
-async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> None:
+async def test_a_worker_reads_the_store_url_from_the_environment(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     completed = await asyncio.to_thread(run, "worker", "--once", "--extractor", "verbatim", TELLBACK_URL=url)
     assert completed.returncode == 0, completed.stderr
     assert url in completed.stderr
 
 
-async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> None:
+async def test_failed_jobs_change_the_exit_code(tmp_path: Path) -> None:
     url = str(tmp_path / "tellback.db")
     async with Tellback(url, worker=False) as tb:
         await store_conversation(tb)
@@ -86,16 +86,16 @@ async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> Non
         model = ("--model", "claude-sonnet-5")
         completed = await asyncio.to_thread(run, "worker", "--url", url, "--once", *model, **unreachable_provider)
         assert completed.returncode == 1, completed.stderr
-        assert "1 wait for their next attempt" in completed.stderr
+        assert "1 jobs will be retried" in completed.stderr
         [job] = await tb.jobs.list()
         assert job.status is JobStatus.QUEUED
         assert "ProviderConnectionError" in (job.error or "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, number: signal.Signals) -> None:
+async def test_a_worker_runs_jobs_of_other_processes_and_stops_on_a_signal(url: str, number: signal.Signals) -> None:
     async with Tellback(url, worker=False) as tb, worker("--url", url, "--extractor", "verbatim") as process:
-        await until_working(process)
+        await wait_until_started(process)
         space = await store_conversation(tb)
         await tb.jobs.drain(30)
         assert len(await tb.user("maya").memory.list_atoms(space)) == 1
@@ -121,14 +121,14 @@ async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, 
         ([], "--url"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str) -> None:
+def test_mistakes_are_reported_without_a_traceback(arguments: list[str], words: str) -> None:
     completed = run("worker", *arguments, "--once")
     assert completed.returncode == 2
     assert words in completed.stderr
     assert "Traceback" not in completed.stderr
 
 
-def test_without_its_extra_the_command_says_what_to_install() -> None:
+def test_without_the_cli_extra_the_command_prints_an_installation_hint() -> None:
     code = "import sys; sys.modules['typer'] = None; from tellback.cli import main; main()"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert completed.returncode == 1

@@ -1,4 +1,4 @@
-"""Commands run in this process, in a folder of their own, with nothing set up."""
+"""Fixtures that run commands in this process, in a temporary folder, with no settings in the environment."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
         if name.startswith("TELLBACK_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # nobody answers there
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # no server listens there
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def cli() -> Cli:
-    """Runs a command; whatever it raises beside its exit code is the test's."""
+    """Run a command and check its exit code; unexpected exceptions propagate."""
     runner = CliRunner()
 
     def run(*arguments: str, input: str | None = None, code: int = 0) -> Result:
@@ -40,7 +40,7 @@ def cli() -> Cli:
 
 @pytest.fixture
 def as_json(cli: Cli) -> Callable[..., Any]:
-    """Runs a command with --json, and reads what it prints."""
+    """Run a command with --json and parse its output."""
 
     def run(*arguments: str, input: str | None = None, code: int = 0) -> Any:
         return json.loads(cli(*arguments, "--json", input=input, code=code).stdout)
@@ -50,7 +50,7 @@ def as_json(cli: Cli) -> Callable[..., Any]:
 
 @pytest.fixture
 def error_output(cli: Cli) -> Callable[..., str]:
-    """Runs a command that fails; gives the one sentence it says, without a word on standard output."""
+    """Run a failing command and return its error message; standard output must be empty."""
 
     def run(*arguments: str, input: str | None = None, code: int = 2) -> str:
         result = cli(*arguments, input=input, code=code)

@@ -1,4 +1,4 @@
-"""`tellback chat`, in this process: what is answered, asked about, stopped and remembered."""
+"""`tellback chat` in this process: answers, approvals, interruption and memories."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from tests.unit.cli.test_diagnostics import AGENT
 Json = Callable[..., Any]
 
 
-def test_a_message_is_answered_from_memory_without_a_model(cli: Cli, as_json: Json) -> None:
+def test_without_a_model_answers_quote_memory(cli: Cli, as_json: Json) -> None:
     first = cli("chat", "I moved to Lisbon in March.", "--user", "maya")
     assert "No model is set up" in first.stderr
-    assert "`tellback doctor` tells more" in first.stderr
+    assert "start Ollama, or pass --model" in first.stderr
     [conversation] = as_json("conversations", "list", "--user", "maya")
     assert (conversation["status"], conversation["last_seq"]) == ("open", 2)
     as_json("conversations", "close", conversation["id"], "--user", "maya")
@@ -51,21 +51,21 @@ def test_a_message_is_answered_from_memory_without_a_model(cli: Cli, as_json: Js
     assert atom["citations"][0]["conversation_id"] == conversation["id"]
 
 
-def test_each_line_of_the_input_is_a_message_and_each_answer_a_line_of_json(cli: Cli) -> None:
+def test_each_input_line_is_a_message_and_each_answer_a_json_line(cli: Cli) -> None:
     result = cli("chat", "--json", input="I sing.\n\nI also dance.\n")
     first, second = map(json.loads, result.stdout.splitlines())
     assert first["conversation_id"] == second["conversation_id"]
     assert first["text"]
 
 
-def test_all_of_the_input_may_be_one_message(cli: Cli, as_json: Json) -> None:
+def test_a_dash_reads_the_whole_input_as_one_message(cli: Cli, as_json: Json) -> None:
     cli("chat", "-", input="I sing.\nI also dance.\n")
     [conversation] = as_json("conversations", "list")
     [message, _] = as_json("conversations", "show", conversation["id"])["messages"]
     assert message["text"] == "I sing.\nI also dance."
 
 
-def test_a_chat_goes_on_with_the_open_conversation_unless_told_otherwise(cli: Cli, as_json: Json) -> None:
+def test_chat_continues_the_open_conversation_unless_options_choose_another(cli: Cli, as_json: Json) -> None:
     ids = [
         json.loads(cli("chat", "Hi.", "--json", *options).stdout)["conversation_id"]
         for options in ((), (), ("--new",), ())
@@ -76,13 +76,13 @@ def test_a_chat_goes_on_with_the_open_conversation_unless_told_otherwise(cli: Cl
     assert "is closed" in cli("chat", "Hi.", "--conversation", ids[0], code=2).stderr
 
 
-def test_what_was_said_before_a_new_conversation_is_remembered_in_it(cli: Cli) -> None:
+def test_a_new_conversation_remembers_the_messages_of_the_closed_one(cli: Cli) -> None:
     cli("chat", "I am vegetarian since March.")
     assert '[1] "I am vegetarian since March."' in cli("chat", "--new", "Am I vegetarian?").stdout
 
 
 class Typist:
-    """Types lines, one after the other; a function is called in the place of a line, and then EOF."""
+    """Types the given lines one after the other, then sends EOF."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = list(lines)
@@ -113,7 +113,7 @@ def open_repl(
             loop.run(tb.close())
 
 
-def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversation_is_streamed_closed_recalled_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
     model = FunctionModel(lambda request: "You live in Lisbon." if "Lisbon" in str(request.system) else "I see.")
     typist = Typist(
         "/why", "/memory", "I moved to Lisbon in March.", "/close", "Where do I live?", "/why", "/memory moved"
@@ -122,23 +122,23 @@ def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pyte
         chat.open_conversation(None, starts_new=False, is_quiet=False)
         chat.run()
     output = capsys.readouterr().out
-    assert "Nothing was answered yet." in output
-    assert "Nothing is remembered yet" in output
+    assert "No answer yet." in output
+    assert "No memories yet." in output
     assert "I see." in output
-    assert "Closed: 2 memories were made of it. A new conversation begins." in output
+    assert "Closed the conversation. Extracted 2 memories. Your next message starts a new one." in output
     assert "You live in Lisbon." in output
     assert output.count("User: I moved to Lisbon in March.") == 2
 
 
-def test_memories_that_cannot_be_made_keep_nobody_waiting(capsys: pytest.CaptureFixture[str]) -> None:
+def test_closing_does_not_wait_for_the_retries_of_a_failed_extraction(capsys: pytest.CaptureFixture[str]) -> None:
     model = FunctionModel(lambda request: "Not what an extraction looks like.")
     with open_repl(model, Typist("I moved to Lisbon.", "/close", "Go on."), extractor="llm") as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
-    assert "Closed: its memories could not be made yet (" in capsys.readouterr().out
+    assert "Closed the conversation. Extracting memories failed (" in capsys.readouterr().out
 
 
-def test_why_tells_memories_scores_citations_and_tokens(
+def test_why_shows_memories_scores_citations_and_tokens(
     cli: Cli, as_json: Json, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli("atoms", "add", "Maya lives in [bold]Lisbon[/bold].", "--user", "maya")
@@ -148,26 +148,26 @@ def test_why_tells_memories_scores_citations_and_tokens(
         chat.run()
     output = capsys.readouterr().out
     assert "In Lisbon." in output
-    assert '1 memory was given for "Where do I live?"' in output
+    assert 'The prompt contained 1 memory (query: "Where do I live?")' in output
     assert "SCORE" in output
     assert "Maya lives in [bold]Lisbon[/bold]." in output
-    assert "40 tokens were read and 5 written by gpt-5, 0.0123 USD." in output
+    assert "gpt-5: 40 input tokens, 5 output tokens, 0.0123 USD." in output
 
 
-def test_text_of_a_model_gives_the_terminal_no_orders(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_answers_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     with open_repl(ScriptedModel([says("a\x1b[31mb", chunks=2)]), Typist("Hi.")) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
     assert "a\\x1b[31mb" in capsys.readouterr().out
 
 
-def test_what_was_said_before_is_shown_when_one_comes_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resuming_a_conversation_shows_its_last_messages(capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("I sing.", "What else?"):
         with open_repl(ScriptedModel([says("I see.")]), Typist(line)) as chat:
             chat.open_conversation(None, starts_new=False, is_quiet=False)
             chat.run()
     output = capsys.readouterr().out
-    assert "Going on with conv_" in output
+    assert "Continuing conv_" in output
     assert "you> I sing." in output
 
 
@@ -177,22 +177,22 @@ def test_a_failing_provider_does_not_end_the_chat(capsys: pytest.CaptureFixture[
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
     captured = capsys.readouterr()
-    assert "Anthropic refused the API key (401)" in captured.err
-    assert "There is no /nonsense: /help lists what there is." in captured.err
+    assert "Anthropic rejected the API key (401)" in captured.err
+    assert "Unknown command /nonsense. Type /help for a list of commands." in captured.err
     assert "Here I am." in captured.out
 
 
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with open_repl(ScriptedModel([]), Typist("/help", "/routes", "/close", "", "/quit", "never said")) as chat:
+def test_slash_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with open_repl(ScriptedModel([]), Typist("/help", "/routes", "/close", "", "/quit", "not read")) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
         chat.run()
     output = capsys.readouterr().out
     assert all(name in output for name in ("/memory", "/why", "/routes", "/close", "/new", "/quit"))
-    assert "There are no routes" in output
-    assert "There is nothing to close" in output
+    assert "This chat has no agent with routes." in output
+    assert "No open conversation." in output
 
 
-def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_stops_the_answer_and_the_chat_continues(capsys: pytest.CaptureFixture[str]) -> None:
     started = threading.Event()
 
     async def answer(request: Any) -> str:
@@ -212,7 +212,7 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixt
         [conversation] = chat._loop.run(chat._user.conversations.list())
         messages = chat._loop.run(chat._user.conversations.messages(conversation.id))
     captured = capsys.readouterr()
-    assert "The answer was stopped; your message is kept" in captured.err
+    assert "Answer stopped. Your message is stored" in captured.err
     assert "Quick." in captured.out
     assert [each.text for each in messages if each.role == "user"] == ["Be slow.", "Go on."]
     assert messages[-1].text == "Quick."
@@ -229,7 +229,7 @@ def route_backend(source: str) -> Callable[[Any, Any], ChatBackend]:
     return build
 
 
-def test_routes_show_where_the_agent_is_and_what_it_gathered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slash_routes_shows_the_current_state_and_the_gathered_data(capsys: pytest.CaptureFixture[str]) -> None:
     model = ScriptedModel([understands(route="Book a flight"), says("Where to?")])
     with open_repl(model, Typist("/routes", "I want to fly.", "/routes", "/close"), route_backend(AGENT)) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
@@ -239,10 +239,10 @@ def test_routes_show_where_the_agent_is_and_what_it_gathered(capsys: pytest.Capt
     assert "Where to?" in output
     assert "▶ Book a flight" in output
     assert "▶ Ask where to" in output
-    assert "Nothing was gathered yet." in output
+    assert "No data gathered yet." in output
 
 
-def test_a_session_with_an_agent_is_taken_up_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_session_with_an_agent_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     first = ScriptedModel([understands(route="Book a flight"), says("Where to?")])
     with open_repl(first, Typist("I want to fly."), route_backend(AGENT)) as chat:
         chat.open_conversation(None, starts_new=False, is_quiet=True)
@@ -262,7 +262,9 @@ def pay(amount: int) -> str:
 
 
 @pytest.mark.parametrize(("typed", "reply"), [("y", "Done."), ("", "As you like.")])
-def test_a_call_that_needs_approval_is_asked_for(typed: str, reply: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_that_requires_approval_prompts_the_user(
+    typed: str, reply: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def build_spec_backend(tb: Any, user: Any) -> ChatBackend:
         tb.register_agent({"name": "payer", "tools": [{"type": "FUNCTION", "name": "pay"}]}, tools=[pay])
         return SpecBackend(user, user.agents.get("payer"), "default")
@@ -277,7 +279,7 @@ def test_a_call_that_needs_approval_is_asked_for(typed: str, reply: str, capsys:
     assert '→ pay {"amount"' in captured.err
 
 
-def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_spec_receives_the_users_memory_space(capsys: pytest.CaptureFixture[str]) -> None:
     spec = load_spec(
         "name: support\nsystemPrompt: Speak $tone.\n"
         "tools:\n  - {type: RECALL_BY_TOPIC, name: recallMemory, memorySpaceId: $space}\n"
@@ -299,23 +301,23 @@ def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[
     assert closed.turns == 2
 
 
-def test_arguments_of_agents_are_pairs(cli: Cli) -> None:
+def test_agent_arguments_must_be_name_value_pairs(cli: Cli) -> None:
     Path("support.yaml").write_text("name: support\nsystemPrompt: Speak $tone.\n")
     result = cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone", code=2)
-    assert "is no argument: write --argument name=value" in " ".join(result.stderr.replace("│", "").split())
+    assert "'tone' is not of the form NAME=VALUE" in " ".join(result.stderr.replace("│", "").split())
     assert cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone=kindly").stdout
 
 
-def test_an_agent_with_routes_asks_for_a_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_with_routes_requires_a_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cli_routes.py").write_text(AGENT.replace(', model="gpt-5"', ""))
     monkeypatch.syspath_prepend(str(tmp_path))
     result = cli("chat", "Hi.", "--agent", "cli_routes:agent", code=2)
-    assert result.stderr.startswith("Wanda follows routes, for which it needs a model")
+    assert result.stderr.startswith("Agent Wanda has routes, which require a model")
     assert len(result.stderr.splitlines()) == 1
     monkeypatch.delitem(sys.modules, "cli_routes")
 
 
-def test_the_environments_model_does_not_replace_an_agents_own(
+def test_the_model_in_the_environment_does_not_replace_the_agents_model(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("own.yaml").write_text("name: own\nsystemPrompt: Help.\nmodel: offline\n")

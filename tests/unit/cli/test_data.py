@@ -1,4 +1,4 @@
-"""Conversations, jobs, export, deletion and migration, from the command line."""
+"""Conversations, jobs, export, deletion and migration on the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ErrorOutput = Callable[..., str]
 
 
 def store_conversation(*texts: str, user: str = "maya") -> str:
-    """A conversation that is bound to a memory space; gives its id."""
+    """Store a conversation that is bound to a memory space, and return its id."""
 
     async def created() -> str:
         async with Tellback("tellback.db", worker=False) as tb:
@@ -55,7 +55,7 @@ def test_conversations_are_listed_and_shown(cli: Cli, as_json: Json) -> None:
     assert as_json("conversations", "list", "--user", "maya", "--status", "closed") == []
 
 
-def test_closing_a_conversation_makes_memories_of_it(cli: Cli, as_json: Json) -> None:
+def test_closing_a_conversation_extracts_its_memories(cli: Cli, as_json: Json) -> None:
     id = store_conversation("I moved to Lisbon.")
     closed = as_json("conversations", "close", id, "--user", "maya")
     assert (closed["status"], closed["remembered"]) == ("closed", True)
@@ -73,28 +73,31 @@ def test_closing_a_conversation_makes_memories_of_it(cli: Cli, as_json: Json) ->
     assert len(as_json("atoms", "list", "--user", "maya")) == len(atoms)
 
 
-def test_what_is_closed_without_waiting_is_left_to_a_worker(cli: Cli, as_json: Json) -> None:
+def test_close_with_no_wait_leaves_the_extraction_to_a_worker(cli: Cli, as_json: Json) -> None:
     id = store_conversation("I moved to Lisbon.")
-    assert "a worker makes its memories" in cli("conversations", "close", id, "-u", "maya", "--no-wait").stdout
+    assert (
+        "A worker or `tellback jobs drain` extracts its memories."
+        in cli("conversations", "close", id, "-u", "maya", "--no-wait").stdout
+    )
     assert as_json("atoms", "list", "--user", "maya") == []
-    assert "Nothing is left to do." in cli("jobs", "drain", "--user", "maya").stdout
+    assert "All due jobs are done." in cli("jobs", "drain", "--user", "maya").stdout
     assert as_json("atoms", "list", "--user", "maya")
     assert "done" in cli("jobs", "list", "--everyone").stdout
-    assert "There are no such jobs." in cli("jobs", "list", "--user", "tom").stderr
+    assert "No matching jobs." in cli("jobs", "list", "--user", "tom").stderr
 
 
-def test_a_job_of_another_user_is_unknown(as_json: Json, error_output: ErrorOutput) -> None:
+def test_a_job_of_another_user_is_not_found(as_json: Json, error_output: ErrorOutput) -> None:
     id = store_conversation("I moved to Lisbon.")
     as_json("conversations", "close", id, "--user", "maya")
     [job] = as_json("jobs", "list", "--everyone")
     assert "There is no job" in error_output("jobs", "retry", job["id"], "--user", "tom")
 
 
-def test_an_export_goes_to_a_file_or_to_the_output(cli: Cli, as_json: Json, tmp_path: Path) -> None:
+def test_an_export_goes_to_a_file_or_to_standard_output(cli: Cli, as_json: Json, tmp_path: Path) -> None:
     id = store_conversation("I moved to Lisbon.")
     printed = json.loads(cli("export", "--user", "maya").stdout)
     assert [each["id"] for each in printed["conversations"]] == [id]
-    assert "2 messages" in cli("export", "--user", "maya", "--to", "maya.json").stdout
+    assert "messages: 2" in cli("export", "--user", "maya", "--to", "maya.json").stdout
     assert json.loads((tmp_path / "maya.json").read_text())["conversations"] == printed["conversations"]
     report = as_json("export", "--user", "maya", "--to", "maya.zip")
     assert (report["path"], report["format"], report["counts"]["messages"]) == ("maya.zip", "zip", 2)
@@ -102,13 +105,13 @@ def test_an_export_goes_to_a_file_or_to_the_output(cli: Cli, as_json: Json, tmp_
         assert "conversations.jsonl" in archive.namelist()
 
 
-def test_who_has_nothing_but_a_key_is_given_that(cli: Cli, as_json: Json) -> None:
+def test_the_export_of_a_user_with_only_an_api_key_contains_the_key(cli: Cli, as_json: Json) -> None:
     store_conversation("I am Tom.", user="tom")
     created = as_json("keys", "create", "--url", "tellback.db", "--role", "user", "--user", "maya")
     assert [each["id"] for each in json.loads(cli("export", "--user", "maya").stdout)["api_keys"]] == [created["id"]]
 
 
-def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_printed_to_a_terminal_escapes_control_characters(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     store_conversation("I moved \x9b31m to \u202eLisbon, olá.")
     piped = cli("export", "--user", "maya").stdout
     monkeypatch.setattr("tellback.cli.data._is_terminal", lambda: True)
@@ -120,7 +123,7 @@ def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypat
     assert json.loads(output)["conversations"] == json.loads(piped)["conversations"]
 
 
-def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_in_store_urls_are_not_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     async def outdated_store(url: str, **_: object) -> StoreInfo:
         return StoreInfo("PostgreSQL", "postgresql://db/x", True, 1, 2)
 
@@ -134,30 +137,32 @@ def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypa
     assert "secret" not in cli("delete", "--user", "may", "--yes", "--url", address).stdout
 
 
-def test_all_of_a_user_is_deleted_once_the_id_is_typed(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
+def test_delete_requires_the_users_id_and_removes_all_their_data(
+    cli: Cli, as_json: Json, error_output: ErrorOutput
+) -> None:
     store_conversation("I moved to Lisbon.")
     store_conversation("I am Tom.", user="tom")
     result = cli("delete", "--user", "maya", input="tom\n", code=2)
-    assert "Nothing was deleted: that was not the user's id." in result.stderr
+    assert "Nothing was deleted: the typed id does not match." in result.stderr
     assert "Nothing was deleted" in cli("delete", "--user", "maya", input="\n", code=2).stderr
     assert len(as_json("conversations", "list", "--user", "maya")) == 1
     output = cli("delete", "--user", "maya", input="maya\n").stdout
-    assert "All that was kept of maya is deleted:" in output
+    assert "Deleted all data of maya:" in output
     assert "2        messages" in output
     assert as_json("conversations", "list", "--user", "maya") == []
-    assert "There was nothing of user 'maya'" in cli("delete", "--user", "maya", "--yes").stdout
+    assert "User 'maya' has no data in this store." in cli("delete", "--user", "maya", "--yes").stdout
     assert as_json("delete", "--user", "tom", "--yes")["conversations"] == 1
 
 
-def test_nothing_is_deleted_where_nobody_can_be_asked(cli: Cli, as_json: Json) -> None:
+def test_delete_without_input_for_the_confirmation_deletes_nothing(cli: Cli, as_json: Json) -> None:
     store_conversation("I moved to Lisbon.")
     cli("delete", "--user", "maya", input="", code=1)
     assert len(as_json("conversations", "list", "--user", "maya")) == 1
 
 
-def test_export_and_deletion_say_what_is_wrong(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_exports_report_the_cause(error_output: ErrorOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     store_conversation("I moved to Lisbon.")
-    assert "User 'may' has no data here: check --user" in error_output("export", "--user", "may")
+    assert "User 'may' has no data. Check --user" in error_output("export", "--user", "may")
     assert "'maya.txt' ends neither in .json nor in .zip" in error_output(
         "export", "--user", "maya", "--to", "maya.txt"
     )
@@ -168,7 +173,7 @@ def test_export_and_deletion_say_what_is_wrong(error_output: ErrorOutput, monkey
 
     monkeypatch.setattr(tempfile, "mkstemp", refuse)
     assert error_output("export", "--user", "maya", "--to", "locked/maya.json") == (
-        "locked/maya.json cannot be used: Permission denied."
+        "Cannot access locked/maya.json: Permission denied."
     )
 
 
@@ -177,7 +182,7 @@ def version_of(path: str) -> int:
         return int(connection.execute("SELECT MAX(version) FROM tellback_migrations").fetchone()[0])
 
 
-def test_a_store_is_migrated_when_asked_and_not_when_looked_at(
+def test_migrate_migrates_a_store_but_check_and_doctor_do_not(
     cli: Cli, as_json: Json, error_output: ErrorOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     releases, old, new = Releases(tmp_path, monkeypatch), FIRST_VERSION, LAST_VERSION
@@ -186,17 +191,17 @@ def test_a_store_is_migrated_when_asked_and_not_when_looked_at(
         assert version_of("old.db") == old
     releases.use_version(new)
     output = cli("migrate", "--check", "--url", "old.db", code=1).stdout
-    assert f"has schema version {old}, and this release needs {new}" in output
+    assert f"has schema version {old}, but this release needs {new}" in output
     found = as_json("migrate", "--check", "--url", "old.db", code=1)
     assert (found["version"], found["needed"], found["migrated_from"]) == (old, new, None)
     as_json("doctor", "--url", "old.db")
     assert version_of("old.db") == old
-    assert f"was migrated from schema version {old} to {new}" in cli("migrate", "--url", "old.db").stdout
+    assert f"Migrated old.db from schema version {old} to {new}" in cli("migrate", "--url", "old.db").stdout
     assert version_of("old.db") == new
-    assert "which is what this release needs" in cli("migrate", "--check", "--url", "old.db").stdout
+    assert "old.db is up to date" in cli("migrate", "--check", "--url", "old.db").stdout
     with closing(sqlite3.connect("old.db")) as connection, connection:
         connection.execute("INSERT INTO tellback_migrations VALUES (999, 'later', 0)")
-    assert "upgrade this one" in error_output("migrate", "--url", "old.db")
+    assert "upgrade Tellback" in error_output("migrate", "--url", "old.db")
     assert not Path("new.db").exists()
     assert "There is no store at new.db" in error_output("migrate", "--url", "new.db")
     assert not Path("new.db").exists()

@@ -1,4 +1,4 @@
-"""What docs/howto/cli.md tells people to type works, from its first line to its last."""
+"""Every command in docs/howto/cli.md runs, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPT = """__import__("tellback.testing").testing.ScriptedModel(
 TYPED = re.findall(r"^\$ tellback (.*)$", PAGE, re.MULTILINE)
 
 
-def test_every_line_of_the_page_can_be_typed(
+def test_every_command_of_the_page_runs(
     cli: Cli, as_json: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "support.yaml").write_text("name: support\nsystemPrompt: Speak $tone.\n")

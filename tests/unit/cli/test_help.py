@@ -18,7 +18,7 @@ PRINTS_NO_DATA = {"serve", "mcp", "worker", "demo"}
 
 
 def iter_commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, by the words one types."""
+    """Yield every command, without groups, by the words that run it."""
     for name, each in getattr(command, "commands", {}).items():
         if hasattr(each, "commands"):
             yield from iter_commands(each, *path, name)
@@ -30,7 +30,7 @@ ALL = dict(iter_commands(get_command(app)))
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_command_explains_itself_and_shows_what_one_would_type(name: str) -> None:
+def test_every_command_has_help_and_examples(name: str) -> None:
     command = ALL[name]
     assert command.help
     assert command.help.partition("\n")[0].endswith(".")
@@ -42,18 +42,17 @@ def test_every_command_explains_itself_and_shows_what_one_would_type(name: str) 
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in PRINTS_NO_DATA])
-def test_every_command_that_prints_data_prints_json(name: str) -> None:
+def test_every_command_that_prints_data_has_a_json_option(name: str) -> None:
     assert any("--json" in option.opts for option in ALL[name].params)
 
 
 @pytest.mark.parametrize("name", [each for each in ALL if each.split()[0] not in ("agents", "bench", "demo")])
-def test_every_command_takes_its_store_from_the_environment(name: str) -> None:
+def test_every_command_reads_its_store_url_from_the_environment(name: str) -> None:
     [url] = [option for option in ALL[name].params if "--url" in option.opts]
     assert url.envvar == "TELLBACK_URL"
 
 
-def test_what_is_typed_in_examples_is_taken(cli: Cli) -> None:
-    """The options that examples name are there: each is parsed up to what it would do."""
+def test_examples_use_only_existing_options(cli: Cli) -> None:
     for name, command in ALL.items():
         for line in (command.epilog or "").splitlines()[1:]:
             _, _, rest = line.partition(f"tellback {name}")
@@ -64,7 +63,7 @@ def test_what_is_typed_in_examples_is_taken(cli: Cli) -> None:
 
 def test_help_groups_the_commands(cli: Cli) -> None:
     output = cli("--help").stdout
-    for panel in ("Talk", "Memory", "What is kept", "Run", "Look and check"):
+    for panel in ("Chat", "Memory", "Data", "Server", "Diagnostics"):
         assert panel in output
     assert "tellback chat" in output
 
@@ -74,11 +73,11 @@ def test_a_groups_help_lists_its_commands(cli: Cli) -> None:
     assert all(name in output for name in ("list", "show", "add", "supersede", "archive"))
 
 
-def test_the_version_is_told(cli: Cli) -> None:
+def test_version_prints_the_version(cli: Cli) -> None:
     assert cli("--version").stdout == f"tellback {__version__}\n"
 
 
-def test_help_loads_no_server_no_arrays_and_no_sdk() -> None:
+def test_help_imports_no_heavy_packages() -> None:
     heavy = ("numpy", "pydantic", "fastapi", "uvicorn", "nicegui", "sqlite3", "asyncpg", "anthropic", "openai", "httpx")
     code = (
         "import sys; from tellback.cli.app import app; app(['--help'], standalone_mode=False);"
@@ -92,7 +91,7 @@ def test_help_loads_no_server_no_arrays_and_no_sdk() -> None:
     assert "tellback" in result.stdout
 
 
-def test_names_of_commands_do_not_clash() -> None:
+def test_command_names_are_unique() -> None:
     group = get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
     names = [each.name or each.callback.__name__ for each in app.registered_commands if each.callback is not None]

@@ -1,4 +1,4 @@
-"""Spaces, atoms, entities, recall and the timeline, from the command line."""
+"""Spaces, atoms, entities, recall and the timeline on the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def remember(as_json: Json, text: str, *options: str) -> dict[str, Any]:
 
 
 def add_people(*names: str) -> list[str]:
-    """Make entities, and a memory of each; gives their ids."""
+    """Create entities with a memory each, and return their ids."""
 
     async def created() -> list[str]:
         async with Tellback("tellback.db", worker=False) as tb:
@@ -39,7 +39,7 @@ def add_people(*names: str) -> list[str]:
     return asyncio.run(created())
 
 
-def test_what_is_added_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> None:
+def test_an_added_memory_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> None:
     created = remember(as_json, "Maya is vegetarian.", "--category", "preference", "--importance", "5")
     assert created["category"] == {"name": "preference", "kind": "PREFERENCE"}
     remember(as_json, "Maya lives in Lisbon.", "--from", "2026-03")
@@ -64,13 +64,13 @@ def test_what_is_added_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> 
     assert "importance +" in explained
 
 
-def test_memories_of_one_user_are_not_anothers(as_json: Json, error_output: ErrorOutput) -> None:
+def test_users_cannot_see_each_others_memories(as_json: Json, error_output: ErrorOutput) -> None:
     created = remember(as_json, "Maya is vegetarian.")
     assert "There is no atom" in error_output("atoms", "show", created["id"], "--user", "tom")
-    assert "User 'tom' has no memory space here: check --user" in error_output("recall", "food", "--user", "tom")
+    assert "User 'tom' has no memory space. Check --user" in error_output("recall", "food", "--user", "tom")
 
 
-def test_what_was_superseded_is_history(cli: Cli, as_json: Json) -> None:
+def test_superseded_memories_stay_in_the_history(cli: Cli, as_json: Json) -> None:
     old = remember(as_json, "Maya lives in Lisbon.", "--from", "2026-03")
     new = as_json("atoms", "supersede", old["id"], "Maya lives in Porto.", "--from", "2026-09", "--user", "maya")
     assert new["supersedes"] == old["id"]
@@ -90,28 +90,28 @@ def test_what_was_superseded_is_history(cli: Cli, as_json: Json) -> None:
     assert [hit["atom"]["id"] for hit in current["hits"]] == [new["id"]]
 
 
-def test_what_is_archived_is_put_aside_and_may_come_back(cli: Cli, as_json: Json) -> None:
+def test_archived_memories_are_hidden_until_restored(cli: Cli, as_json: Json) -> None:
     created = remember(as_json, "Maya is vegetarian.")
-    assert "is archived" in cli("atoms", "archive", created["id"], "--user", "maya").stdout
+    assert f"Archived {created['id']}" in cli("atoms", "archive", created["id"], "--user", "maya").stdout
     assert as_json("atoms", "list", "--user", "maya") == []
     assert [each["id"] for each in as_json("atoms", "list", "--user", "maya", "--archived")] == [created["id"]]
-    assert "Nothing is remembered of that." in cli("recall", "vegetarian", "--user", "maya").stderr
+    assert "No matching memories." in cli("recall", "vegetarian", "--user", "maya").stderr
     assert as_json("atoms", "archive", created["id"], "--restore", "--user", "maya")["status"] == "ACTIVE"
     assert len(as_json("atoms", "list", "--user", "maya")) == 1
 
 
-def test_spaces_are_made_once_and_chosen_by_name_or_id(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
+def test_spaces_are_created_once_and_selected_by_name_or_id(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
     work = as_json("spaces", "create", "work", "--user", "maya")
     assert as_json("spaces", "create", "work", "--user", "maya")["id"] == work["id"]
     remember(as_json, "The office is in Porto.", "--space", "work")
-    remember(as_json, "The only space is taken where none is named.")
+    remember(as_json, "Without --space, the only space is used.")
     assert len(as_json("atoms", "list", "--user", "maya", "--space", work["id"])) == 2
     remember(as_json, "Maya sings.", "--space", "choir")
     assert "work" in cli("spaces", "list", "--user", "maya").stdout
     assert error_output("atoms", "list", "--user", "maya") == (
-        "There is no memory space 'default' for this user. There are 'work', 'choir': choose one with --space."
+        "There is no memory space 'default' for this user. Available spaces: 'work', 'choir'. Choose one with --space."
     )
-    assert "There are 'work', 'choir'" in error_output("recall", "x", "--space", "wrok", "--user", "maya")
+    assert "Available spaces: 'work', 'choir'" in error_output("recall", "x", "--space", "wrok", "--user", "maya")
 
 
 def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, error_output: ErrorOutput) -> None:
@@ -130,7 +130,7 @@ def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, 
     assert "There is no entity 'Bob'" in error_output("entities", "show", "Bob", "--user", "maya")
 
 
-def test_what_is_shown_from_the_store_gives_the_terminal_no_orders(cli: Cli, as_json: Json) -> None:
+def test_control_characters_in_stored_text_are_escaped(cli: Cli, as_json: Json) -> None:
     created = remember(as_json, "[red]Wipe[/red] \x1b]0;owned\x07 now")
     for command in (("atoms", "list"), ("recall", "wipe"), ("timeline",), ("atoms", "show", created["id"])):
         output = cli(*command, "--user", "maya").stdout
@@ -142,12 +142,12 @@ def test_what_is_shown_from_the_store_gives_the_terminal_no_orders(cli: Cli, as_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["recall"], "name a topic"),
-        (["recall", "x", "--entity", "Lena"], "one of the two"),
-        (["recall", "x", "--at", "someday"], "'someday' is no time"),
-        (["timeline", "--from", "soon"], "'soon' is no time"),
+        (["recall"], "pass either a topic"),
+        (["recall", "x", "--entity", "Lena"], "pass either a topic"),
+        (["recall", "x", "--at", "someday"], "'someday' is not a valid time"),
+        (["timeline", "--from", "soon"], "'soon' is not a valid time"),
         (["timeline", "--from", "2026-05", "--to", "2026-03"], "is later than --to"),
-        (["atoms", "add", "x", "--category", "gossip"], "'gossip' is no kind of memory"),
+        (["atoms", "add", "x", "--category", "gossip"], "'gossip' is not a kind of memory"),
         (["atoms", "add", "x", "--importance", "9"], "--importance"),
         (["atoms", "add", " "], "text"),
         (["atoms", "show", "atom_x"], "There is no atom 'atom_x'"),
@@ -155,7 +155,7 @@ def test_what_is_shown_from_the_store_gives_the_terminal_no_orders(cli: Cli, as_
         (["entities", "list", "--type", "robot"], "--type"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(
+def test_mistakes_are_reported_in_one_sentence(
     arguments: list[str], words: str, as_json: Json, error_output: ErrorOutput
 ) -> None:
     remember(as_json, "Maya is vegetarian.")

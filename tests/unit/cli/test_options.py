@@ -26,18 +26,18 @@ NOW = datetime(2026, 5, 20, 12, 30, tzinfo=UTC)
         ("2026-03-01 18:30+02:00", "2026-03-01T16:30", "2026-03-01T16:30"),
     ],
 )
-def test_what_people_write_is_a_time(text: str, first: str, last: str) -> None:
+def test_times_are_parsed_to_periods(text: str, first: str, last: str) -> None:
     expected = tuple(datetime.fromisoformat(each).replace(tzinfo=UTC) for each in (first, last))
     assert options.parse_period(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["soon", "2026-13", "2026-02-30", "99999y", "", "0000", "next tuesday"])
-def test_what_is_no_time_is_told_with_examples(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no time: write a date such as"):
+def test_an_invalid_time_is_rejected_with_examples(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a valid time"):
         options.parse_period_start(text)
 
 
-def test_an_end_includes_the_day_it_names() -> None:
+def test_the_end_of_a_period_includes_its_last_day() -> None:
     assert options.parse_period_end("2026-03-01") - options.parse_period_start("2026-03-01") == timedelta(
         days=1, microseconds=-1
     )

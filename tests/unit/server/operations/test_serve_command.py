@@ -136,9 +136,9 @@ def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
     line, answers = serve.startup_lines(ServeOptions(url="a.db", model="gpt-5"), "http://127.0.0.1:8765")
     assert "http://127.0.0.1:8765" in line
     assert "/docs" in line
-    assert answers == "gpt-5 answers."
+    assert answers == "Model: gpt-5"
     _, offline, warning = serve.startup_lines(
         ServeOptions(url="a.db", model="offline", open=True), "http://127.0.0.1:8765"
     )
-    assert "quotations from memory" in offline
+    assert "answers only quote memory" in offline
     assert "tellback keys create --role admin --url a.db" in warning
