@@ -51,7 +51,7 @@ CONVERSATION_KEY = "tellback-conversation-id"
 
 _TRACE_MODULE = "opentelemetry.trace"
 _CAPTURE_VALUES = ("true", "1", "span_only", "span_and_event")
-_PROVIDERS = {"gemini": "gcp.gemini", "google": "gcp.gemini", "xai": "x_ai"}
+_find_provider_name: Callable[[str], str | None] = lambda name: None  # noqa: E731
 _NO_SETTINGS: Mapping[str, Any] = {}
 _SETTINGS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
 """The settings of a model call that have a name in the conventions."""
@@ -496,16 +496,22 @@ def embedding_span(model: str, provider: str | None, dimensions: int, texts: int
     return CurrentSpan.start(f"embeddings {model}", "CLIENT", attributes)
 
 
-def otel_provider_name(provider: object) -> str | None:
-    """Return the name of a provider in the conventions, or its own name in the same format.
+def set_provider_names(find_name: Callable[[str], str | None]) -> None:
+    """Set the function that returns a provider's name in OpenTelemetry's conventions, or None for its own name."""
+    global _find_provider_name
+    _find_provider_name = find_name
 
+
+def otel_provider_name(provider: object) -> str | None:
+    """Return the conventions' name of a provider, or the provider's own name with underscores.
+
+    >>> import tellback.chat
     >>> otel_provider_name("Gemini"), otel_provider_name("Anthropic"), otel_provider_name("compatible server")
     ('gcp.gemini', 'anthropic', 'compatible_server')
     """
     if not provider:
         return None
-    normalized = str(provider).lower().replace(" ", "_")
-    return _PROVIDERS.get(normalized, normalized)
+    return _find_provider_name(str(provider)) or str(provider).lower().replace(" ", "_")
 
 
 def _settings_attributes(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tellback.chat.approval import Approval
-from tellback.chat.discovery import ModelAtHand, ModelChoice, choose_model, survey_models
+from tellback.chat.discovery import ModelChoice, choose_model, survey_models
 from tellback.chat.dispatch import dispatch_chat, dispatch_chat_stream
 from tellback.chat.history import repair_history
 from tellback.chat.loop import (
@@ -31,6 +32,7 @@ from tellback.chat.options import (
     format_budget_breakdown,
 )
 from tellback.chat.registry import (
+    ModelAtHand,
     Provider,
     ProviderRegistration,
     builtin_providers,
@@ -71,21 +73,24 @@ from tellback.types import (
 )
 
 if TYPE_CHECKING:
-    from tellback.chat.providers import (
-        AnthropicModel,
-        CompatibleModel,
-        GeminiModel,
-        LocalModel,
-        OllamaModel,
-        OpenAIModel,
-        OpenRouterModel,
-        XaiModel,
-    )
+    from tellback.chat.providers.anthropic.model import AnthropicModel
+    from tellback.chat.providers.chat_completions import CompatibleModel, OpenAIModel
+    from tellback.chat.providers.gemini.model import GeminiModel
+    from tellback.chat.providers.local.model import LocalModel
+    from tellback.chat.providers.ollama.model import OllamaModel
+    from tellback.chat.providers.openrouter.model import OpenRouterModel
+    from tellback.chat.providers.xai.model import XaiModel
 
-_ADAPTERS = (
-    *("AnthropicModel", "CompatibleModel", "GeminiModel", "LocalModel", "OllamaModel", "OpenAIModel"),
-    *("OpenRouterModel", "XaiModel"),
-)
+_LAZY_EXPORTS = {
+    "AnthropicModel": "anthropic.model",
+    "CompatibleModel": "chat_completions",
+    "GeminiModel": "gemini.model",
+    "LocalModel": "local.model",
+    "OllamaModel": "ollama.model",
+    "OpenAIModel": "chat_completions",
+    "OpenRouterModel": "openrouter.model",
+    "XaiModel": "xai.model",
+}
 
 __all__ = [
     "AnthropicModel",
@@ -163,8 +168,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ADAPTERS:
-        from tellback.chat import providers
-
-        return getattr(providers, name)
+    if name in _LAZY_EXPORTS:
+        return getattr(import_module(f"tellback.chat.providers.{_LAZY_EXPORTS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from tellback import request as bound
 from tellback.chat.model import ChatRequest, ModelBase
+from tellback.chat.registry import BuiltinProvider, ModelAtHand, Provider
 from tellback.errors import ConfigurationError
 from tellback.types import ChatReply, ChatUsage, Message, ReplyDelta, message_text, reply_deltas
 from tellback.types.memory import TURN_CATEGORY
@@ -104,6 +105,18 @@ def is_offline(model: Any) -> bool:
     (True, True, False)
     """
     return isinstance(model, OfflineModel) or (isinstance(model, str) and model.lower() == OFFLINE)
+
+
+PROVIDER = BuiltinProvider(
+    Provider.OFFLINE,
+    "offline",
+    is_offline,
+    "offline",
+    "tellback.chat.offline:OfflineModel",
+    find=lambda env: ModelAtHand(OFFLINE, OFFLINE, True, "quotes memories; needs nothing"),
+    vision=False,
+    tool_choice=False,
+)
 
 
 def _build_reply(request: ChatRequest) -> ChatReply:

@@ -1,8 +1,8 @@
-"""Which provider answers for which model name.
+"""The registry of providers: find the provider of a model's name.
 
-The registry is a plain list of `ProviderRegistration`s; later entries win. Third parties add theirs with
-`with_providers([...])`, or for everyone by the entry-point group `tellback.providers`, whose entries are a
-registration, a list of them, or a function that gives either.
+The registry is a plain list of `ProviderRegistration`s; later entries win. The modules in `BUILTIN_MODULES` declare the
+built-in ones. Other packages add theirs with `with_providers([...])`, or for all programs with the entry-point group
+`tellback.providers`. An entry point is a registration, a list of them, or a function that returns either.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tellback import telemetry
 from tellback.errors import ConfigurationError, UnknownModelError
 from tellback.types import ChatReply
 
@@ -28,12 +29,25 @@ ENTRY_POINT_GROUP = "tellback.providers"
 
 _failed_plugins: list[str] = []
 
-OPENROUTER_PREFIXES = (
-    *("openrouter/", "ai21/", "amazon/", "anthropic/", "cohere/", "deepseek/", "google/", "meta-llama/", "microsoft/"),
-    *("minimax/", "mistralai/", "moonshotai/", "nousresearch/", "nvidia/", "openai/", "perplexity/", "qwen/", "x-ai/"),
-    "z-ai/",
+BUILTIN_MODULES = (
+    "tellback.chat.providers.anthropic",
+    "tellback.chat.providers.openai",
+    "tellback.chat.providers.gemini",
+    "tellback.chat.providers.openrouter",
+    "tellback.chat.providers.xai",
+    "tellback.chat.providers.local",
+    "tellback.chat.providers.ollama",
+    "tellback.chat.offline",
 )
-"""OpenRouter's own names begin with the vendor's; those of other vendors are written `openrouter/vendor/model`."""
+"""The modules that declare the built-in providers as `PROVIDER`, in the order in which `choose_model` tries them."""
+
+OPEN_MODEL_DIMENSIONS = {
+    "all-minilm": 384,
+    "bge-m3": 1024,
+    "embeddinggemma": 768,
+    "mxbai-embed-large": 1024,
+    "nomic-embed-text": 768,
+}
 
 
 class Provider(StrEnum):
@@ -93,11 +107,107 @@ def prefix_detector(*prefixes: str) -> Callable[[str], bool]:
     return lambda model: model.lower().startswith(lowered)
 
 
+def strip_prefix(prefix: str) -> Callable[[str], str]:
+    """Return a function that removes `prefix`, in any case, from a model's name.
+
+    >>> strip_prefix("ollama/")("Ollama/llama3")
+    'llama3'
+    """
+    return lambda model: model[len(prefix) :] if model.lower().startswith(prefix) else model
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAtHand:
+    """A model that may be usable here: whether it `is_ready`, its name, and what was found or is missing (`note`)."""
+
+    provider: str
+    model: str | None
+    is_ready: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """The embedding models of a provider, and how much one request may contain.
+
+    `dimensions` has the vector length of each known model. Names that start with one of `prefixes` belong to this
+    provider; the longest matching prefix wins. Models that start with one of `shortenable` can make shorter vectors.
+    """
+
+    dimensions: Mapping[str, int] = field(default_factory=lambda: OPEN_MODEL_DIMENSIONS)
+    default_model: str = ""
+    prefixes: tuple[str, ...] = ()
+    shortenable: tuple[str, ...] = ()
+    max_texts: int = 128
+    max_bytes: int = 100_000
+    max_text_bytes: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinProvider:
+    """The declaration of a built-in provider: data only, so that reading it loads neither the model class nor an SDK.
+
+    `detect(model)` receives the lower-cased name. `model_class` is "module:Class"; without it, models are called with
+    OpenAI's chat API at `base_url`. `model_name` returns the provider's own name of a model. `choose_model` offers
+    `default_model` if one of `key_variables` is set and the package `sdk` is installed (by the extra `extra`); `find`
+    replaces this check. `settings` maps OpenAI's names of request settings to the provider's; None means that they are
+    equal. `price_id` is the provider's id in genai-prices, `otel_name` its name in OpenTelemetry where that differs.
+    """
+
+    variant: Provider | str
+    display_name: str
+    detect: Callable[[str], bool]
+    examples: str
+    model_class: str = ""
+    model_name: Callable[[str], str] = str
+    base_url: str | None = None
+    key_variables: tuple[str, ...] = ()
+    default_model: str = ""
+    sdk: str = ""
+    extra: str = ""
+    find: Callable[[Mapping[str, str]], ModelAtHand] | None = None
+    vision: bool = True
+    audio: bool = False
+    tool_choice: bool = True
+    settings: Mapping[str, str] | None = None
+    max_temperature: float = 2.0
+    price_id: str | None = None
+    otel_name: str | None = None
+    embeddings: Embeddings | None = None
+
+
+@functools.cache
+def load_builtin_providers() -> tuple[BuiltinProvider, ...]:
+    """Load the declarations of the built-in providers, in the order of `BUILTIN_MODULES`."""
+    return tuple([importlib.import_module(module).PROVIDER for module in BUILTIN_MODULES])
+
+
+def find_builtin_provider(name: object) -> BuiltinProvider | None:
+    """Return the built-in provider with this variant, display name or price id, in any case.
+
+    >>> find_builtin_provider("Google").display_name
+    'Gemini'
+    """
+    wanted = str(name or "").lower().replace(" ", "")
+    for provider in load_builtin_providers():
+        if wanted in (provider.variant, provider.display_name.lower().replace(" ", ""), provider.price_id):
+            return provider
+    return None
+
+
+def _find_otel_name(name: str) -> str | None:
+    provider = find_builtin_provider(name)
+    return None if provider is None else provider.otel_name
+
+
+telemetry.set_provider_names(_find_otel_name)
+
+
 def builtin_providers() -> list[ProviderRegistration]:
     """The providers Tellback ships, then those other packages registered.
 
     >>> [p.display_name for p in builtin_providers()][:3]
-    ['OpenRouter', 'OpenAI', 'Anthropic']
+    ['Anthropic', 'OpenAI', 'Gemini']
     """
     return list(_all_registrations())
 
@@ -172,7 +282,8 @@ def _require_registration(registry: Sequence[ProviderRegistration], model: str) 
 
 @functools.cache
 def _all_registrations() -> tuple[ProviderRegistration, ...]:
-    return (*_builtin_registrations(), *_load_entry_points())
+    builtin = [BuiltinAdapter(provider).register() for provider in load_builtin_providers()]
+    return (*builtin, *_load_entry_points())
 
 
 def _load_entry_points() -> list[ProviderRegistration]:
@@ -192,56 +303,31 @@ def _load_entry_points() -> list[ProviderRegistration]:
     return found
 
 
-def _builtin_registrations() -> tuple[ProviderRegistration, ...]:
-    def register(
-        variant: Provider, name: str, location: str, detect: Callable[[str], bool], examples: str, **meta: Any
-    ) -> ProviderRegistration:
-        prefix = f"{variant}/" if variant in (Provider.OPENROUTER, Provider.OLLAMA) else ""
-        adapter = BuiltinAdapter(location, prefix)
-        capabilities = {"examples": examples, "vision": True, "tool_choice": True, **meta}
-        return ProviderRegistration(variant, detect, name, adapter.chat_fn, adapter.chat_stream_fn, meta=capabilities)
-
-    named = prefix_detector
-    openai_names = named("gpt-", "chatgpt-", "o1", "o3", "o4")
-    gemini_names = named("gemini", "models/gemini", "gemma")
-    offline_path = "tellback.chat.offline:OfflineModel"
-
-    def is_local(model: str) -> bool:
-        return model.endswith(".gguf") or model.startswith("local/")
-
-    def is_offline(model: str) -> bool:
-        return model == Provider.OFFLINE
-
-    return (
-        register(
-            Provider.OPENROUTER, "OpenRouter", "openai:OpenRouterModel", named(*OPENROUTER_PREFIXES), "vendor/model"
-        ),
-        register(Provider.OPENAI, "OpenAI", "openai:OpenAIModel", openai_names, "gpt-..., o4-mini", audio=True),
-        register(Provider.ANTHROPIC, "Anthropic", "anthropic:AnthropicModel", named("claude"), "claude-..."),
-        register(Provider.GEMINI, "Gemini", "gemini:GeminiModel", gemini_names, "gemini-...", audio=True),
-        register(Provider.XAI, "xAI", "openai:XaiModel", named("grok"), "grok-..."),
-        register(Provider.OLLAMA, "Ollama", "openai:OllamaModel", named("ollama/"), "ollama/..."),
-        register(Provider.LOCAL, "GGUF file", "local:LocalModel", is_local, "path/to/model.gguf", vision=False),
-        register(Provider.OFFLINE, "offline", offline_path, is_offline, "offline", vision=False, tool_choice=False),
-    )
-
-
 class BuiltinAdapter:
-    """A provider's adapter, loaded when first used; one model object for each name.
+    """The models of a built-in provider: loads the model class when first used, and has one model object per name.
 
     `chat_fn` and `chat_stream_fn` are those of its registration.
     """
 
-    def __init__(self, location: str, prefix: str = "") -> None:
-        self._location = location
-        self._prefix = prefix
+    def __init__(self, provider: BuiltinProvider) -> None:
+        self.provider = provider
         self._models: dict[str, ModelBase] = {}
 
+    def register(self) -> ProviderRegistration:
+        provider = self.provider
+        meta = {name: getattr(provider, name) for name in ("examples", "vision", "audio", "tool_choice")}
+        return ProviderRegistration(
+            *(provider.variant, provider.detect, provider.display_name, self.chat_fn, self.chat_stream_fn), meta=meta
+        )
+
     def open(self, model: str, **options: Any) -> ModelBase:
-        module, name = self._location.split(":")
-        path = module if "." in module else f"tellback.chat.providers.{module}"
-        model_class = getattr(importlib.import_module(path), name)
-        opened: ModelBase = model_class(self._vendor_model_name(model), **options)
+        if self.provider.model_class:
+            module, name = self.provider.model_class.split(":")
+            model_class = getattr(importlib.import_module(module), name)
+        else:
+            chat_completions = importlib.import_module("tellback.chat.providers.chat_completions")
+            model_class = chat_completions.create_model_class(self.provider)
+        opened: ModelBase = model_class(self.provider.model_name(model), **options)
         return opened
 
     def model(self, model: str) -> ModelBase:
@@ -262,14 +348,6 @@ class BuiltinAdapter:
         """Close what the models hold open on this event loop."""
         for model in self._models.values():
             await model.aclose()
-
-    def _vendor_model_name(self, model: str) -> str:
-        # `openrouter/vendor/model` is `vendor/model` there, but `openrouter/auto` is that name in full.
-        if self._prefix and model.lower().startswith(self._prefix):
-            rest = model[len(self._prefix) :]
-            if self._prefix != "openrouter/" or "/" in rest:
-                return rest
-        return model
 
 
 def get_builtin_adapter(entry: ProviderRegistration) -> BuiltinAdapter | None:
@@ -301,9 +379,7 @@ async def load_model(model: str | Model | None) -> None:
     """
     if isinstance(model, str):
         found = detect_provider_from(_all_registrations(), model)
-        if found is None or found.variant != Provider.LOCAL:
-            return
-        adapter = get_builtin_adapter(found)
+        adapter = None if found is None else get_builtin_adapter(found)
         model = None if adapter is None else adapter.model(model)
     load = getattr(model, "load", None)
     if load is not None:

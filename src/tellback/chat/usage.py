@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
+from tellback.chat.registry import find_builtin_provider
 from tellback.errors import InvalidArgumentError
 from tellback.types import ChatUsage
 
@@ -19,15 +20,6 @@ log = logging.getLogger("tellback.chat")
 _INPUT_KEYS = ("input_tokens", "prompt_tokens", "prompt_token_count", "prompt_eval_count")
 _OUTPUT_KEYS = ("output_tokens", "completion_tokens", "candidates_token_count", "eval_count")
 _CACHED_KEYS = ("cached_tokens", "cached_content_token_count", "prompt_cache_hit_tokens")
-
-_PRICE_PROVIDER_IDS = {
-    "anthropic": "anthropic",
-    "openai": "openai",
-    "gemini": "google",
-    "google": "google",
-    "xai": "x-ai",
-    "openrouter": "openrouter",
-}
 
 
 def parse_usage(
@@ -103,9 +95,10 @@ def calculate_cost(
     price_module = load_price_list()
     if price_module is None:
         return None
-    provider_id = _PRICE_PROVIDER_IDS.get((provider or "").lower().replace(" ", ""))
+    declared = find_builtin_provider(provider)
+    provider_id = None if declared is None else declared.price_id
     if provider and provider_id is None:
-        return None  # a host of one's own: the vendor's price is not what it costs
+        return None  # a host without a price list entry: the vendor's price may not apply
     usage = price_module.Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,

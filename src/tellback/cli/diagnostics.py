@@ -25,7 +25,7 @@ from tellback.stores import Store, open_store
 from tellback.stores.catalogue import migrations
 
 if TYPE_CHECKING:
-    from tellback.chat.discovery import ModelAtHand
+    from tellback.chat.registry import ModelAtHand
 
 SQLITE_HEADER = b"SQLite format 3\x00"
 COUNTED_TABLES = ("conversations", "messages", "atoms", "entities", "jobs")

@@ -7,34 +7,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tellback.chat.registry import ProviderRegistration, builtin_providers, detect_provider_from
+from tellback.chat.registry import (
+    BuiltinProvider,
+    Embeddings,
+    ProviderRegistration,
+    builtin_providers,
+    detect_provider_from,
+    find_builtin_provider,
+    load_builtin_providers,
+)
 from tellback.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tellback.embed.vectors import Vectors
 
-_EMBEDDER_PATHS = {
-    "static": "static:StaticEmbedder",
-    "onnx": "onnx:OnnxEmbedder",
-    "openai": "providers:OpenAIEmbedder",
-    "gemini": "providers:GeminiEmbedder",
-    "openrouter": "providers:OpenRouterEmbedder",
-    "ollama": "providers:OllamaEmbedder",
-}
-_PROVIDER_BY_PREFIX = {
-    "text-embedding-004": "gemini",
-    "text-embedding-": "openai",
-    "gemini-embedding-": "gemini",
-    "models/gemini-embedding-": "gemini",
-    "all-minilm-l": "onnx",
-    "all-mpnet-base-v2": "onnx",
-    "paraphrase-multilingual-minilm-l12-v2": "onnx",
-    "ollama/": "ollama",
-    "openrouter/": "openrouter",
-    "openai/text-embedding-": "openrouter",
-    "google/gemini-embedding-": "openrouter",
-}
-"""How names of embedding models begin, and who makes their vectors; the first that fits is taken."""
+_LOCAL_EMBEDDERS = {"static": "static:StaticEmbedder", "onnx": "onnx:OnnxEmbedder"}
+_ONNX_PREFIXES = ("all-minilm-l", "all-mpnet-base-v2", "paraphrase-multilingual-minilm-l12-v2")
 
 
 @runtime_checkable
@@ -81,26 +69,48 @@ def resolve_embedder(
     kind = kind.strip().lower()
     if model and (registration := _find_registration(registry, kind)) is not None and registration.embed_fn is not None:
         return _from_registration(registration, model)
-    if kind in _EMBEDDER_PATHS and (model or not embedder.endswith(":")):
-        return _create_embedder(kind, model)
+    if model or not embedder.endswith(":"):
+        if kind in _LOCAL_EMBEDDERS:
+            return _create_local_embedder(kind, model)
+        provider = find_builtin_provider(kind)
+        if provider is not None and provider.embeddings is not None and kind == provider.variant:
+            return _create_provider_embedder(provider, model)
     for registration in reversed(registry):
         if registration.embed_fn is not None and registration.detect(embedder.lower()):
             return _from_registration(registration, embedder)
-    for prefix, provider in _PROVIDER_BY_PREFIX.items():
-        if embedder.lower().startswith(prefix):
-            return _create_embedder(provider, embedder.removeprefix(f"{provider}/"))
+    if embedder.lower().startswith(_ONNX_PREFIXES):
+        return _create_local_embedder("onnx", embedder)
+    if (provider := _find_provider_by_prefix(embedder.lower())) is not None:
+        return _create_provider_embedder(provider, embedder)
     raise ConfigurationError(_unknown_embedder_message(embedder, registry))
 
 
-def _create_embedder(kind: str, model: str) -> Embedder:
-    module, name = _EMBEDDER_PATHS[kind].split(":")
-    if not model and kind in ("ollama", "openrouter"):
-        raise ConfigurationError(f"Which model? Write {kind + ':'}<model>.")
+def _create_local_embedder(kind: str, model: str) -> Embedder:
+    module, name = _LOCAL_EMBEDDERS[kind].split(":")
     if model and kind == "static":
         raise ConfigurationError(f"There is only one static embedder: write 'static', not 'static:{model}'.")
     factory = getattr(importlib.import_module(f"tellback.embed.{module}"), name)
     embedder: Embedder = factory(model) if model else factory()
     return embedder
+
+
+def _create_provider_embedder(provider: BuiltinProvider, model: str) -> Embedder:
+    from tellback.embed.providers import open_embedder
+
+    name = provider.model_name(model) or (provider.embeddings or Embeddings()).default_model
+    if not name:
+        raise ConfigurationError(f"The name of an embedding model is missing: write {provider.variant}:<model>.")
+    return open_embedder(provider, name)
+
+
+def _find_provider_by_prefix(model: str) -> BuiltinProvider | None:
+    matches = [
+        (len(prefix), provider)
+        for provider in load_builtin_providers()
+        for prefix in (() if provider.embeddings is None else provider.embeddings.prefixes)
+        if model.startswith(prefix)
+    ]
+    return max(matches, key=lambda match: match[0])[1] if matches else None
 
 
 def _from_registration(registration: ProviderRegistration, model: str) -> Embedder:
@@ -134,15 +144,17 @@ def _find_registration(registry: Sequence[ProviderRegistration], variant: str) -
 
 
 def _unknown_embedder_message(name: str, registry: Sequence[ProviderRegistration]) -> str:
-    known = (
-        "Known: 'static' (the bundled one), 'onnx', 'text-embedding-3-small' and other models of OpenAI,"
-        " 'gemini-embedding-001', 'openrouter:<model>', 'ollama:<model>'"
-    )
+    embedding_providers = [provider for provider in load_builtin_providers() if provider.embeddings is not None]
+    examples = [
+        repr((provider.embeddings and provider.embeddings.default_model) or f"{provider.variant}:<model>")
+        for provider in embedding_providers
+    ]
+    known = f"Known: 'static' (bundled), 'onnx', {', '.join(examples)}"
     others = [registration.display_name for registration in registry if registration.embed_fn is not None]
     known += f", and the models of {', '.join(others)}." if others else "."
     registration = detect_provider_from(registry, name) or _find_registration(registry, name.partition(":")[0].lower())
     if registration is None:
         return f"There is no embedder {name!r}. {known}"
-    if registration.variant == "anthropic":
-        return f"{name!r} cannot embed: Anthropic has no embedding API. {known}"
-    return f"{name!r} is a model of {registration.display_name} to talk to, not one that embeds. {known}"
+    if find_builtin_provider(registration.variant) in embedding_providers:
+        return f"{name!r} is a chat model of {registration.display_name}, not an embedding model. {known}"
+    return f"{name!r} cannot embed: {registration.display_name} has no embedding models here. {known}"

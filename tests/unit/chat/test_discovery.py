@@ -12,7 +12,7 @@ import pytest
 
 from tellback import Agent, ChatOptions, OllamaModel, Tellback, TellbackError
 from tellback.chat import choose_model, discovery, survey_models
-from tellback.chat.discovery import build_ollama_url
+from tellback.chat.providers.ollama import build_ollama_url
 from tellback.errors import ConfigurationError
 from tellback.server.operations import http_server
 from tellback.server.settings import ServeOptions
@@ -106,7 +106,7 @@ async def test_an_ollama_is_asked_where_it_was_looked_for(monkeypatch: pytest.Mo
 
 def test_a_host_that_is_none_is_told_when_a_model_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "box:99999")
-    with pytest.raises(ConfigurationError, match="OLLAMA_HOST is no address"):
+    with pytest.raises(ConfigurationError, match="OLLAMA_HOST must be an address"):
         OllamaModel("qwen3")
 
 
@@ -151,7 +151,7 @@ async def test_a_gguf_file_is_chosen_if_it_is_there(env_without_models: dict[str
     env = {**env_without_models, "TELLBACK_GGUF": str(file)}
     assert choose_model(env=env).is_offline
     [local] = [each for each in survey_models(env) if each.provider == "local"]
-    assert "no file" in local.note
+    assert "not a file" in local.note
     file.write_bytes(b"GGUF")
     assert choose_model(env=env).name == str(file)
     bare = file.rename(tmp_path / "small")

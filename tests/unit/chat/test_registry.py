@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
-from tellback import ChatOptions, open_model, run_loop
+from tellback import ChatOptions, OpenAIModel, open_model, run_loop
 from tellback.chat import (
     Provider,
     ProviderRegistration,
@@ -20,6 +23,13 @@ from tellback.chat import (
     registry,
     resolve_registration,
     with_providers,
+)
+from tellback.chat.registry import (
+    BUILTIN_MODULES,
+    BuiltinAdapter,
+    BuiltinProvider,
+    load_builtin_providers,
+    strip_prefix,
 )
 from tellback.errors import MissingExtraError, UnknownModelError
 
@@ -143,8 +153,37 @@ def test_a_model_object_by_name() -> None:
 async def test_a_missing_extra_says_what_to_install(
     model: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "google" if extra == "gemini" else package, None)
     with pytest.raises(MissingExtraError, match=rf"'{package}': pip install 'tellback\[{extra}\]'"):
         await open_model(model, api_key="x").complete("Hi")
+
+
+HOST = BuiltinProvider(
+    "acme", "Acme AI", prefix_detector("acme/"), "acme/...", model_name=strip_prefix("acme/"), base_url="http://acme/v1"
+)
+
+
+def test_a_declared_host_without_a_model_class_is_called_with_the_openai_api() -> None:
+    model: Any = BuiltinAdapter(HOST).open("Acme/small", api_key="key", timeout=5)
+    assert isinstance(model, OpenAIModel)
+    assert (repr(model), model.provider, model.timeout) == ("AcmeAIModel('small')", "Acme AI", 5)
+
+
+def test_every_declaration_belongs_to_its_model_class() -> None:
+    for provider in load_builtin_providers():
+        model: Any = BuiltinAdapter(provider).open(provider.default_model or provider.examples)
+        if provider.variant != "offline":
+            assert type(model).declaration is provider
+
+
+def test_reading_all_declarations_loads_no_adapter() -> None:
+    code = """
+import json, sys
+from tellback.chat import choose_model, detect_provider, make_usage
+from tellback.embed import resolve_embedder
+
+detect_provider("gpt-5"), choose_model("gpt-5"), make_usage({"input_tokens": 1}, "OpenAI", "gpt-5")
+print(json.dumps([name for name in sys.modules if name.startswith("tellback.chat.providers")]))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert set(json.loads(out)) <= {"tellback.chat.providers", *BUILTIN_MODULES}

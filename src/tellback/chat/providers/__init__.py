@@ -1,23 +1,6 @@
-"""Adapters to the vendors' own SDKs, a module or package each, on one base class.
+"""The built-in providers, a module or package each, and the code they share.
 
-Importing one loads no SDK; using it does. Applications import them from `tellback.chat`; no adapter imports
-another.
+A provider's module declares it as `PROVIDER`, which loads neither its model class nor its SDK. `base`, `errors`,
+`media`, `retry` and `chat_completions` (OpenAI's chat API) are shared; no provider imports another. Applications import
+the model classes from `tellback.chat`.
 """
-
-from __future__ import annotations
-
-from tellback.chat.providers.anthropic import AnthropicModel
-from tellback.chat.providers.gemini import GeminiModel
-from tellback.chat.providers.local import LocalModel
-from tellback.chat.providers.openai import CompatibleModel, OllamaModel, OpenAIModel, OpenRouterModel, XaiModel
-
-__all__ = [
-    "AnthropicModel",
-    "CompatibleModel",
-    "GeminiModel",
-    "LocalModel",
-    "OllamaModel",
-    "OpenAIModel",
-    "OpenRouterModel",
-    "XaiModel",
-]

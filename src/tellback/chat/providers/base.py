@@ -11,10 +11,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tellback.chat.model import ChatRequest, Model, ModelBase, ReplyBuilder, close_stream
 from tellback.chat.providers.retry import RetryAttempts, StreamContinuation
+from tellback.chat.registry import BuiltinProvider
 from tellback.chat.usage import load_price_list, make_usage
 from tellback.errors import ConfigurationError, ProviderConnectionError, ProviderError, ProviderTimeoutError
 from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolCall
@@ -202,6 +203,7 @@ class ProviderModel(ModelBase):
     """
 
     provider = ""
+    declaration: ClassVar[BuiltinProvider]
 
     def __init__(
         self,
@@ -292,6 +294,15 @@ class ProviderModel(ModelBase):
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         """The SDK's exception in our words, or None if it is not the provider's doing."""
         raise NotImplementedError
+
+    async def request_embeddings(
+        self, texts: list[str], dimensions: int | None, query: bool, idle_timeout: IdleTimeout
+    ) -> Any:
+        """Request one vector per text, in order and in any shape that numpy can read.
+
+        `dimensions` is set if the model shall make shorter vectors; `query` marks texts that are questions.
+        """
+        raise ConfigurationError(f"{self.provider} has no embedding models here.")
 
     # The rest is the same for all.
 

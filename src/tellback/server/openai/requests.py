@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tellback.chat.options import ChatOptionsDict
-from tellback.chat.registry import builtin_providers, detect_provider_from
+from tellback.chat.registry import BuiltinProvider, builtin_providers, detect_provider_from, find_builtin_provider
 from tellback.errors import InvalidArgumentError
 from tellback.server.client_tools import build_client_tools
 from tellback.server.openai.errors import ErrorOut, InvalidFieldError, unsupported_field
@@ -67,11 +67,6 @@ _AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 MAX_MODEL_CALLS = 4
 """How often the model is asked in a turn: again only when it calls a tool that is not there, or not in JSON."""
 
-_PROVIDER_NAMES = {"anthropic": {"stop": "stop_sequences"}, "gemini": {"stop": "stop_sequences"}}
-_SUPPORTED_SETTINGS = {
-    "anthropic": ("temperature", "top_p", "stop"),
-    "gemini": ("temperature", "top_p", "stop", "seed", "presence_penalty", "frequency_penalty"),
-}
 _HINTS = ("seed", "parallel_tool_calls", "reasoning_effort")
 """What may be left out where a provider does not know it: none of them is a promise."""
 _SETTINGS = ("temperature", "top_p", "stop", "presence_penalty", "frequency_penalty", "logit_bias", *_HINTS)
@@ -403,7 +398,7 @@ def parse_options(body: CompletionRequest, model: Any) -> ChatOptionsDict:
     _refuse_unsupported(body)
     options: ChatOptionsDict = {
         "max_iterations": MAX_MODEL_CALLS,
-        "config": _parse_settings(body, provider_family(model)),
+        "config": _parse_settings(body, find_provider(model)),
     }
     limit = body.max_completion_tokens or body.max_tokens
     if limit is not None:
@@ -428,14 +423,14 @@ def parse_tools(body: CompletionRequest) -> list[Tool]:
         raise InvalidFieldError("tools", str(error)) from None
 
 
-def provider_family(model: Any) -> str:
-    """Whose words a model's settings are in: those of OpenAI, unless it is another provider's that we know."""
+def find_provider(model: Any) -> BuiltinProvider | None:
+    """Return the built-in provider of a model, or None if it has none."""
     if isinstance(model, str):
         entry = detect_provider_from(builtin_providers(), model)
         name = "" if entry is None else str(entry.variant)
     else:
         name = str(getattr(model, "provider", ""))
-    return name.lower() if name.lower() in _SUPPORTED_SETTINGS else "openai"
+    return find_builtin_provider(name)
 
 
 def _parse_tool(tool: Mapping[str, Any], at: str) -> ToolIn:
@@ -468,22 +463,23 @@ def _parse_tool_choice(body: CompletionRequest) -> str | None:
     raise unsupported_field("tool_choice", "it is none, auto, required, or names a function.")
 
 
-def _parse_settings(body: CompletionRequest, family: str) -> dict[str, Any]:
+def _parse_settings(body: CompletionRequest, provider: BuiltinProvider | None) -> dict[str, Any]:
     settings = {name: value for name in _SETTINGS if (value := getattr(body, name)) not in (None, [], {})}
     if not body.tools:
         settings.pop("parallel_tool_calls", None)
-    if family in _SUPPORTED_SETTINGS:
-        for name in [name for name in settings if name not in _SUPPORTED_SETTINGS[family]]:
+    supported = None if provider is None else provider.settings
+    if provider is not None and "temperature" in settings:
+        settings["temperature"] = min(provider.max_temperature, settings["temperature"])
+    if supported is not None:
+        for name in [name for name in settings if name not in supported]:
             if name not in _HINTS and settings[name]:
                 raise unsupported_field(name, "the model's provider does not know it.")
             del settings[name]
-    if family == "anthropic" and "temperature" in settings:
-        settings["temperature"] = min(1.0, settings["temperature"])  # as far as its scale goes
-    if family in _SUPPORTED_SETTINGS and isinstance(settings.get("stop"), str):
-        settings["stop"] = [settings["stop"]]
-    renamed = {_PROVIDER_NAMES.get(family, {}).get(name, name): value for name, value in settings.items()}
+        if isinstance(settings.get("stop"), str):
+            settings["stop"] = [settings["stop"]]
+        settings = {supported[name]: value for name, value in settings.items()}
     schema = _parse_response_format(body.response_format)
-    return renamed if schema is None else {**renamed, "output_schema": schema}
+    return settings if schema is None else {**settings, "output_schema": schema}
 
 
 def _parse_response_format(format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

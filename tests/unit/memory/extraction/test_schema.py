@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tellback.chat.output import InvalidOutput, OutputSpec, is_exact_schema
-from tellback.chat.providers.openai import to_strict_schema
+from tellback.chat.providers.chat_completions import to_strict_schema
 from tellback.memory.extraction.parser import (
     MAX_ENUM_IDS,
     ChangeField,

@@ -18,7 +18,6 @@ from tellback.server.openai.requests import (
     parse_messages,
     parse_options,
     parse_tools,
-    provider_family,
     text_of_parts,
 )
 from tellback.testing import ScriptedModel
@@ -184,7 +183,7 @@ def test_settings_are_in_the_providers_words() -> None:
         "stop_sequences": ["END"],
         "seed": 7,
     }
-    assert provider_family("openrouter/anthropic/claude") == provider_family("nobody-knows") == "openai"
+    assert config("openrouter/anthropic/claude", **options) == options
 
 
 def test_what_a_provider_does_not_know_is_refused_unless_it_changes_nothing() -> None:

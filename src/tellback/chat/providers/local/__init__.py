@@ -1,8 +1,39 @@
-"""`LocalModel`: a GGUF file that answers in this process, by llama.cpp.
+"""GGUF files, run by llama.cpp in this process.
 
-`model` loads and runs the file, `codec` encodes requests and decodes answers. Import it from `tellback.chat`.
+`model` has `LocalModel`, which loads and runs the file; `codec` encodes requests and decodes answers.
 """
 
-from tellback.chat.providers.local.model import LocalModel
+from __future__ import annotations
 
-__all__ = ["LocalModel"]
+from collections.abc import Mapping
+from pathlib import Path
+
+from tellback.chat.discovery import is_installed, read_variable
+from tellback.chat.registry import BuiltinProvider, ModelAtHand, Provider
+
+GGUF_VARIABLE = "TELLBACK_GGUF"
+
+
+def find_gguf_file(env: Mapping[str, str]) -> ModelAtHand:
+    """Look for the model file in TELLBACK_GGUF."""
+    path = read_variable(env, GGUF_VARIABLE)
+    if not path:
+        return ModelAtHand("local", None, False, f"{GGUF_VARIABLE} is not set")
+    if not Path(path).is_file():
+        return ModelAtHand("local", path, False, f"{GGUF_VARIABLE} is {path!r}, which is not a file")
+    if not is_installed("xllamacpp"):
+        note = f"{GGUF_VARIABLE} is set, but the package is missing: pip install 'tellback[local]'"
+        return ModelAtHand("local", path, False, note)
+    name = path if path.lower().endswith(".gguf") else f"local/{path}"
+    return ModelAtHand("local", name, True, f"{GGUF_VARIABLE} is set")
+
+
+PROVIDER = BuiltinProvider(
+    Provider.LOCAL,
+    "GGUF file",
+    lambda model: model.endswith(".gguf") or model.startswith("local/"),
+    "path/to/model.gguf",
+    "tellback.chat.providers.local.model:LocalModel",
+    find=find_gguf_file,
+    vision=False,
+)

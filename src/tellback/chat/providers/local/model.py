@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from tellback.chat.model import ChatRequest, Model
 from tellback.chat.providers.base import IdleTimeout, ProviderModel, read_stream
 from tellback.chat.providers.errors import error_from_status
+from tellback.chat.providers.local import PROVIDER
 from tellback.chat.providers.local.codec import (
     AnswerReader,
     LocalStreamReader,
@@ -267,6 +268,7 @@ class LocalModel(ProviderModel):
     LocalModel('models/qwen3-4b-q4.gguf')
     """
 
+    declaration = PROVIDER
     provider = "local"
 
     def __init__(

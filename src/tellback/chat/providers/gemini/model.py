@@ -13,6 +13,7 @@ from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions
 from tellback.chat.providers.base import IdleTimeout, ProviderModel, StreamReader, close_iterator, read_stream
 from tellback.chat.providers.errors import error_from_status, error_from_transport, unreadable_response_error
+from tellback.chat.providers.gemini import PROVIDER
 from tellback.chat.providers.media import (
     EARLIER_TEXT,
     HISTORY_OMITTED,
@@ -323,9 +324,10 @@ class GeminiModel(ProviderModel):
     GeminiModel('gemini-2.5-flash')
     """
 
-    provider = "Gemini"
+    declaration = PROVIDER
+    provider = PROVIDER.display_name
 
-    def __init__(self, model: str = "gemini-2.5-flash", **options: Unpack[ModelOptions]) -> None:
+    def __init__(self, model: str = PROVIDER.default_model, **options: Unpack[ModelOptions]) -> None:
         super().__init__(model, **options)
         self._http_client: Any = None
 
@@ -337,9 +339,9 @@ class GeminiModel(ProviderModel):
             raise MissingExtraError("google-genai", "gemini", "GeminiModel") from error
         if user_client is not None:
             return user_client
-        key = self._api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
+        key = self._api_key or next(filter(None, map(os.environ.get, PROVIDER.key_variables)), None)
         if not key and not any(map(os.environ.get, _CLOUD_VARIABLES)):
-            raise MissingKeyError(self.provider, ["GEMINI_API_KEY", "GOOGLE_API_KEY"])
+            raise MissingKeyError(self.provider, PROVIDER.key_variables)
         # With aiohttp installed for some other reason the SDK would use it, which behaves differently when cancelled.
         self._http_client = httpx2.AsyncClient(follow_redirects=True)
         return genai.Client(
@@ -385,6 +387,38 @@ class GeminiModel(ProviderModel):
         finally:
             await close_iterator(responses)
 
+    async def request_embeddings(
+        self, texts: list[str], dimensions: int | None, query: bool, idle_timeout: IdleTimeout
+    ) -> Any:
+        from google.genai import types
+
+        config: dict[str, Any] = dict(self.config)
+        if dimensions:
+            config["output_dimensionality"] = dimensions
+        if "gemini-embedding-2" in self.model:
+            # It ignores task types; the task must be part of the text.
+            instruction = "task: search result | query: " if query else "title: none | text: "
+            texts = [instruction + text for text in texts]
+        else:
+            config.setdefault("task_type", "RETRIEVAL_QUERY" if query else "RETRIEVAL_DOCUMENT")
+        request_config = build_config(types.EmbedContentConfig, config, self.timeout)
+        # As contents, not as texts: the SDK would make one content, and so one vector, of several texts.
+        contents = [types.Content(role="user", parts=[types.Part(text=text)]) for text in texts]
+        # Google Cloud accepts one content per request.
+        groups = [[content] for content in contents] if getattr(self.client, "vertexai", False) else [contents]
+        values = []
+        for group in groups:
+            try:
+                response = await idle_timeout.wait(
+                    self._models.embed_content(model=self.model, contents=group, config=request_config)
+                )
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                # The SDK reads the response without checking its shape.
+                problem = f"{type(error).__name__}: {error}"
+                raise unreadable_response_error(self.provider, self.model, problem) from error
+            values += [embedding.values for embedding in response.embeddings or ()]
+        return values
+
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         from google.genai import errors
         from pydantic import ValidationError
@@ -410,6 +444,3 @@ def _parse_retry_delay(body: Any) -> float | None:
         if isinstance(delay, str) and (seconds := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
             return float(seconds[1])
     return None
-
-
-__all__ = ["GeminiModel"]

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 from tellback.chat.model import ChatRequest, ModelOptions
 from tellback.chat.output import append_schema_instructions, is_exact_schema
+from tellback.chat.providers.anthropic import PROVIDER
 from tellback.chat.providers.base import IdleTimeout, ProviderModel, StreamReader, read_stream, watch_bytes
 from tellback.chat.providers.errors import (
     as_dict,
@@ -357,7 +358,8 @@ class AnthropicModel(ProviderModel):
     AnthropicModel('claude-sonnet-5')
     """
 
-    provider = "Anthropic"
+    declaration = PROVIDER
+    provider = PROVIDER.display_name
 
     def __init__(self, model: str, *, cache: bool | str = False, **options: Unpack[ModelOptions]) -> None:
         super().__init__(model, **options)
@@ -377,7 +379,7 @@ class AnthropicModel(ProviderModel):
             http_client=anthropic.DefaultAsyncHttpxClient(),  # the SDK's own, less the task it starts when dropped
         )
         if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
-            raise MissingKeyError(self.provider, ["ANTHROPIC_API_KEY"])
+            raise MissingKeyError(self.provider, PROVIDER.key_variables)
         return client
 
     def _build_arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
@@ -407,6 +409,3 @@ class AnthropicModel(ProviderModel):
         import anthropic
 
         return error_from_sdk(anthropic, error, self.provider, model)
-
-
-__all__ = ["AnthropicModel"]
