@@ -1,16 +1,20 @@
-"""What `tellback demo` shows: a sample user with conversations and memories, and an agent that books tables."""
+"""The sample data of `tellback demo`: a user with conversations and memories, and an agent that books tables."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from tellback.agent import END_ROUTE, Agent, CompositionMode
 from tellback.app import Tellback
-from tellback.testing import FlowModel
+from tellback.chat.model import ChatRequest
+from tellback.testing import FlowModel, says
+from tellback.testing.models import Step
+from tellback.types import message_text
 from tellback.types.ids import utc_now
 from tellback.types.memory import Atom
 from tellback.user import User
@@ -19,7 +23,14 @@ SAMPLE_USER = "maya"
 SAMPLE_NAMESPACE = "sample"
 SAMPLE_SPACE = "sample"
 
-ACCEPTS_TABLE = "the user takes a table that was offered"
+ACCEPTS_TABLE = "the user accepts a table that was offered"
+CUISINE_QUESTION = "Would you like Italian, Indian or Portuguese food?"
+GUESTS_QUESTION = "For which day, and for how many guests?"
+_RETRY_HINTS = {
+    CUISINE_QUESTION: 'Please choose one: "Italian", "Indian" or "Portuguese".',
+    GUESTS_QUESTION: 'For example: "tomorrow, for two".',
+}
+_APOLOGIES = ("Sorry, I didn't catch that.", "I still don't understand, sorry.")
 _DAY_OFFSETS = {"today": 0, "tonight": 0, "tomorrow": 1}
 _GUEST_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
@@ -52,18 +63,30 @@ _SAMPLE_CONVERSATIONS = (
 
 
 async def load_sample(tb: Tellback) -> bool:
-    """Put Maya into a store that is empty; gives whether she is there, now or since before. No model is asked."""
+    """Add the sample user to an empty store, without calling a model; returns whether the store has the sample user."""
     maya = tb.user(SAMPLE_USER)
     if await maya.conversations.list(SAMPLE_NAMESPACE, limit=1):
         return True
     if await tb.store.conversations.list_across_users(
         tenant_id=None, app_id=None, user_id=None, namespace=None, after="", limit=1
     ):
-        return False  # real people are in it: nobody made up belongs among them
+        return False  # the store has real users: do not add a fictional one
     stored = [await _store_conversation(maya, when, title, turns) for when, title, turns in _SAMPLE_CONVERSATIONS]
     space = await maya.memory.create_space(SAMPLE_SPACE, once=True)
 
-    async def add(text: str, kind: tuple[str, str], conversation_index: int, turn: int, importance: int = 3) -> Atom:
+    entities = {
+        name: (await maya.memory.create_entity(space.id, kind, name, description=description)).id
+        for kind, name, description in (
+            ("person", "Ana", "Maya's sister"),
+            ("place", "Lisbon", "Where Maya lives"),
+            ("place", "Porto", "Where Maya lived before"),
+            ("organization", "Santa Maria", "The hospital where Maya works"),
+        )
+    }
+
+    async def add(
+        text: str, kind: tuple[str, str], conversation_index: int, turn: int, importance: int, *names: str
+    ) -> Atom:
         (when, _, _), (conversation, messages) = _SAMPLE_CONVERSATIONS[conversation_index], stored[conversation_index]
         return await maya.memory.add_atom(
             space.id,
@@ -73,16 +96,18 @@ async def load_sample(tb: Tellback) -> bool:
             valid_from=when,
             source_conversation_id=conversation,
             source_message_ids=[messages[turn]],
+            entity_ids=[entities[name] for name in names],
         )
 
-    home = await add("Maya lives in Porto, in Rua das Flores.", ("home", "FACT"), 0, 1, 4)
-    shifts = await add("Maya is a nurse at the city hospital in Porto, on night shifts.", ("work", "FACT"), 0, 0, 4)
+    home = await add("Maya lives in Porto, in Rua das Flores.", ("home", "FACT"), 0, 1, 4, "Porto")
+    work_text = "Maya is a nurse at the city hospital in Porto, on night shifts."
+    work = await add(work_text, ("work", "FACT"), 0, 0, 4, "Porto")
     await add("Maya is vegetarian, and eats no fish.", ("food", "PREFERENCE"), 1, 1, 5)
-    await add("Ana, Maya's sister, is allergic to nuts.", ("health", "FACT"), 1, 0, 5)
+    await add("Ana, Maya's sister, is allergic to nuts.", ("health", "FACT"), 1, 0, 5, "Ana")
     when, (conversation, messages) = _SAMPLE_CONVERSATIONS[2][0], stored[2]
-    for old, text, turn in (
-        (home, "Maya lives in Lisbon, in a flat near the river.", 0),
-        (shifts, "Maya is a nurse at Santa Maria in Lisbon, on day shifts.", 1),
+    for old, text, turn, names in (
+        (home, "Maya lives in Lisbon, in a flat near the river.", 0, ("Lisbon",)),
+        (work, "Maya is a nurse at Santa Maria in Lisbon, on day shifts.", 1, ("Santa Maria", "Lisbon")),
     ):
         await maya.memory.supersede_atom(
             old.id,
@@ -90,20 +115,15 @@ async def load_sample(tb: Tellback) -> bool:
             valid_from=when,
             source_conversation_id=conversation,
             source_message_ids=[messages[turn]],
+            entity_ids=[entities[name] for name in names],
         )
-    for kind, name, description in (
-        ("person", "Ana", "Maya's sister"),
-        ("place", "Lisbon", "Where Maya lives"),
-        ("place", "Porto", "Where Maya lived before"),
-    ):
-        await maya.memory.create_entity(space.id, kind, name, description=description)
     return True
 
 
 async def _store_conversation(
     maya: User, when: datetime, title: str, turns: tuple[tuple[str, str], ...]
 ) -> tuple[str, list[str]]:
-    """A closed conversation; gives its id, and those of what Maya said in it."""
+    """Store a closed conversation; returns its id and the ids of Maya's messages."""
     conversation = await maya.conversations.create(SAMPLE_NAMESPACE, title=title)
     ids = []
     for user_text, reply_text in turns:
@@ -115,35 +135,36 @@ async def _store_conversation(
 
 
 class DinnerBooking(BaseModel):
-    """What is learnt on the way; what has a default nobody is asked for."""
+    """The data of a booking. The agent asks for the fields without a default."""
 
-    kitchen: Literal["italian", "indian", "portuguese"]
+    cuisine: Literal["Italian", "Indian", "Portuguese"]
     day: date
     guests: int = Field(ge=1, le=8)
     tables: list[str] = []
     booking: str = ""
 
 
-def find_tables(kitchen: str, day: date, guests: int) -> list[str]:
-    """Find tables that are free."""
-    names = {"italian": "Da Enzo", "indian": "Jaipur", "portuguese": "Tasca do Rio"}
-    return [f"{names[kitchen]} on {day:%A, %d %B} at {hour} for {guests}" for hour in ("19:30", "21:00")]
+def find_tables(cuisine: str, day: date, guests: int) -> list[str]:
+    """Find free tables."""
+    names = {"Italian": "Da Enzo", "Indian": "Jaipur", "Portuguese": "Tasca do Rio"}
+    when = f"{day:%A}, {day.day} {day:%B}"
+    return [f"{names[cuisine]} on {when} at {hour} for {guests}" for hour in ("19:30", "21:00")]
 
 
-def book_table(kitchen: str, guests: int) -> str:
+def book_table(tables: list[str]) -> str:
     """Book the first of the tables."""
-    return f"{guests} at the {kitchen} place, under the name Tellback"
+    return tables[0]
 
 
 def build_tables_agent(tb: Tellback) -> Agent:
-    """The agent, with the model of the Tellback that serves it."""
+    """Create the demo agent. Without a configured model, it follows fixed rules."""
     agent = Agent(
         name="Tables",
-        description="Books a table for dinner, and knows when the kitchens are open.",
+        description="Books a table for dinner, and knows the opening hours. Try: “A table for two tomorrow”.",
         goal="Book a table",
         model=tb.model or _rule_based_model(),
         composition_mode=CompositionMode.CANNED_FLUID,
-        canned_responses=["I book tables: italian, indian or portuguese. What would you like?"],
+        canned_responses=["I can book a table for dinner. Italian, Indian or Portuguese?"],
     )
     book = agent.create_route(
         title="Book a table",
@@ -153,29 +174,45 @@ def build_tables_agent(tb: Tellback) -> Agent:
     )
     offer = (
         book.initial_state.transition_to(
-            chat_state="Ask which kitchen",
-            gather=["kitchen"],
-            canned_responses=["Italian, indian or portuguese?"],
+            chat_state="Ask for the cuisine",
+            gather=["cuisine"],
+            canned_responses=[CUISINE_QUESTION],
         )
         .transition_to(
-            chat_state="Ask when and for how many",
+            chat_state="Ask for the day and the guests",
             gather=["day", "guests"],
-            canned_responses=["When, and how many are you?"],
+            canned_responses=[GUESTS_QUESTION],
         )
         .transition_to(tool_state=find_tables, save_as="tables")
-        .transition_to(chat_state="Offer the tables found", canned_responses=["I found {{tables}}. Shall I book it?"])
+        .transition_to(
+            chat_state="Offer the tables",
+            canned_responses=["I found these tables:\n{{#tables}}- {{.}}\n{{/tables}}\nShall I book the first one?"],
+        )
     )
     booked = offer.transition_to(tool_state=book_table, condition=ACCEPTS_TABLE, save_as="booking", repeat=False)
     booked.transition_to(state=END_ROUTE)
     hours = agent.create_route(title="Opening hours", conditions=["the user asks when a place is open"])
     hours.initial_state.transition_to(
-        chat_state="Tell the hours", canned_responses=["All kitchens are open from 19:00 to 23:00, but on Mondays."]
+        chat_state="Tell the opening hours", canned_responses=["All restaurants are open daily from 19:00 to 23:00."]
     )
     return agent
 
 
+class _RuleBasedModel(FlowModel):
+    """A `FlowModel` that does not repeat a question in the same words."""
+
+    def _answer(self, request: ChatRequest) -> Step:
+        step = super()._answer(request)
+        question = step.reply.text
+        hint = _RETRY_HINTS.get(question, question)
+        phrasings = (question, *(f"{apology} {hint}" for apology in _APOLOGIES))
+        earlier = [message_text(each) for each in reversed(request.messages) if each.role == "assistant"]
+        repeats = len(list(takewhile(phrasings.__contains__, earlier)))
+        return says(phrasings[min(repeats, len(_APOLOGIES))]) if question and repeats else step
+
+
 def _rule_based_model() -> FlowModel:
-    return FlowModel(
+    return _RuleBasedModel(
         reads={"day": _parse_day, "guests": _parse_guests},
         routes={"Book a table": ["table", "eat", "dinner", "book"], "Opening hours": ["open", "hours"]},
         holds={ACCEPTS_TABLE: ["yes", "take", "book it", "please"]},

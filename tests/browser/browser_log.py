@@ -1,4 +1,4 @@
-"""What a browser complains of while a test uses it, and pictures of its pages."""
+"""The browser's errors during a test, and screenshots of its pages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SCREENSHOT_FOLDER = Path(__file__).parents[2] / ".screenshots"
 PHONE_SIZE = {"width": 390, "height": 844}
 DESKTOP_SIZE = {"width": 1280, "height": 800}
 
-# What moves by a new size or theme is brought to its end, but for spinners, which have none. Quasar hears of a size a
-# while later, and slides its drawer away only then. A page that is not drawn just now has no frames.
+# Finishes all animations after a change of size or theme, except endless ones such as spinners. Quasar reacts to a new
+# size with a delay and then slides its drawer away. A page in the background gets no animation frames.
 _FINISH_ANIMATIONS = """async () => {
   const frame = () => new Promise(go => { requestAnimationFrame(go); setTimeout(go, 100); });
   const drawer = document.querySelector('.q-drawer');
@@ -29,7 +29,7 @@ _FINISH_ANIMATIONS = """async () => {
 
 @dataclass
 class BrowserLog:
-    """Errors in the console (broken content policies among them), of scripts, and requests that failed."""
+    """Console errors (including content policy violations), script errors and failed requests."""
 
     entries: list[str] = field(default_factory=list)
     ignored: list[Callable[[str], bool]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class BrowserLog:
         page.on("response", self._on_response)
 
     def ignore(self, part: str) -> None:
-        """Do not mind complaints with these words in them: the test means them to happen."""
+        """Ignore errors that contain this text, because the test causes them."""
         self.ignored.append(lambda text: part in text)
 
     @property
@@ -56,7 +56,7 @@ class BrowserLog:
         self.entries.append(f"script: {error}")
 
     def _on_failed(self, request: Request) -> None:
-        # A page that is left gives up what it still loads.
+        # Leaving a page aborts its pending requests.
         if "ERR_ABORTED" not in (request.failure or ""):
             self.entries.append(f"failed: {request.method} {request.url}: {request.failure}")
 
@@ -66,7 +66,7 @@ class BrowserLog:
 
 
 async def take_screenshot(page: Page, name: str) -> Path:
-    """Keep a picture of the page, by that name and its width: `chat-390.png`."""
+    """Save a screenshot named after the page and its width: `chat-390.png`."""
     SCREENSHOT_FOLDER.mkdir(exist_ok=True)
     width = (page.viewport_size or {"width": 0})["width"]
     path = SCREENSHOT_FOLDER / f"{name}-{width}.png"
@@ -75,12 +75,12 @@ async def take_screenshot(page: Page, name: str) -> Path:
 
 
 async def finish_animations(page: Page) -> None:
-    """Bring what moves to its end."""
+    """Finish all running animations."""
     await page.evaluate(_FINISH_ANIMATIONS)
 
 
 async def check_layout(page: Page, name: str) -> None:
-    """Keep pictures at the widths of a desk and a phone, light and dark; fail if something does not fit the width."""
+    """Save screenshots for desktop and phone, light and dark; fail if the page is wider than the screen."""
     for size in (DESKTOP_SIZE, PHONE_SIZE):
         await page.set_viewport_size(size)  # type: ignore[arg-type]
         for theme in ("light", "dark"):

@@ -1,4 +1,4 @@
-"""What tests do on the chat page."""
+"""Actions on the chat page."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ def message_field(page: Page) -> Locator:
 
 
 def finished_replies(page: Page) -> Locator:
-    """The answers that have come, or were there; one that still comes is busy."""
+    """The complete answers; an answer that still streams is busy."""
     return page.locator("article.answer:not([aria-busy=true])")
 
 
 async def send_message(page: Page, text: str) -> Locator:
-    """Say something, and wait for the whole answer."""
+    """Send a message, and wait for the complete answer."""
     await expect(message_field(page)).to_be_visible()
     count = await finished_replies(page).count()
     await message_field(page).fill(text)
@@ -25,6 +25,6 @@ async def send_message(page: Page, text: str) -> Locator:
 
 
 async def start_new_conversation(page: Page) -> None:
-    """Close the conversation, and wait until it is remembered."""
+    """Close the conversation, and wait for its memories."""
     await page.get_by_role("button", name="New conversation").click()
-    await expect(page.get_by_text("Say something.")).to_be_visible()
+    await expect(page.get_by_text("Send a message.")).to_be_visible()

@@ -1,7 +1,7 @@
-"""A real Chromium before a real `tellback serve`.
+"""Fixtures for tests with a real Chromium and a real `tellback serve`.
 
-One browser and one server for all tests of a process: a test takes a user of its own (`site.at("/", user="maya-7")`).
-A test whose browser complains fails, whatever else it found.
+All tests of a process share one browser and one server, so each test uses its own user
+(`site.at("/", user="maya-7")`). A test fails if its browser reports an error.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ARGUMENTS = (
 )
 HERE = Path(__file__).parent
 WAIT_SECONDS = 60.0
-"""How long an action or an expectation may wait: a busy machine is slow, and a test that passes waits no longer."""
+"""The timeout of actions and expectations. It is long because test machines can be slow."""
 TEST_SECONDS = 240
-"""The limit of a test: above that of a single wait, so that a failure names what was waited for."""
+"""The timeout of a test, longer than a single wait, so that a failure names the element."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them share a loop, as they share a browser."""
+    """Run all browser tests in one event loop, because they share a browser."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
-        reason = "there is no chromium on this machine: install Debian's package of that name"
+        reason = "chromium is not installed: install Debian's package chromium"
         if os.environ.get("TELLBACK_REQUIRE_SERVERS") == "1" and os.geteuid() == 0:
             pytest.fail(reason)
         pytest.skip(reason)
@@ -68,14 +68,14 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """A server with nothing set up: no key, no model."""
+    """A server without keys and without a model."""
     async with serve_site(tmp_path_factory.mktemp("site") / "tellback.db") as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def scripted_site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """A server with a model and agents, which do what `tests.browser.scripted_server` says."""
+    """A server with the scripted model and agents of `tests.browser.scripted_server`."""
     store = tmp_path_factory.mktemp("world") / "tellback.db"
     async with serve_site(store, "--agents", "tests.browser.scripted_server:install") as found:
         yield found
@@ -83,7 +83,7 @@ async def scripted_site(browser: Browser, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def browser_log() -> BrowserLog:
-    """What the browser says is wrong; `ignore` what the test means to happen."""
+    """The errors of the browser; call `ignore` for those that the test causes."""
     return BrowserLog()
 
 

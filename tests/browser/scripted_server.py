@@ -1,7 +1,7 @@
-"""What a server is given that is to be talked to: `tellback serve --agents tests.browser.scripted_server:install`.
+"""A scripted model and agents for a server: `tellback serve --agents tests.browser.scripted_server:install`.
 
-Its model does what the last message says, an agent by its description has tools, and two agents have routes: one to
-book flights, and one whose every title would break a page that took it for markup.
+The model follows keywords in the last message. The agent "clerk" has tools. Two agents have routes: one books flights,
+and one has titles that would break a page that treated them as markup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOSTILE_TEXTS = (
     "{{constructor.constructor('document.title=1')()}}",
     "\u202eright to left \u05e9\u05dc\u05d5\u05dd \U0001f9d1\u200d\U0001f680",
 )
-"""What nobody may say to a page that would run it."""
+"""Texts that would run scripts on a page that treated them as markup."""
 MARKDOWN_REPLY = """# Plan for <b>Lisbon</b>
 
 1. **Pack** light
@@ -87,7 +87,7 @@ def pay(amount: int) -> str:
 
 
 def hostile_agent() -> Agent:
-    """An agent whose texts are none of them harmless."""
+    """Create an agent whose titles and texts are all hostile."""
     agent = Agent("Mallory", goal=HOSTILE_TEXTS[0], description=HOSTILE_TEXTS[1], model=FlowModel())
     for number, title in enumerate(HOSTILE_TEXTS):
         schema = {"type": "object", "properties": {f"field{number}": {"type": "string"}}}
@@ -98,7 +98,7 @@ def hostile_agent() -> Agent:
 
 
 def install(tb: Tellback) -> list[Agent]:
-    """Let the model answer, and serve the agents."""
+    """Set the scripted model, and return the agents to serve."""
     tb._runtime.model = FunctionModel(lambda request: _next_step(request), stream_fn=_stream_reply, model="scripted")
     tool_definitions = [{"type": "FUNCTION", "name": each, "description": f"Use {each}."} for each in ("lookup", "pay")]
     tb.register_agent({"name": "clerk", "systemPrompt": "Help.", "tools": tool_definitions}, [lookup, pay])

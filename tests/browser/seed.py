@@ -1,4 +1,4 @@
-"""What a user has behind them when a test opens the console."""
+"""Stored data of a user before a test opens the console."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellback.user import User
 
 @dataclass(frozen=True, slots=True)
 class SeededIds:
-    """The ids of what there is."""
+    """The ids of the stored records."""
 
     space: str
     conversation: str
@@ -28,13 +28,13 @@ class SeededIds:
 
 @asynccontextmanager
 async def open_user(store: Path, user: str) -> AsyncIterator[User]:
-    """The user's handle in this process, on the store of a server that may run."""
+    """Open the user's handle in this process, on the store of a running server."""
     async with Tellback(store, worker=False, embedder=None) as tb:
         yield tb.user(user)
 
 
 async def seed_user(store: Path, user: str) -> SeededIds:
-    """A move to Lisbon, a diet, a plan put aside, and Robert, who is also called Bob."""
+    """Store a move to Lisbon, a diet, a plan, and Robert, who is also called Bob."""
     async with open_user(store, user) as handle:
         memory, log = handle.memory, handle.conversations
         space = await memory.create_space("default", once=True)

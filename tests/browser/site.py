@@ -1,4 +1,4 @@
-"""`tellback serve` for a browser, with no key of anyone in its environment: no vendor answers."""
+"""`tellback serve` for browser tests, with an environment without provider keys."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ CLEAN_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A console that is served: its address, its store, and the process behind it."""
+    """A served console: its address, its store and its server process."""
 
     url: str
     store: Path
     process: ServerProcess
 
     def at(self, path: str = "/", **query: str) -> str:
-        """The address of a page: `site.at("/memory", user="maya")`."""
+        """Return the address of a page: `site.at("/memory", user="maya")`."""
         return f"{self.url}/console{path}" + (f"?{urlencode(query)}" if query else "")
 
 
 @asynccontextmanager
 async def serve_site(store: Path, *arguments: str, **environment: str) -> AsyncIterator[Site]:
-    """A server on a store, which is ended with the block. `arguments` are those of `tellback serve`."""
+    """Run a server on a store until the block ends. `arguments` are those of `tellback serve`."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         "--url",

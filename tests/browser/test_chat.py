@@ -1,4 +1,4 @@
-"""The chat: answers as they come, and what they are made of."""
+"""Browser tests of the chat page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.browser.chat_actions import finished_replies, message_field, send_mes
 from tests.browser.site import Site
 
 
-async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(site: Site, page: Page) -> None:
+async def test_the_next_conversation_remembers_a_message_and_cites_it(site: Site, page: Page) -> None:
     await page.goto(site.at(user="maya-c1"))
-    await expect(page.get_by_text("No model is set up", exact=False).first).to_contain_text("start Ollama")
+    await expect(page.get_by_role("note", name="No model")).to_contain_text("No model is configured")
     await check_layout(page, "chat-empty")
     await send_message(page, "I moved to Lisbon in March.")
     await start_new_conversation(page)
@@ -31,23 +31,30 @@ async def test_what_was_said_is_remembered_in_the_next_conversation_and_cited(si
     await expect(reason_dialog.locator("pre")).to_contain_text("I moved to Lisbon in March.")
     await check_layout(page, "chat-why")
 
-    await reason_dialog.get_by_role("link", name="the message").click()
+    await reason_dialog.get_by_role("link", name="Source message").click()
     highlighted = page.locator("[aria-current=true]")
     await expect(highlighted).to_contain_text("I moved to Lisbon in March.")
     await expect(highlighted).to_be_focused()
     await expect(highlighted).to_be_in_viewport()
     await check_layout(page, "conversation-lit")
-    await expect(page.get_by_text("What is remembered of it")).to_be_visible()
+    await expect(page.get_by_text("Memories from this conversation")).to_be_visible()
 
     await page.goto(site.at(user="maya-c1"))
     await expect(finished_replies(page)).to_have_count(1)
     await finished_replies(page).get_by_role("button", name="Why this answer").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("before this page was opened")
+    await expect(page.get_by_role("dialog")).to_contain_text("before you opened this page")
 
 
-async def test_the_number_in_an_answer_leads_to_what_was_said_and_its_reason_to_the_memory(
-    site: Site, page: Page
-) -> None:
+async def test_the_notice_about_the_missing_model_stays_dismissed(site: Site, page: Page) -> None:
+    await page.goto(site.at(user="maya-c11"))
+    await page.get_by_role("button", name="Dismiss").click()
+    await expect(page.get_by_role("note")).to_have_count(0)
+    await page.reload()
+    await expect(message_field(page)).to_be_visible()
+    await expect(page.get_by_role("note")).to_have_count(0)
+
+
+async def test_a_citation_links_to_its_message_and_the_explanation_links_to_the_memory(site: Site, page: Page) -> None:
     await page.goto(site.at(user="maya-c2"))
     await send_message(page, "My sister Noor plays the oud.")
     await start_new_conversation(page)
@@ -62,7 +69,7 @@ async def test_the_number_in_an_answer_leads_to_what_was_said_and_its_reason_to_
     await expect(page).to_have_url(re.compile(r"/console/atom\?"))
 
 
-async def test_an_answer_can_be_stopped_and_the_talk_goes_on(scripted_site: Site, page: Page) -> None:
+async def test_an_answer_can_be_stopped_and_the_conversation_continues(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="maya-c3"))
     await message_field(page).fill("Answer slowly")
     await message_field(page).press("Enter")
@@ -75,15 +82,13 @@ async def test_an_answer_can_be_stopped_and_the_talk_goes_on(scripted_site: Site
     await expect(await send_message(page, "Hello?")).to_contain_text("You said: Hello?")
 
 
-async def test_what_was_said_before_a_failure_stays_and_the_failure_says_what_to_do(
-    scripted_site: Site, page: Page
-) -> None:
+async def test_a_failed_answer_keeps_its_text_and_shows_what_to_do(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="maya-c4"))
     answer = await send_message(page, "Please fail")
     await expect(answer).to_contain_text("I was about to say")
     wrong = answer.get_by_role("alert")
     await expect(wrong).to_have_text(
-        "Incorrect API key provided. Set a key that is valid where the server runs, and start it again."
+        "Incorrect API key provided. Set a valid key in the server's environment and restart the server."
     )
     assert "Traceback" not in await page.content()
     await expect(await send_message(page, "Better?")).to_contain_text("You said: Better?")
@@ -92,7 +97,7 @@ async def test_what_was_said_before_a_failure_stays_and_the_failure_says_what_to
     await expect(page.get_by_role("log")).to_contain_text("You said: Better?")
 
 
-async def test_enter_sends_shift_enter_begins_a_line_and_thinking_can_be_looked_at(
+async def test_enter_sends_shift_enter_adds_a_line_and_thinking_can_be_expanded(
     scripted_site: Site, page: Page
 ) -> None:
     await page.goto(scripted_site.at(user="maya-c5"))
@@ -110,18 +115,18 @@ async def test_enter_sends_shift_enter_begins_a_line_and_thinking_can_be_looked_
     await expect(answer.get_by_text("The user wants me to think.")).to_be_visible()
 
 
-async def test_nothing_is_sent_of_an_empty_message(scripted_site: Site, page: Page) -> None:
+async def test_an_empty_message_is_not_sent(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="maya-c6"))
     await message_field(page).fill("   \n ")
     await message_field(page).press("Enter")
     await page.get_by_role("button", name="Send").click()
-    await expect(page.get_by_text("Say something.")).to_be_visible()
+    await expect(page.get_by_text("Send a message.")).to_be_visible()
     await page.get_by_role("button", name="What do you remember about me?").click()
     await expect(message_field(page)).to_have_value("What do you remember about me?")
     await expect(message_field(page)).to_be_focused()
 
 
-async def test_a_thousand_pieces_cost_few_messages(scripted_site: Site, page: Page) -> None:
+async def test_a_stream_of_a_thousand_deltas_needs_few_websocket_messages(scripted_site: Site, page: Page) -> None:
     frames: list[int] = []
 
     def count_frames(socket: WebSocket) -> None:
@@ -132,10 +137,10 @@ async def test_a_thousand_pieces_cost_few_messages(scripted_site: Site, page: Pa
     answer = await send_message(page, "Answer quickly")
     await expect(answer).to_contain_text("word999")
     assert len(frames) < 400
-    assert sum(frames) < 500_000  # sending the whole answer with each piece would be millions
+    assert sum(frames) < 500_000  # sending the whole answer with each delta would need millions of bytes
 
 
-async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(scripted_site: Site, page: Page) -> None:
+async def test_tool_calls_are_shown_and_wait_for_approval_if_required(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="maya-c8", agent="clerk"))
     answer = await send_message(page, "look it up")
     card = answer.get_by_role("button", name="lookup")
@@ -146,7 +151,7 @@ async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(scri
     await expect(answer).to_contain_text("The tool gave: order 7 is on its way")
 
     await send_message(page, "pay for it")
-    await page.reload()  # whoever comes back later decides all the same
+    await page.reload()  # the call still waits after a reload
     await expect(page.get_by_role("button", name="Decline")).to_be_visible()
     await check_layout(page, "chat-approval")
     await page.get_by_role("button", name="Approve").click()
@@ -159,13 +164,13 @@ async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(scri
     await expect(await send_message(page, "Thanks")).to_contain_text("You said: Thanks")
 
 
-async def test_an_agent_is_talked_to_along_its_routes(scripted_site: Site, page: Page) -> None:
+async def test_a_chat_with_an_agent_follows_its_routes(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="maya-c9"))
-    await page.get_by_role("combobox", name="Talk to").click()
+    await page.get_by_role("combobox", name="Agent").click()
     await page.get_by_role("option", name="Wanda").click()
-    await expect(page.get_by_role("region", name="Where it stands")).to_contain_text("no route yet")
+    await expect(page.get_by_role("region", name="Session")).to_contain_text("no active route")
     answer = await send_message(page, "I want to book a flight to Rome")
-    progress_region = page.get_by_role("region", name="Where it stands")
+    progress_region = page.get_by_role("region", name="Session")
     await expect(progress_region).to_contain_text("Book a flight")
     await expect(progress_region).to_contain_text("Ask when and how many")
     await expect(progress_region).to_contain_text("Rome")
@@ -175,22 +180,22 @@ async def test_an_agent_is_talked_to_along_its_routes(scripted_site: Site, page:
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await check_layout(page, "chat-agent")
 
-    await page.get_by_role("link", name="Show the routes").click()
+    await page.get_by_role("link", name="View routes").click()
     route = page.get_by_role("region", name="Route Book a flight")
-    await expect(route).to_contain_text("here now")
+    await expect(route).to_contain_text("current")
     await expect(route.locator("g.node.current")).to_contain_text("Ask when and how many")
     await expect(page.locator("g.node.current")).to_have_count(1)
     await check_layout(page, "routes")
 
-    await page.get_by_role("link", name="Talk to it").click()
+    await page.get_by_role("link", name="Try it").click()
     await expect(page.get_by_role("log")).to_contain_text("I want to book a flight to Rome")
     await start_new_conversation(page)
-    await expect(page.get_by_role("region", name="Where it stands")).to_contain_text("no route yet")
+    await expect(page.get_by_role("region", name="Session")).to_contain_text("no active route")
     await page.reload()
-    await expect(page.get_by_text("Say something.")).to_be_visible()
+    await expect(page.get_by_text("Send a message.")).to_be_visible()
 
 
-async def test_the_page_is_used_by_keyboard_alone(scripted_site: Site, page: Page) -> None:
+async def test_the_page_works_with_the_keyboard_alone(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="maya-c10"))
     await expect(message_field(page)).to_be_focused()
     await page.keyboard.type("Hello")

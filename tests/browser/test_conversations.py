@@ -1,4 +1,4 @@
-"""Conversations in the console: found again, read page by page, and closed."""
+"""Browser tests of the conversations page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.browser.seed import open_user
 from tests.browser.site import Site
 
 
-async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(site: Site, page: Page) -> None:
+async def test_conversations_are_paged_and_filtered_by_namespace_and_status(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v1") as maya:
         log = maya.conversations
         for number in range(22):
@@ -37,7 +37,7 @@ async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(sit
     await expect(page.get_by_role("heading", level=2)).to_have_text("Number 0")
 
 
-async def test_a_citation_leads_into_the_middle_of_a_long_conversation(site: Site, page: Page) -> None:
+async def test_a_citation_link_opens_the_middle_of_a_long_conversation(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v2") as maya:
         log = maya.conversations
         conversation = await log.create("chat", "A long one")
@@ -63,7 +63,7 @@ async def test_a_citation_leads_into_the_middle_of_a_long_conversation(site: Sit
     await expect(page.get_by_role("alert")).to_contain_text("not in this conversation")
 
 
-async def test_what_a_chat_does_not_show_is_marked(site: Site, page: Page) -> None:
+async def test_internal_and_hidden_messages_are_marked(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v3") as maya:
         log = maya.conversations
         conversation = await log.create("chat")
@@ -72,31 +72,31 @@ async def test_what_a_chat_does_not_show_is_marked(site: Site, page: Page) -> No
             conversation.id,
             [
                 {"role": "assistant", "content": "Thinking aloud.", "visibility": "internal"},
-                {"role": "user", "content": "Nobody sees this.", "visibility": "hidden"},
+                {"role": "user", "content": "This is hidden.", "visibility": "hidden"},
             ],
         )
     await page.goto(site.at("/conversations", user="maya-v3", id=conversation.id))
     articles = page.get_by_role("article")
-    await expect(articles.filter(has_text="Thinking aloud.")).to_contain_text("internal: the model sees it")
-    await expect(articles.filter(has_text="Nobody sees this.")).to_contain_text("hidden: kept")
+    await expect(articles.filter(has_text="Thinking aloud.")).to_contain_text("internal: sent to the model")
+    await expect(articles.filter(has_text="This is hidden.")).to_contain_text("hidden: stored")
     await check_layout(page, "conversation")
 
 
-async def test_a_conversation_is_closed_and_becomes_memories(site: Site, page: Page) -> None:
+async def test_closing_a_conversation_extracts_memories(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v4") as maya:
         reply = await maya.chat("My train leaves at seven.")
     await page.goto(site.at("/conversations", user="maya-v4", id=str(reply.conversation_id)))
-    await page.get_by_role("button", name="Close it").click()
+    await page.get_by_role("button", name="Close conversation").click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("becomes memories")
-    await dialog.get_by_role("button", name="Close it").click()
-    await expect(page.get_by_text("What is remembered of it")).to_be_visible()
-    await expect(page.get_by_role("button", name="Close it")).to_have_count(0)
+    await expect(dialog).to_contain_text("extracts memories")
+    await dialog.get_by_role("button", name="Close conversation").click()
+    await expect(page.get_by_text("Memories from this conversation")).to_be_visible()
+    await expect(page.get_by_role("button", name="Close conversation")).to_have_count(0)
     await page.get_by_role("link", name="My train leaves at seven.").click()
     await expect(page).to_have_url(re.compile(r"/console/atom\?"))
 
 
-async def test_anothers_conversation_is_not_found_and_nothing_yet_says_what_to_do(site: Site, page: Page) -> None:
+async def test_conversations_of_other_users_are_not_found(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-v5") as maya:
         conversation = await maya.conversations.create("chat", "Secret plans")
     await page.goto(site.at("/conversations", user="noor-v5", id=conversation.id))

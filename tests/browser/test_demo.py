@@ -1,4 +1,4 @@
-"""What a newcomer does first: `make run`, a browser, and nothing set up."""
+"""A browser test of `make run`: the demo without any configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAID = "I moved to Lisbon in March, and I'm vegetarian now."
 
 @asynccontextmanager
 async def demo_of(store: Path) -> AsyncIterator[ServerProcess]:
-    """What `make run` runs, on a store of its own."""
+    """Run the command of `make run` on its own store."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tellback.cli", "demo", "--port", "0", "--url", str(store)),
         stdout=asyncio.subprocess.PIPE,
@@ -37,15 +37,13 @@ async def demo_of(store: Path) -> AsyncIterator[ServerProcess]:
         await served.stop()
 
 
-def test_make_run_is_the_demo() -> None:
+def test_make_run_starts_the_demo() -> None:
     assert re.search(r"^run:.*\n\t\S+/tellback demo$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-async def test_chat_close_be_remembered_with_a_citation_edit_look_back_and_delete_everything(
-    page: Page, tmp_path: Path
-) -> None:
+async def test_a_new_user_chats_edits_a_memory_and_deletes_the_account_data(page: Page, tmp_path: Path) -> None:
     async with demo_of(tmp_path / "demo.db") as served:
-        # A person chats.
+        # The user sends a message.
         await page.goto(served.url)
         field = page.get_by_role("textbox", name=re.compile("^Message"))
         await field.fill(SAID)
@@ -54,7 +52,7 @@ async def test_chat_close_be_remembered_with_a_citation_edit_look_back_and_delet
         await expect(chat_log).to_contain_text("That is kept, and becomes a memory when this conversation is closed.")
         await check_layout(page, "walk-1-chat")
 
-        # The conversation is closed, and a new one is begun: what was said is remembered, with a citation.
+        # After a new conversation, the answer quotes the message with a citation.
         await page.get_by_role("button", name="New conversation").click()
         await expect(chat_log).not_to_contain_text(SAID)
         await field.fill("What do I eat, and where did I move?")
@@ -64,38 +62,38 @@ async def test_chat_close_be_remembered_with_a_citation_edit_look_back_and_delet
         await check_layout(page, "walk-2-remembered")
         await page.keyboard.press("Escape")
 
-        # The citation leads to the message.
+        # The citation links to the message.
         await chat_log.get_by_role("link", name="[1]").first.click()
         await expect(page).to_have_url(re.compile(r"/console/conversations\?.*message="))
         await expect(page.get_by_text(SAID).first).to_be_visible()
         await check_layout(page, "walk-3-cited")
 
-        # What is remembered can be changed, and nothing is lost by it.
+        # An edited memory keeps its old version in the timeline.
         await page.goto(f"{served.url}/console/memory")
         memory = page.get_by_role("article").filter(has_text=SAID)
         await memory.get_by_role("button", name="Edit").click()
         dialog = page.get_by_role("dialog")
-        await dialog.get_by_label("What to remember").fill("Lives in Lisbon since March, and eats no meat")
-        await dialog.get_by_label("What to remember").press("Control+Enter")
+        await dialog.get_by_label("Memory text").fill("Lives in Lisbon since March, and eats no meat")
+        await dialog.get_by_label("Memory text").press("Control+Enter")
         changed = page.get_by_role("article").filter(has_text="eats no meat")
         await expect(changed).to_be_visible()
         await check_layout(page, "walk-4-edited")
-        await changed.get_by_role("link", name="Timeline of this").click()
+        await changed.get_by_role("link", name="Show timeline").click()
         timeline = page.get_by_role("region", name="Timeline")
         await expect(timeline).to_contain_text("eats no meat")
         await expect(timeline).to_contain_text(SAID)
         await check_layout(page, "walk-5-timeline")
 
-        # And everything can be deleted.
+        # The user deletes the account data.
         await page.goto(f"{served.url}/console/data")
         await check_layout(page, "walk-6-data")
-        delete = page.get_by_role("button", name="Delete everything")
+        delete = page.get_by_role("button", name="Delete account data")
         await expect(delete).to_be_disabled()
         await page.get_by_label("Type the user id to confirm").fill("local")
         await delete.click()
-        await expect(page.get_by_text("Everything is deleted.")).to_be_visible()
+        await expect(page.get_by_text("All account data was deleted.")).to_be_visible()
         await page.goto(f"{served.url}/console/memory")
         await expect(page.get_by_text("eats no meat")).to_have_count(0)
         await expect(page.get_by_text(SAID)).to_have_count(0)
         await check_layout(page, "walk-7-deleted")
-        await page.goto("about:blank")  # a page that is left complains of no server that is gone
+        await page.goto("about:blank")  # an open page would report the stopped server

@@ -1,4 +1,4 @@
-"""Whom and what memories are about."""
+"""Browser tests of the entities page."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ async def test_entities_are_found_by_any_of_their_names(site: Site, page: Page) 
     await check_layout(page, "entity")
 
 
-async def test_two_entities_become_one_after_it_was_said_what_happens(site: Site, page: Page) -> None:
+async def test_merging_two_entities_explains_the_result_first(site: Site, page: Page) -> None:
     seeded = await seed_user(site.store, "maya-e1")
     await page.goto(site.at("/entities", user="maya-e1", id=seeded.robert))
     await page.get_by_role("button", name="Merge").click()
     dialog = page.get_by_role("dialog")
-    await dialog.get_by_label("The one that goes into it").fill("Bob")
+    await dialog.get_by_label("Entity to merge into it").fill("Bob")
     await page.get_by_role("option", name="Bob").click()
-    await expect(dialog).to_contain_text("1 memory about it becomes one about “Robert”")
+    await expect(dialog).to_contain_text("“Bob” becomes another name of “Robert”, which also gets its 1 memory.")
     await check_layout(page, "merge")
     await dialog.get_by_role("button", name="Merge").click()
     await expect(page.get_by_role("article").filter(has_text="Bob owes them a dinner")).to_be_visible()
@@ -41,11 +41,11 @@ async def test_two_entities_become_one_after_it_was_said_what_happens(site: Site
         assert bob.merged_into == seeded.robert
 
 
-async def test_an_entity_is_made_by_hand(site: Site, page: Page) -> None:
+async def test_a_user_creates_an_entity(site: Site, page: Page) -> None:
     async with open_user(site.store, "maya-e2") as user:
         await user.memory.create_space("default")
     await page.goto(site.at("/entities", user="maya-e2"))
-    await expect(page.get_by_text("No entities are known yet.")).to_be_visible()
+    await expect(page.get_by_text("No entities yet.")).to_be_visible()
     await check_layout(page, "entities-empty")
     await page.get_by_role("button", name="New entity").click()
     await page.get_by_role("dialog").get_by_label("Name").fill("Ada")

@@ -1,4 +1,4 @@
-"""Whatever a person wrote is shown as it was written, and never run."""
+"""Browser tests that show stored hostile text literally."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_r
     await expect(page.get_by_role("option").first).to_contain_text("<img src=x")
     await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Edit").first.click()
-    await expect(page.get_by_role("dialog").get_by_label("What to remember")).to_have_value(EVIL)
+    await expect(page.get_by_role("dialog").get_by_label("Memory text")).to_have_value(EVIL)
     await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     await page.get_by_role("button", name="Forget").first.click()
     await expect(page.get_by_role("dialog")).to_contain_text("<img src=x")
     await page.goto(site.at("/data", user='"><img src=x onerror="window.hacked=1">'))
-    await expect(page.get_by_text("Nothing is kept of this user.")).to_be_visible()
+    await expect(page.get_by_text("No data is stored for this user.")).to_be_visible()
     assert await page.evaluate("window.hacked") is None
     assert await page.evaluate("document.querySelectorAll('img[src=x]').length") == 0

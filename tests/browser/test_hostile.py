@@ -1,4 +1,4 @@
-"""Texts that would run if a page took them for markup: said, answered, listed, and drawn."""
+"""Browser tests that send hostile text in messages, answers, lists and diagrams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def assert_nothing_ran(page: Page, title: str) -> None:
     assert overflow <= 0, f"{title} is {overflow} px too wide"
 
 
-async def test_what_is_said_and_answered_is_shown_as_it_was_written(scripted_site: Site, page: Page) -> None:
+async def test_hostile_messages_and_answers_are_shown_literally(scripted_site: Site, page: Page) -> None:
     await page.set_viewport_size(PHONE_SIZE)  # type: ignore[arg-type]
     await page.goto(scripted_site.at(user="<b>mallory</b>"))
     for text in (*HOSTILE_TEXTS, "wide" * 200):
@@ -41,11 +41,11 @@ async def test_what_is_said_and_answered_is_shown_as_it_was_written(scripted_sit
     await assert_nothing_ran(page, "Conversations")
 
 
-async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(scripted_site: Site, page: Page) -> None:
+async def test_the_markdown_of_an_answer_is_drawn_and_its_html_is_not(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="mallory-h5"))
     for number in range(2):
         if number:
-            await page.reload()  # as it came, and as it is stored
+            await page.reload()  # the stored answer looks like the streamed one
             answer = finished_replies(page).last
         else:
             answer = await send_message(page, "Use marks")
@@ -66,7 +66,7 @@ async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(script
     await check_layout(page, "chat-marks")
 
 
-async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(scripted_site: Site, page: Page) -> None:
+async def test_hostile_titles_in_a_diagram_are_drawn_literally(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at("/routes", user="mallory-h2", agent="Mallory"))
     for number, text in enumerate(HOSTILE_TEXTS):
         route = page.locator("section").nth(number)
@@ -79,7 +79,7 @@ async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(scripted_
     await assert_nothing_ran(page, "Routes")
 
 
-async def test_an_agent_says_what_is_hostile_and_it_is_shown(scripted_site: Site, page: Page) -> None:
+async def test_hostile_replies_of_an_agent_are_shown_literally(scripted_site: Site, page: Page) -> None:
     await page.goto(scripted_site.at(user="mallory-h3", agent="Mallory"))
     await send_message(page, HOSTILE_TEXTS[0])
     await send_message(page, f"field0: {HOSTILE_TEXTS[1]}")
@@ -88,7 +88,7 @@ async def test_an_agent_says_what_is_hostile_and_it_is_shown(scripted_site: Site
     await assert_nothing_ran(page, "Chat")
 
 
-async def test_an_address_that_is_made_up_runs_nothing(scripted_site: Site, page: Page) -> None:
+async def test_hostile_query_parameters_run_nothing(scripted_site: Site, page: Page) -> None:
     for query in ({"agent": HOSTILE_TEXTS[0]}, {"user": HOSTILE_TEXTS[0]}, {"user": "x" * 300}):
         await page.goto(scripted_site.at("/", **query))
         await assert_nothing_ran(page, "Chat")

@@ -1,4 +1,4 @@
-"""Conversations on their way to memories."""
+"""Browser tests of the jobs page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.browser.site import Site, serve_site
 
 
 class Failing:
-    """Reads nothing."""
+    """An extractor that always fails."""
 
     def drafts(self, window: Window) -> list[AtomDraft]:
         raise RuntimeError("<b>the key sk-1</b> is not valid")
@@ -29,7 +29,7 @@ async def log_in(page: Page, site: Site, key: str, path: str, **query: str) -> N
     await expect(page.get_by_role("region", name="Jobs")).to_be_attached()
 
 
-async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page, tmp_path: Path) -> None:
+async def test_a_failed_job_shows_its_error_and_succeeds_when_it_runs_again(page: Page, tmp_path: Path) -> None:
     store, failing = tmp_path / "tellback.db", Failing()
     extractor: Any = failing
     async with Tellback(store, extractor=extractor, embedder=None, worker=WorkerOptions(attempts=1)) as tb:
@@ -43,21 +43,21 @@ async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page
         admins = (await tb.keys.create("admin")).secret
     async with serve_site(store, "--extractor", "verbatim") as site:
         job = page.get_by_role("article")
-        everyone_checkbox = page.get_by_text("Of all users of this app")
+        everyone_checkbox = page.get_by_text("All users of this app")
         await log_in(page, site, mayas, "/jobs", user="nobody")
         await expect(job).to_contain_text("RuntimeError: the server's log has the reason")
         await expect(everyone_checkbox).to_be_hidden()
         await log_in(page, site, admins, "/jobs", user="nobody")
-        await expect(page.get_by_text("There are no jobs.")).to_be_visible()
+        await expect(page.get_by_text("No jobs yet.")).to_be_visible()
         await check_layout(page, "jobs-empty")
         await everyone_checkbox.click()
         await expect(job).to_contain_text("message 1 of maya")
         await page.goto(site.at("/jobs", user="maya", status="failed"))
         await expect(job).to_contain_text("<b>the key sk-1</b> is not valid")
         await check_layout(page, "jobs")
-        await page.get_by_label("Show", exact=True).click()
+        await page.get_by_label("Status", exact=True).click()
         await page.get_by_role("option", name="All").click()
-        await job.get_by_role("button", name="Run it again").click()
+        await job.get_by_role("button", name="Run again").click()
         await expect(job).to_contain_text("Done")
         await expect(job).to_contain_text("added: 1")
         await page.goto("about:blank")  # before the server ends

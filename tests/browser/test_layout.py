@@ -1,4 +1,4 @@
-"""What is around every page."""
+"""Browser tests of the layout around every page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_the_console_opens_at_the_chat(site: Site, page: Page) -> None:
     await expect(page).to_have_title("Chat · Tellback")
 
 
-async def test_every_page_is_reached_from_the_navigation_for_the_same_user(site: Site, page: Page) -> None:
+async def test_the_navigation_opens_every_page_for_the_same_user(site: Site, page: Page) -> None:
     await page.goto(site.at(user="maya f&1"))
     for name in PAGES:
         await page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
@@ -30,17 +30,17 @@ async def test_every_page_is_reached_from_the_navigation_for_the_same_user(site:
         assert await page.get_by_role("main").count() == 1
 
 
-async def test_on_a_phone_the_pages_are_behind_a_button(site: Site, page: Page) -> None:
+async def test_on_a_phone_a_button_opens_the_navigation(site: Site, page: Page) -> None:
     await page.set_viewport_size(PHONE_SIZE)  # type: ignore[arg-type]
     await page.goto(site.at(user="maya-f2-with-a-very-long-name-that-does-not-fit"))
     link = page.get_by_role("navigation", name="Pages").get_by_role("link", name="Routes")
     await expect(link).not_to_be_in_viewport()
-    await page.get_by_role("button", name="Pages").click()
+    await page.get_by_role("button", name="Menu").click()
     await expect(link).to_be_in_viewport()
     await finish_animations(page)
     await take_screenshot(page, "frame-menu")
     await link.click()
-    await expect(page.get_by_text("No agent with routes is served.")).to_be_visible()
+    await expect(page.get_by_text("This server has no agents with routes.")).to_be_visible()
     await expect(link).not_to_be_in_viewport()
     overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
@@ -49,22 +49,22 @@ async def test_on_a_phone_the_pages_are_behind_a_button(site: Site, page: Page) 
     await expect(link).to_be_in_viewport()
 
 
-async def test_light_or_dark_is_kept_by_the_browser(site: Site, page: Page) -> None:
+async def test_the_browser_stores_the_chosen_theme(site: Site, page: Page) -> None:
     await page.emulate_media(color_scheme="light")
     await page.goto(site.at("/routes", user="maya-f3"))
     body = page.locator("body")
     await expect(body).not_to_have_class(re.compile("body--dark"))
-    await page.get_by_role("button", name="Light or dark").click()
+    await page.get_by_role("button", name="Switch theme").click()
     await expect(body).to_have_class(re.compile("body--dark"))
     await page.reload()
     await expect(body).to_have_class(re.compile("body--dark"))
-    await page.get_by_role("button", name="Light or dark").click()
+    await page.get_by_role("button", name="Switch theme").click()
     await expect(body).not_to_have_class(re.compile("body--dark"))
 
 
 async def test_the_keyboard_skips_to_the_content(site: Site, page: Page) -> None:
     await page.goto(site.at("/routes", user="maya-f4"))
-    await expect(page.get_by_text("No agent with routes is served.")).to_be_visible()
+    await expect(page.get_by_text("This server has no agents with routes.")).to_be_visible()
     await page.keyboard.press("Tab")
     skip = page.get_by_role("link", name="Skip to content")
     await expect(skip).to_be_focused()

@@ -1,4 +1,4 @@
-"""Logging in with a key: who sees whose memory, and when that ends."""
+"""Browser tests of signing in with keys of each role."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.browser.chat_actions import message_field, send_message
 from tests.browser.site import serve_site
 
 
-async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
+async def test_a_key_gives_access_to_its_users_until_it_is_revoked(
     tmp_path: Path, page: Page, browser_log: BrowserLog
 ) -> None:
     browser_log.ignore("401")
@@ -34,10 +34,10 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", name="Memory", level=1)).to_be_visible()
 
-        await page.goto(site.at("/", user="noor"))  # the key is Maya's: it shows hers, whoever is named
+        await page.goto(site.at("/", user="noor"))  # the key belongs to Maya, so the page ignores the parameter
         await expect(page.get_by_text("maya", exact=True)).to_be_visible()
         await send_message(page, "I like tea.")
-        await page.get_by_role("button", name="Log out").click()
+        await page.get_by_role("button", name="Sign out").click()
         await expect(page).to_have_url(re.compile("/console/login"))
         await page.go_back()
         await expect(page).to_have_url(re.compile("/console/login"))
@@ -45,14 +45,14 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
         await page.goto(site.at())
         await page.get_by_label("API key or token").fill(app.secret)
         await page.keyboard.press("Enter")
-        await expect(page.get_by_text("Whose memory?")).to_be_visible()
+        await expect(page.get_by_text("Choose a user")).to_be_visible()
         await check_layout(page, "whose")
         await page.get_by_label("User id").fill("noor")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("button", name="User noor")).to_be_visible()
         await expect(page.get_by_text("I like tea.")).to_have_count(0)
         await page.get_by_role("button", name="User noor").click()
-        await page.get_by_label("Show another user").fill("maya")
+        await page.get_by_label("Switch to user").fill("maya")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("log")).to_contain_text("I like tea.")
 
@@ -61,4 +61,4 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
         await message_field(page).fill("Anyone?")
         await message_field(page).press("Enter")
         await expect(page).to_have_url(re.compile("/console/login"))
-        await page.goto("about:blank")  # a page that is left open would ask for a server that has ended
+        await page.goto("about:blank")  # an open page would report the stopped server

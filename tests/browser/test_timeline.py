@@ -1,4 +1,4 @@
-"""How things changed."""
+"""Browser tests of the timeline page."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tests.browser.seed import seed_user
 from tests.browser.site import Site
 
 
-async def test_a_timeline_shows_what_held_when_and_keeps_to_the_days_asked_for(site: Site, page: Page) -> None:
+async def test_a_timeline_shows_validity_periods_and_applies_its_filters(site: Site, page: Page) -> None:
     await seed_user(site.store, "maya-t")
     await page.goto(site.at("/timeline", user="maya-t"))
     entries = page.get_by_role("region", name="Timeline").get_by_role("listitem")
     await expect(entries.first).to_contain_text("1 May 2021 to 1 Mar 2026")
-    await expect(entries.first).to_contain_text("then: Lives in Lisbon")
+    await expect(entries.first).to_contain_text("replaced by: Lives in Lisbon")
     await check_layout(page, "timeline")
     await page.get_by_label("To", exact=True).fill("2025-12-31")
     await expect(entries).to_have_count(1)
     await page.get_by_label("To", exact=True).fill("")
-    await page.get_by_text("With what is over").click()
+    await page.get_by_text("Include superseded").click()
     await expect(page.get_by_text("Lives in Berlin")).to_have_count(0)
-    await page.get_by_label("About").fill("Lisb")
+    await page.get_by_label("Entity").fill("Lisb")
     await page.get_by_role("option", name="Lisbon").click()
     await expect(entries).to_have_count(1)
     await expect(entries).to_contain_text("Lives in Lisbon")

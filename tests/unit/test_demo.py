@@ -1,4 +1,4 @@
-"""What `tellback demo` shows."""
+"""Tests of the sample data and the agent of `tellback demo`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tellback.cli.runner import LOCAL_HOST
 from tellback.demo import SAMPLE_SPACE, SAMPLE_USER, build_tables_agent, load_sample
 from tellback.errors import ConfigurationError
 from tellback.testing import ScriptedModel
+from tellback.types import Message, message_text
 
 
-async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_times() -> None:
+async def test_the_sample_user_is_added_once_with_citations_history_and_linked_entities() -> None:
     async with Tellback(":memory:") as tb:
         assert await load_sample(tb)
         assert await load_sample(tb)
@@ -31,11 +32,18 @@ async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_time
         assert {each.id for each in message} >= set(best.source_message_ids)
         before = await maya.memory.list_atoms(space.id, valid_at="2025-01-01T00:00:00Z")
         assert "Maya lives in Porto, in Rua das Flores." in {each.text for each in before}
-        assert {each.canonical_name for each in await maya.memory.search_entities(space.id, "Ana")} == {"Ana"}
+        entities = {each.canonical_name: each for each in await maya.memory.search_entities(space.id)}
+        assert set(entities) == {"Ana", "Lisbon", "Porto", "Santa Maria"}
+        assert all(each.atom_count for each in entities.values())
+        about_lisbon = await maya.memory.recall_by_entity(space.id, entities["Lisbon"].id)
+        assert {hit.atom.text for hit in about_lisbon} == {
+            "Maya lives in Lisbon, in a flat near the river.",
+            "Maya is a nurse at Santa Maria in Lisbon, on day shifts.",
+        }
 
 
 @pytest.mark.parametrize("user", [SAMPLE_USER, "ana"])
-async def test_nobody_made_up_comes_into_a_store_that_is_in_use(user: str) -> None:
+async def test_a_store_with_conversations_gets_no_sample_user(user: str) -> None:
     async with Tellback(":memory:") as tb:
         await tb.user(user).conversations.create("chat")
         assert not await load_sample(tb)
@@ -44,18 +52,18 @@ async def test_nobody_made_up_comes_into_a_store_that_is_in_use(user: str) -> No
         assert len(await maya.conversations.list()) == (user == SAMPLE_USER)
 
 
-def test_the_guide_names_maya_only_where_she_is_made_up() -> None:
+def test_the_guide_mentions_the_sample_user_only_if_the_store_has_one() -> None:
     for has_sample in (True, False):
         guide = "\n".join(serve._guide_lines("http://127.0.0.1:1", "x.db", False, has_sample))
         assert ("user=maya" in guide) is has_sample
         assert "Your messages are stored in x.db" in guide
 
 
-def test_the_guide_repeats_no_password() -> None:
+def test_the_guide_does_not_print_the_database_password() -> None:
     assert "secret" not in "".join(serve._guide_lines("http://127.0.0.1:1", "postgresql://me:secret@db/x", False, True))
 
 
-async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:
+async def test_loading_the_sample_calls_no_model() -> None:
     model = ScriptedModel([])
     async with Tellback(":memory:", model=model) as tb:
         await load_sample(tb)
@@ -63,36 +71,51 @@ async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:
         assert model.requests == []
 
 
-async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
+async def test_without_a_model_the_agent_follows_fixed_rules() -> None:
     async with Tellback(":memory:") as tb:
         agent = build_tables_agent(tb)
         first = await agent.respond("A table for two tomorrow")
-        assert first.message == "Italian, indian or portuguese?"
+        assert first.message == "Would you like Italian, Indian or Portuguese food?"
         offered = await agent.respond("indian", first.session)
         day = tb.clock().date() + timedelta(days=1)
-        assert f"Jaipur on {day:%A, %d %B} at 19:30 for 2" in offered.message
+        assert f"- Jaipur on {day:%A}, {day.day} {day:%B} at 19:30 for 2\n- Jaipur" in offered.message
         hours = await agent.respond("When are they open?", offered.session)
         assert "from 19:00" in hours.message
         resumed = await agent.respond("Back to the table", hours.session)
         assert resumed.message == offered.message
         booked = await agent.respond("Yes, book it", resumed.session)
-        assert booked.message.startswith("Booked: 2 at the indian place")
+        assert booked.message.startswith(f"Booked: Jaipur on {day:%A}, {day.day} {day:%B} at 19:30 for 2.")
 
 
-async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
+async def test_the_agent_rephrases_a_question_that_it_repeats() -> None:
+    async with Tellback(":memory:") as tb:
+        agent, session = build_tables_agent(tb), None
+        history: list[Message] = []
+        for text in ("A table for two tomorrow", "hmm", "hmm", "indian"):
+            history.append(Message("user", text))
+            reply = await agent.respond(history, session)
+            session = reply.session
+            history.append(Message("assistant", reply.message))
+        replies = [message_text(each) for each in history[1::2]]
+        assert replies[1] == 'Sorry, I didn\'t catch that. Please choose one: "Italian", "Indian" or "Portuguese".'
+        assert len(set(replies)) == 4
+        assert reply.message.startswith("I found these tables:")
+
+
+async def test_a_configured_model_answers_for_the_agent() -> None:
     model = ScriptedModel([])
     async with Tellback(":memory:", model=model) as tb:
         assert build_tables_agent(tb).model is model
 
 
-def test_a_port_that_is_taken_is_passed_over() -> None:
+def test_a_used_port_is_skipped() -> None:
     with socket.socket() as sock:
         sock.bind((LOCAL_HOST, 0))
         port = sock.getsockname()[1]
         assert port < serve._find_free_port(port) < port + serve.PORT_ATTEMPTS
 
 
-def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_all_ports_are_used_the_error_suggests_the_port_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "PORT_ATTEMPTS", 1)
     with socket.socket() as sock:
         sock.bind((LOCAL_HOST, 0))
@@ -100,7 +123,7 @@ def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) 
             serve._find_free_port(sock.getsockname()[1])
 
 
-def test_without_the_console_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_console_extra_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "find_spec", lambda name: None)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 2

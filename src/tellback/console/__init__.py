@@ -1,6 +1,6 @@
-"""The web console: pages in a browser, on the same server and behind the same credentials.
+"""The web console: pages on the same server, protected by the same credentials.
 
-Imported by the commands `serve` and `demo`, and by programs that serve it themselves:
+The commands `serve` and `demo` import it, and programs that serve it themselves:
 
 >>> from tellback import Tellback
 >>> from tellback.console import ConsoleUI

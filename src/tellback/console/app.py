@@ -16,14 +16,14 @@ MOUNT_PATH = "/console"
 
 
 class ConsoleUI:
-    """The console's pages, below `/console`. NiceGUI holds one set of pages for a process, so there is one console."""
+    """The console's pages under `/console`. NiceGUI has one set of pages per process, so there is one console."""
 
     path = MOUNT_PATH
 
     def __init__(self) -> None:
         from nicegui import __version__
 
-        # What comes with NiceGUI is for everyone. What pages hand out by its other paths is not.
+        # NiceGUI's static files are public. Its other paths serve content of pages and need a credential.
         self.assets: tuple[str, ...] = (f"{MOUNT_PATH}/_nicegui/{__version__}/",)
 
     def add_to(self, app: FastAPI) -> None:
@@ -48,7 +48,7 @@ class ConsoleUI:
 
 
 def create_console_ui() -> ConsoleUI:
-    """The console, if what it is made with is installed; raises `MissingExtraError`."""
+    """Create the console; raises `MissingExtraError` if NiceGUI is not installed."""
     try:
         import nicegui  # noqa: F401
     except ModuleNotFoundError as error:
@@ -59,9 +59,9 @@ def create_console_ui() -> ConsoleUI:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    """What is not there. NiceGUI would make a page of its own, and keep it for a minute, for whoever asks."""
+    """Answer 404. NiceGUI would create a page and hold it in memory for a minute, even for unauthenticated requests."""
     if not accepts_html(request.scope):
         return await on_http_error(request, error)
     home = escape(f"{request.scope.get('root_path', '')}/")
-    body = f'<p class="wrong" role="alert">There is no such page.</p><p><a href="{home}">To the chat</a></p>'
-    return HTMLResponse(render_plain_page("Not here", body), 404)
+    body = f'<p class="wrong" role="alert">Page not found.</p><p><a href="{home}">Go to the chat</a></p>'
+    return HTMLResponse(render_plain_page("Page not found", body), 404)

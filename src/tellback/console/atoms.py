@@ -17,54 +17,54 @@ from tellback.types.ids import utc_now
 from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, RecallHit
 
 OnChanged = Callable[[Atom], Any]
-"""What is done after a memory was changed: it is given the one that stands now."""
+"""Called after a memory was changed, with its current version."""
 
 Change = Callable[[str], Awaitable[Atom]]
-"""Changes the memory of an id, and gives the one that stands now."""
+"""Changes the memory with an id and returns its current version."""
 
 KIND_LABELS = {
     CategoryKind.FACT: "Fact: true until it changes",
-    CategoryKind.PREFERENCE: "Preference: what is liked or not",
-    CategoryKind.RULE: "Rule: always to be kept to",
-    CategoryKind.INTENTION: "Intention: something planned",
+    CategoryKind.PREFERENCE: "Preference: a like or dislike",
+    CategoryKind.RULE: "Rule: always to be followed",
+    CategoryKind.INTENTION: "Intention: a plan",
     CategoryKind.EPISODE: "Episode: something that happened",
 }
-"""The kinds that a person can write. Patterns are found, not written."""
+"""The kinds that a user can choose. Patterns are only found by Tellback."""
 
 MAX_HISTORY_LENGTH = 50
 
-IMPORTANCE_LABELS = {1: "1 · trivial", 2: "2 · minor", 3: "3 · usual", 4: "4 · important", 5: "5 · vital"}
+IMPORTANCE_LABELS = {1: "1 · trivial", 2: "2 · minor", 3: "3 · normal", 4: "4 · important", 5: "5 · critical"}
 
 
 def is_superseded_or_expired(atom: Atom, now: datetime | None = None) -> bool:
-    """Whether something else took its place, or it came to its end."""
+    """Whether a newer version replaced the memory, or its validity has ended."""
     return atom.superseded_by is not None or (atom.valid_to is not None and atom.valid_to <= (now or utc_now()))
 
 
 def format_validity(atom: Atom) -> str:
-    """Since when it holds, and until when."""
+    """Format the period in which the memory is valid."""
     if atom.valid_to is None and atom.category.kind is CategoryKind.EPISODE:
         return f"on {widgets.format_date(atom.valid_from)}"
     if atom.valid_to is None:
         return f"since {widgets.format_date(atom.valid_from)}"
     if atom.valid_to <= atom.valid_from:
-        return "never held: it was corrected"
+        return "never valid (corrected)"
     return f"{widgets.format_date(atom.valid_from)} to {widgets.format_date(atom.valid_to)}"
 
 
 def format_category(atom: Atom) -> str:
-    """Its category, and the kind of it where the name does not say."""
+    """Format the category, with its kind if the name differs from it."""
     name, kind = atom.category.name, atom.category.kind.value.lower()
     return name if name.lower() == kind else f"{name} · {kind}"
 
 
 def show_text(atom: Atom) -> None:
-    """Show the text of a memory, struck through if it is superseded or over."""
+    """Show the text of a memory, struck through if it is superseded or expired."""
     ui.label(atom.text).classes("atom-text" + (" over" if is_superseded_or_expired(atom) else "")).props("dir=auto")
 
 
 def show_status_chip(atom: Atom) -> None:
-    """What became of it, unless it holds."""
+    """Show the status of a memory that is not current."""
     if atom.status is AtomStatus.DELETED:
         widgets.chip("Forgotten", "bad")
     elif atom.status is AtomStatus.ARCHIVED:
@@ -72,11 +72,11 @@ def show_status_chip(atom: Atom) -> None:
     if atom.superseded_by is not None:
         widgets.chip("Superseded", "wait")
     elif is_superseded_or_expired(atom):
-        widgets.chip("Over", "wait")
+        widgets.chip("Expired", "wait")
 
 
 def show_card(ctx: PageContext, atom: Atom, on_changed: OnChanged, hit: RecallHit | None = None) -> None:
-    """A memory in a list."""
+    """Show a memory as a card in a list."""
     with widgets.box("card", "stack", "tight", tag="article"):
         with ui.link(target=ctx.link("/atom", id=atom.id)).classes("go plain"):
             show_text(atom)
@@ -86,7 +86,7 @@ def show_card(ctx: PageContext, atom: Atom, on_changed: OnChanged, hit: RecallHi
             widgets.muted(format_validity(atom))
             widgets.muted(f"importance {atom.importance} of 5")
             if atom.confidence < 1:
-                widgets.muted(f"{atom.confidence:.0%} sure")
+                widgets.muted(f"{atom.confidence:.0%} confidence")
         with widgets.box("line"):
             show_sources(ctx, atom)
             with widgets.box("actions"):
@@ -96,17 +96,16 @@ def show_card(ctx: PageContext, atom: Atom, on_changed: OnChanged, hit: RecallHi
 
 
 def show_sources(ctx: PageContext, atom: Atom) -> None:
-    """How it is known: links to the messages where it was said."""
+    """Show links to the source messages of a memory."""
     sources = [(each.conversation_id, id) for each in atom.citations for id in each.message_ids or (None,)]
     if not sources:
         is_pattern = atom.category.kind is CategoryKind.PATTERN
-        widgets.muted("Found in what recurs" if is_pattern else "No source: it was written here, not said")
+        widgets.muted("Pattern found across memories" if is_pattern else "No source message: added manually")
         return
-    widgets.muted("Known from")
     for number, (conversation_id, message_id) in enumerate(sources[:5], 1):
-        label = (
-            "the conversation" if message_id is None else "the message" if len(sources) == 1 else f"message {number}"
-        )
+        label = "Source conversation" if message_id is None else "Source message"
+        if len(sources) > 1:
+            label = f"{label} {number}"
         address = ctx.link("/conversations", id=conversation_id, message=message_id)
         ui.link(label, address).classes("go quiet")
     if len(sources) > 5:
@@ -114,24 +113,24 @@ def show_sources(ctx: PageContext, atom: Atom) -> None:
 
 
 def show_score(hit: RecallHit) -> None:
-    """How well it answers what was asked, and what that is made of."""
+    """Show the score of a search result and the factors that add up to it."""
     with widgets.box("line"):
         with widgets.box("meter").props("aria-hidden=true"):
             widgets.box().style(f"width: {hit.score:.0%}")
         widgets.muted(f"score {hit.score:.2f} of 1")
     with ui.expansion("Why this score?").classes("full").props("dense dense-toggle header-class='quiet q-px-none'"):
         rows = [(SCORE_PART_LABELS.get(name, name), f"{value:+.2f}") for name, value in hit.explain().items()]
-        widgets.table(("What counted", "Points"), rows, frozenset({1}))
+        widgets.table(("Factor", "Points"), rows, frozenset({1}))
         widgets.muted(
-            f"Points add up to {sum(hit.parts.values()):+.2f}: 0 would be a score of 0.5, more is better."
-            f" Age has left {hit.decay_weight:.0%} of its weight."
+            f"Total: {sum(hit.parts.values()):+.2f} points. A total of 0 is a score of 0.5."
+            f" Weight after ageing: {hit.decay_weight:.0%}."
         )
 
 
 def show_actions(ctx: PageContext, atom: Atom, on_changed: OnChanged, *, has_timeline_link: bool = True) -> None:
-    """What can be done with it, as buttons with pictures."""
+    """Show the actions for a memory as icon buttons."""
     if has_timeline_link:
-        link = widgets.icon_button("timeline", "Timeline of this", lambda: None)
+        link = widgets.icon_button("timeline", "Show timeline", lambda: None)
         link.props["href"] = ctx.link("/timeline", atom=atom.id)
     if atom.status is AtomStatus.DELETED:
         return
@@ -143,9 +142,9 @@ def show_actions(ctx: PageContext, atom: Atom, on_changed: OnChanged, *, has_tim
     if atom.superseded_by is None:
         widgets.icon_button("edit", "Edit", ctx.guard(lambda: open_edit_dialog(ctx, atom, on_changed)))
     if atom.status is AtomStatus.ARCHIVED:
-        add_button("unarchive", "Restore", memory.restore_atom, "Restored: it is recalled again.")
+        add_button("unarchive", "Restore", memory.restore_atom, "Restored.")
     else:
-        add_button("archive", "Archive", memory.archive_atom, "Archived: it is kept, and recalled only when asked for.")
+        add_button("archive", "Archive", memory.archive_atom, "Archived: it is recalled only on request.")
     widgets.icon_button("delete_outline", "Forget", ctx.guard(lambda: _confirm_forget(ctx, atom, on_changed)))
 
 
@@ -156,35 +155,35 @@ async def _change_atom(atom: Atom, change: Change, notice: str, on_changed: OnCh
 
 
 def _confirm_forget(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    text = f"“{widgets.truncate(atom.text, 200)}” is never recalled again. This cannot be taken back."
+    text = f"“{widgets.truncate(atom.text, 200)}” will never be recalled again. This cannot be undone."
     if atom.supersedes is not None:
-        text += " What it had replaced holds again."
-    text += " Its row stays in the store, marked, until all your data is deleted."
-    notice = "Forgotten: it is never recalled again."
+        text += " The memory it replaced becomes current again."
+    text += " Its row stays in the store, marked as forgotten, until you delete the account data."
+    notice = "Forgotten."
     forget = partial(_change_atom, atom, ctx.user.memory.delete_atom, notice, on_changed)
     widgets.confirm(ctx, "Forget this memory?", text, "Forget", forget)
 
 
 def open_edit_dialog(ctx: PageContext, atom: Atom, on_changed: OnChanged) -> None:
-    """Put a new memory in the place of one."""
+    """Open a dialog that supersedes a memory with a new version."""
     is_pattern = atom.category.kind is CategoryKind.PATTERN
     category = Category("fact", CategoryKind.FACT) if is_pattern else atom.category
     with widgets.dialog("Edit this memory") as dialog:
-        widgets.muted("Nothing is rewritten: the new text takes the old one's place, which is kept with its time.")
+        widgets.muted("Saving creates a new version. The timeline still shows the old one.")
         form = AtomForm(atom.text, category, atom.importance)
 
         async def save() -> None:
             created = await ctx.user.memory.supersede_atom(atom.id, **form.values())
             dialog.close()
-            notify("Saved. The timeline has what it was before.")
+            notify("Saved. The timeline shows the old version.")
             await on_changed(created)
 
         form.add_buttons(dialog, "Save", ctx.guard(save))
 
 
 def open_add_dialog(ctx: PageContext, space_id: str | None, on_changed: OnChanged) -> None:
-    """Write a memory by hand; without a space, into the one called "default"."""
-    with widgets.dialog("Write a memory") as dialog:
+    """Open a dialog that adds a memory; without a space, to the space "default"."""
+    with widgets.dialog("Add memory") as dialog:
         form = AtomForm("", Category("fact", CategoryKind.FACT), 3)
 
         async def save() -> None:
@@ -192,17 +191,17 @@ def open_add_dialog(ctx: PageContext, space_id: str | None, on_changed: OnChange
             space = space_id or (await memory.create_space(once=True)).id
             created = await memory.add_atom(space, **form.values())
             dialog.close()
-            notify("Remembered.")
+            notify("Memory added.")
             await on_changed(created)
 
-        form.add_buttons(dialog, "Remember", ctx.guard(save))
+        form.add_buttons(dialog, "Add memory", ctx.guard(save))
 
 
 class AtomForm:
-    """The fields of a memory."""
+    """The form fields of a memory."""
 
     def __init__(self, text: str, category: Category, importance: int) -> None:
-        self.text = ui.textarea("What to remember", value=text).props("outlined autogrow autofocus dir=auto")
+        self.text = ui.textarea("Memory text", value=text).props("outlined autogrow autofocus dir=auto")
         self.text.classes("full")
         with widgets.box("line"):
             kinds = {each.value: label for each, label in KIND_LABELS.items()}
@@ -210,13 +209,13 @@ class AtomForm:
             self.importance = widgets.select_field(IMPORTANCE_LABELS, "Importance", importance).classes("some")
         with widgets.box("line"):
             self.category = widgets.text_field("Category", category.name).classes("wide")
-            self.since = widgets.date_field("True since (now, if empty)", None).classes("wide")
+            self.since = widgets.date_field("Valid from (default: now)", None).classes("wide")
 
     def values(self) -> dict[str, Any]:
-        """What `add_atom` and `supersede_atom` take."""
+        """Return the arguments for `add_atom` and `supersede_atom`."""
         text = (self.text.value or "").strip()
         if not text:
-            raise InvalidArgumentError("Say what to remember first.")
+            raise InvalidArgumentError("Enter the memory text.")
         name = (self.category.value or "").strip() or str(self.kind.value).lower()
         return {
             "text": text,
@@ -226,7 +225,7 @@ class AtomForm:
         }
 
     def add_buttons(self, dialog: ui.dialog, label: str, on_save: Callable[..., Any]) -> None:
-        """The buttons; Enter in a line and Ctrl+Enter in the text do the same."""
+        """Add the buttons. Enter in a single-line field and Ctrl+Enter in the text save too."""
         for field in (self.category, self.since):
             field.on("keydown.enter", on_save)
         self.text.on("keydown.ctrl.enter", on_save)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("tellback.console")
 
 EXTRACTION_WAIT_SECONDS = 60.0
-"""How long a page waits for a closed conversation to become memories."""
+"""How long a page waits for the extraction of a closed conversation."""
 
-SERVER_FAILED = "The server failed: its log has the reason."
+SERVER_FAILED = "The server failed. See its log for the reason."
 
 _ADVICE: Mapping[type[TellbackError], str] = {
-    ProviderAuthError: "Set a key that is valid where the server runs, and start it again.",
-    ProviderConnectionError: "Look whether the provider, or the Ollama, can be reached from the server, and try again.",
-    ProviderTimeoutError: "Try again in a while.",
-    ProviderRateLimitError: "Wait a while, and try again.",
-    ProviderOverloadedError: "Wait a while, and try again.",
+    ProviderAuthError: "Set a valid key in the server's environment and restart the server.",
+    ProviderConnectionError: "Check that the server can reach the provider or Ollama, then try again.",
+    ProviderTimeoutError: "Try again later.",
+    ProviderRateLimitError: "Wait a moment, then try again.",
+    ProviderOverloadedError: "Wait a moment, then try again.",
 }
-"""What to do where an error's own words do not say it."""
+"""Advice for errors whose own message does not say what to do."""
 
 
 @dataclass(frozen=True, eq=False)
 class PageContext:
-    """A page's view of the server, as its credential allows.
+    """A page's view of the server, limited to what its credential allows.
 
-    `query` is the page's own part of its address. Whose memory it is stands there as well (`?user=`), so that a link
-    can be kept and two tabs can show two users; a credential that is fixed to one user shows that one only.
+    `query` has the page's query parameters. `?user=` selects the user, so that links can be bookmarked and two tabs can
+    show two users. A credential that belongs to one user always shows that user. `cookies` are the browser's cookies.
     """
 
     caller: Caller
@@ -60,10 +60,11 @@ class PageContext:
     _is_still_valid: Callable[..., Awaitable[bool]]
     _count_request: Callable[[], Awaitable[None]]
     _tenant_agents: TenantAgents
+    cookies: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_request(cls, request: Request) -> PageContext:
-        """The context of a request that has passed the credential check."""
+        """Create the context of a request that has passed the credential check."""
         state = request.scope["state"]
         return cls(
             state["caller"],
@@ -71,6 +72,7 @@ class PageContext:
             state["is_still_valid"],
             state["count"],
             TenantAgents.for_app(state["server"]),
+            request.cookies,
         )
 
     @property
@@ -82,31 +84,31 @@ class PageContext:
         return self.caller.server.agents
 
     def served_agent(self, agent: str) -> ServedAgent:
-        """An agent with routes, as this server runs it for the page's user; raises `NotFoundError`."""
+        """Return an agent with routes, as this server runs it for the page's user; raises `NotFoundError`."""
         return self._tenant_agents.agent(Caller(self.caller.server, self.caller.principal, self.user_id), agent)
 
     @property
     def user_id(self) -> str | None:
-        """Whom the page is about; None if the credential is for any user and none was named."""
+        """The id of the page's user; None if the credential allows any user and the address names no user."""
         return self.caller.principal.user_id or self.query.get("user") or self.caller.user_id
 
     @property
     def user(self) -> User:
-        """The handle of that user; raises `NotAllowedError` or `InvalidArgumentError`."""
+        """The handle of the page's user; raises `NotAllowedError` or `InvalidArgumentError`."""
         return self.caller.user if self.user_id is None else self.caller.user_handle(self.user_id)
 
     def link(self, path: str, **query: str | None) -> str:
-        """The address of a page of the console, for the same user: `ctx.link("/atom", id=atom.id)`.
+        """Return the address of a console page for the same user: `ctx.link("/atom", id=atom.id)`.
 
-        It is relative to the pages, which are all beside each other: NiceGUI puts its own path before some addresses
-        that begin with a slash, and a proxy may put another.
+        The address is relative, because all pages are siblings. NiceGUI adds its own prefix to some addresses that
+        begin with a slash, and a proxy may add another.
         """
         parameters = {"user": self.query.get("user"), **query}
         present = {name: value for name, value in parameters.items() if value is not None}
         return f".{path}" + (f"?{urlencode(present)}" if present else "")
 
     def error_text(self, error: TellbackError) -> str:
-        """What is wrong, in a sentence. Those who run the server are told all of it; others what REST would say."""
+        """Return the message of an error. Admins see all of it; other callers see what the REST API would return."""
         if not self.caller.is_admin:
             return public_message(error)
         advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
@@ -114,28 +116,27 @@ class PageContext:
         return text if advice is None else f"{text}{'' if text.endswith(('.', '!', '?')) else '.'} {advice}"
 
     async def check_credential(self) -> None:
-        """Leave a page whose credential holds no more. To look is not to use it: an idle browser is logged out."""
+        """Leave the page if its credential is no longer valid. The check does not extend an idle session."""
         try:
             is_valid = await self._is_still_valid(is_used=False)
-        except TellbackError as error:  # it cannot be told now: nothing is done on the page either until it can
-            log.warning("whether an open page's credential holds is unknown: %s", error)
+        except TellbackError as error:  # the page stays, but every handler checks the credential again
+            log.warning("could not check the credential of an open page: %s", error)
             return
         if not is_valid:
             ui.navigate.to(self.link("/"))
 
     def guard(self, handler: Callable[..., Any], *, is_background: bool = False) -> Callable[..., Awaitable[None]]:
-        """An event handler whose errors are told in one sentence, and which acts only while the credential holds.
+        """Wrap an event handler: it runs only while the credential is valid, and errors are shown as a notification.
 
-        All handlers that read or change something go through it. What a page does in the background (`is_background`),
-        such as looking again now and then, is no use of the credential, and its errors are in the log, as nobody wants
-        to be told again and again; everything else counts as a request of it.
+        Wrap every handler that reads or changes data. Each call counts as a request of the credential. Background work
+        (`is_background`), such as a periodic refresh, does not count, and its errors are only logged.
         """
         parameter_count = len(inspect.signature(handler).parameters)
 
         async def guarded(*arguments: Any) -> None:
             try:
                 if not await self._is_still_valid(is_used=not is_background):
-                    ui.navigate.to(self.link("/"))  # where the server asks for another one
+                    ui.navigate.to(self.link("/"))  # the server redirects to the sign-in page
                     return
                 if not is_background:
                     await self._count_request()
@@ -144,7 +145,7 @@ class PageContext:
                     await outcome
             except TellbackError as error:
                 if is_background:
-                    log.warning("an open page could not look again: %s", error)
+                    log.warning("could not refresh an open page: %s", error)
                 else:
                     notify(self.error_text(error), is_error=True)
             except Exception:
@@ -156,7 +157,7 @@ class PageContext:
 
 
 def notify(text: str, *, is_error: bool = False) -> None:
-    """Show a sentence for a while; what is wrong stays until it is read."""
+    """Show a notification. Errors stay until the user closes them."""
     if is_error:
         ui.notify(text, type="negative", timeout=0, close_button="OK", multi_line=True, position="top")
     else:

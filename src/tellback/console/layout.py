@@ -18,7 +18,7 @@ log = logging.getLogger("tellback.console")
 
 THEME_COOKIE = "tellback_theme"
 CREDENTIAL_CHECK_SECONDS = 20.0
-"""How often a page that is left open looks whether its credential still holds."""
+"""How often an open page checks that its credential is still valid."""
 RESPONSE_TIMEOUT = 15.0
 
 NAVIGATION = (  # path, title and icon
@@ -37,9 +37,9 @@ PageBuilder = Callable[[PageContext], Awaitable[None]]
 
 
 def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
-    """Make a function that builds a page for a `PageContext` a page of the console.
+    """Register a function that builds a page for a `PageContext` as a page of the console.
 
-    A page that needs a user is shown once one is named. What a build raises of ours is told in its place.
+    Without a user, the page asks for a user id. A `TellbackError` of the build is shown in place of the page.
     """
 
     def decorate(build: PageBuilder) -> PageBuilder:
@@ -65,7 +65,8 @@ def console_page(path: str, title: str) -> Callable[[PageBuilder], PageBuilder]:
 
 
 def _show_user_prompt(ctx: PageContext, path: str) -> None:
-    with widgets.empty_state("person_search", "Whose memory?", "This credential is for any user of its app: name one."):
+    hint = "Your key can access every user of its app. Enter a user id."
+    with widgets.empty_state("person_search", "Choose a user", hint):
         _show_user_field(ctx, path, "User id")
 
 
@@ -77,7 +78,7 @@ def _show_user_field(ctx: PageContext, path: str, label: str) -> None:
             ui.navigate.to(ctx.link(path, user=field.value.strip()))
 
     field.on("keydown.enter", show_user)
-    widgets.button("Show", None, show_user, "main")
+    widgets.button("Open", None, show_user, "main")
 
 
 def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) -> None:
@@ -85,14 +86,14 @@ def _build_layout(ctx: PageContext, path: str, title: str, theme: str | None) ->
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
     with ui.header().classes("items-center"):
         ui.link("Skip to content", "#content").classes("skip")
-        widgets.icon_button("menu", "Pages", lambda: drawer.toggle())
+        widgets.icon_button("menu", "Menu", lambda: drawer.toggle())
         ui.label(title).classes("title").props('role=heading aria-level="1"')
         ui.space()
         _show_user_button(ctx, path)
-        widgets.icon_button("contrast", "Light or dark", lambda: _toggle_theme(dark))
-        if not ctx.caller.server.settings.open:  # where everyone on this machine is let in, nobody logs out
+        widgets.icon_button("contrast", "Switch theme", lambda: _toggle_theme(dark))
+        if not ctx.caller.server.settings.open:  # an open server has no sign-in
             with ui.element("form").props('method="post" action="./logout"'):
-                widgets.icon_button("logout", "Log out", lambda: None).props("type=submit")
+                widgets.icon_button("logout", "Sign out", lambda: None).props("type=submit")
     drawer = ui.left_drawer().props("bordered breakpoint=900 width=220")
     with drawer, ui.element("nav").props('aria-label="Pages"').classes("column gap-1"):
         for entry_path, entry_title, icon in NAVIGATION:
@@ -109,16 +110,16 @@ def _show_user_button(ctx: PageContext, path: str) -> None:
     if ctx.caller.principal.user_id is not None:
         widgets.set_accessible_name(ui.label(ctx.user_id or "").classes("whose quiet"), f"User {ctx.user_id}")
         return
-    button = ui.button(ctx.user_id or "Whose?", icon="person").props("flat no-caps dense color=inherit")
+    button = ui.button(ctx.user_id or "Choose user", icon="person").props("flat no-caps dense color=inherit")
     widgets.set_accessible_name(
-        button.classes("whose"), f"User {ctx.user_id}: show another" if ctx.user_id else "Choose a user"
+        button.classes("whose"), f"User {ctx.user_id}: switch user" if ctx.user_id else "Choose a user"
     )
     with button, ui.menu(), ui.column().classes("q-pa-md"):
-        _show_user_field(ctx, path, "Show another user")
+        _show_user_field(ctx, path, "Switch to user")
 
 
 async def _toggle_theme(dark: ui.dark_mode) -> None:
-    """Light or dark, remembered by the browser."""
+    """Switch between light and dark; the browser stores the choice in a cookie."""
     is_dark = await ui.run_javascript("document.body.classList.contains('body--dark')")
     dark.set_value(not is_dark)
     theme = "light" if is_dark else "dark"

@@ -1,8 +1,8 @@
 """Messages on a page: stored ones and replies while they stream, with their Markdown and tool calls.
 
-Markdown is parsed into values and drawn as elements that hold text: no HTML of the writer reaches the page, and links
-lead to `http` or `https` only. `ui.markdown` would send HTML for the browser to clean, and markdown-it-py holds up the
-server for 0.7 s over 50,000 brackets (this parser: 9 ms) and drops text that is nested 20 deep.
+Markdown is parsed into values and drawn as text elements. No HTML of the author reaches the page, and links are `http`
+or `https` only. `ui.markdown` would send HTML for the browser to sanitise. markdown-it-py needs 0.7 s for 50,000
+brackets (this parser: 9 ms) and drops text that is nested 20 levels deep.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tellback.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResul
 from tellback.types.conversations import StoredMessage, ToolInvocation
 
 MAX_LENGTH, MAX_SPANS = 50_000, 2_000
-"""A text that is longer, or has more pieces, is shown as it is."""
+"""Longer text, or text with more spans, is shown as plain text."""
 MAX_DEPTH = 4
 SPAN_LENGTH = 600
-"""A streamed text is shown in pieces of about so many characters: what is sent again with each of them stays small."""
+"""The approximate length of one element of streamed text. Each update sends a whole element again, so keep it small."""
 
 OnDecision = Callable[[bool], Any]
 
@@ -47,7 +47,7 @@ _SPAN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MarkdownSpan:
-    """A piece of a line: `kind` is "", "code", "strong", "em", "link" (to `target`) or "cite" (of number `target`)."""
+    """A part of a line: `kind` is "", "code", "strong", "em", "link" (to `target`) or "cite" (of number `target`)."""
 
     text: str
     kind: str = ""
@@ -56,7 +56,7 @@ class MarkdownSpan:
 
 @dataclass(frozen=True, slots=True)
 class MarkdownBlock:
-    """A piece of a text: `kind` is "text", "heading", "item" (with its `marker` and `depth`) or "code"."""
+    """A block of a text: `kind` is "text", "heading", "item" (with its `marker` and `depth`) or "code"."""
 
     kind: str
     text: str
@@ -69,7 +69,7 @@ class MarkdownBlock:
 
 
 def parse_spans(text: str) -> list[MarkdownSpan]:
-    """A line in pieces.
+    """Split a line into spans.
 
     >>> [span.kind for span in parse_spans("See **this** [1], and `that`.")]
     ['', 'strong', '', 'cite', '', 'code', '']
@@ -96,7 +96,7 @@ def _span_from_match(match: re.Match[str]) -> MarkdownSpan:
 
 
 def parse_blocks(text: str) -> list[MarkdownBlock]:
-    """A text in blocks; nothing of it is left out but the marks and empty lines.
+    """Split a text into blocks. Only Markdown syntax and empty lines are dropped.
 
     >>> [(block.kind, block.text) for block in parse_blocks("# Plan\\n- pack\\n- go\\n\\nThat is all.")]
     [('heading', 'Plan'), ('item', 'pack'), ('item', 'go'), ('text', 'That is all.')]
@@ -140,14 +140,14 @@ def _closes_fence(fence: str, line: str) -> bool:
 
 
 def _ends_text(line: str) -> bool:
-    """Whether a text is over, or another block begins."""
+    """Whether the current text block ends before this line."""
     if not line.strip() or _is_table_row(line):
         return True
     return any(pattern.match(line) for pattern in (_FENCE, _HEADING, _ITEM))
 
 
 def is_plain_text(text: str) -> bool:
-    """Whether there is nothing to draw but the text itself, or too much."""
+    """Whether the text has no Markdown, or exceeds the limits for drawing it."""
     if len(text) > MAX_LENGTH:
         return True
     found = [(block.kind, block.spans) for block in parse_blocks(text)]
@@ -157,7 +157,7 @@ def is_plain_text(text: str) -> bool:
 
 
 def render_markdown(text: str, citation_links: Sequence[tuple[str, str]] = ()) -> None:
-    """Draw a text here. `citation_links` are where its numbers in brackets lead, each with the text that it cites."""
+    """Draw Markdown. `citation_links` has the address and the cited text for each number in brackets."""
     for each in parse_blocks(text):
         if each.kind == "code":
             code_block(each.text)
@@ -188,7 +188,7 @@ def _render_span(span: MarkdownSpan, citation_links: Sequence[tuple[str, str]]) 
 
 
 class StreamingText:
-    """A text that grows. It is shown when `flush` is called, so that many small pieces cost one update."""
+    """A text that grows while it streams. `flush` shows buffered pieces, so many small pieces cost one update."""
 
     def __init__(self, *, is_thinking: bool) -> None:
         self.is_thinking = is_thinking
@@ -212,7 +212,7 @@ class StreamingText:
         self._last_span.text += new
 
     def finish(self, citation_links: Sequence[tuple[str, str]]) -> None:
-        """It is complete: draw the marks of an answer, and links where its numbers in brackets lead."""
+        """Redraw the complete answer as Markdown, with links for its citations."""
         self.flush()
         if not self.is_thinking and not is_plain_text(self.text):
             self._root.clear()
@@ -221,7 +221,7 @@ class StreamingText:
 
 
 class ToolCard:
-    """A tool call: its input, and what came of it. It is open while it waits for a decision."""
+    """A tool call with its input and result. The card is open while the call waits for approval."""
 
     def __init__(self, name: str) -> None:
         self._input = ""
@@ -244,8 +244,8 @@ class ToolCard:
             self._input_block.text = self._input
 
     def finish_input(self) -> None:
-        """Its input has come: show it so that people can read it."""
-        with suppress(ValueError):  # else as the model wrote it, who is told of its mistake
+        """Show the complete input as indented JSON."""
+        with suppress(ValueError):  # invalid JSON is shown unchanged; the model receives the error
             self._input = widgets.format_value(json.loads(self._input or "{}"), indent=2)
         self.flush()
         self._set_caption("running…")
@@ -261,7 +261,7 @@ class ToolCard:
         self._set_caption("not finished")
 
     def ask_approval(self, on_decision: OnDecision) -> None:
-        self._set_caption("waits for your decision")
+        self._set_caption("waiting for approval")
         self._root.open()
         self._result_box.clear()
         with self._result_box, widgets.box("line"):
@@ -284,7 +284,7 @@ def _thinking_box() -> ui.expansion:
 
 
 class ReplyView:
-    """An answer while it comes. `citation_links` are where the numbers in it lead, once that is known."""
+    """A reply while it streams. `citation_links` is set when the reply is complete."""
 
     def __init__(self, speaker: str) -> None:
         self.root = widgets.box("answer", tag="article").props("aria-busy=true")
@@ -329,14 +329,14 @@ class ReplyView:
             card.flush()
 
     def set_text_if_empty(self, text: str) -> None:
-        """A text that did not come as deltas."""
+        """Set the text of a reply that did not stream."""
         if not self.text and text:
             self.add_delta(TextDelta(text))
 
     def show_tools(self, invocations: Sequence[ToolInvocation]) -> None:
         for each in invocations:
             card = self._tool_card(each.id, each.name, each.arguments)
-            if each.content is not None:  # else it waits
+            if each.content is not None:  # None: the call waits for approval
                 card.show_result(each.content, is_error=each.is_error)
 
     def ask_approvals(self, calls: Sequence[ToolCall], on_decision: Callable[[str, bool], Any]) -> None:
@@ -370,20 +370,20 @@ class ReplyView:
 
 
 def show_user_message(text: str) -> None:
-    """What the user says."""
+    """Show a message of the user."""
     with widgets.box("mine", tag="article").props('aria-label="You say"'):
         text_label(text)
 
 
 def tool_results_by_id(messages: Sequence[StoredMessage]) -> dict[str, ToolResultBlock]:
-    """What tools gave, by the ids of the calls."""
+    """Return the tool results by the ids of their calls."""
     return {
         each.tool_use_id: each for message in messages for each in message.content if isinstance(each, ToolResultBlock)
     }
 
 
 def show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock], *, has_markdown: bool) -> None:
-    """What of a message is there to be read: its words, files by their names, and tool calls with what they gave."""
+    """Show a message's text, the names of its files, and its tool calls with their results."""
     for each in blocks:
         if isinstance(each, TextBlock):
             if has_markdown and not is_plain_text(each.text):
@@ -391,7 +391,7 @@ def show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResult
             elif each.text:
                 text_label(each.text)
         elif isinstance(each, MediaBlock):
-            widgets.chip(f"{each.type}: {each.name or each.mime_type or 'without a name'}")
+            widgets.chip(f"{each.type}: {each.name or each.mime_type or 'unnamed'}")
         elif isinstance(each, ToolUseBlock):
             card = ToolCard(each.name)
             card.set_input(each.arguments if each.invalid_input is None else each.invalid_input)
@@ -404,7 +404,7 @@ def show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResult
 
 
 def has_own_content(blocks: Sequence[ContentBlock]) -> bool:
-    """Whether there is more than the results of calls, which are shown with those."""
+    """Whether a message has anything besides tool results, which are shown with their calls."""
     return any(not isinstance(each, ToolResultBlock) for each in blocks)
 
 
@@ -414,9 +414,9 @@ def show_conversation(
     show_footer: Callable[[StoredMessage], None],
     pending_ids: Collection[str] = (),
 ) -> None:
-    """The messages of a chat that a person sees; `show_footer` adds something to each answer.
+    """Show the visible messages of a chat; `show_footer` adds a footer to each answer.
 
-    Calls that wait for a decision (`pending_ids`) are left out: they are shown where it is asked for.
+    Calls that wait for approval (`pending_ids`) are omitted: the chat page shows them with their buttons.
     """
     results = tool_results_by_id(messages)
     for message in messages:

@@ -19,7 +19,7 @@ body.body--dark {
 .main { width: 100%; max-width: 56rem; margin: 0 auto; outline: none;
   display: flex; flex-direction: column; gap: 1rem; }
 .q-header, .q-drawer { background: var(--surface) !important; color: var(--ink) !important; }
-/* Quasar's own colours are in a layer, where `!important` beats ours: the variables it reads are changed instead. */
+/* Quasar's colours are `!important` in a layer and override ours, so we change the variables that it reads. */
 body .q-header .q-btn.q-btn { --q-primary: var(--ink); }
 .dialog > * { flex-shrink: 0; }
 .q-drawer--bordered.q-drawer--left { border-right: 1px solid var(--edge); }
@@ -39,6 +39,7 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
   padding: .6rem .75rem; margin: 0; max-height: 24rem; overflow: auto; width: 100%; flex: none; }
 .note { border-left: 3px solid var(--edge); padding: .15rem 0 .15rem .75rem; color: var(--quiet); font-size: .875rem; }
 .note.wrong { border-color: var(--bad); color: var(--bad); }
+.notice { display: flex; align-items: center; gap: .75rem; } .notice > .note { flex: 1; }
 .main:has(> .composer) { min-height: calc(100dvh - 3.25rem - 2.5rem); }
 .talk { display: flex; flex-direction: column; gap: 1.25rem; flex: 1; min-height: 40vh; min-width: 0; }
 .mine { align-self: flex-end; background: var(--mine); border-radius: 1rem 1rem .25rem 1rem; padding: .6rem .95rem;
@@ -46,7 +47,7 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
 .answer { display: flex; flex-direction: column; gap: .4rem; min-width: 0; max-width: 100%; }
 .answer .foot { min-height: 1.75rem; margin-left: -.25rem; }
 .answer .foot .q-btn { font-size: .8125rem; }
-/* Blocks keep their distance; white space between them was taken out. */
+/* The parser drops blank lines between blocks, so blocks need margins. */
 .prose + .prose, .prose + pre.block, pre.block + .prose { margin-top: .6rem; }
 .prose.item + .prose.item { margin-top: .15rem; }
 .prose.heading { font-weight: 600; font-size: 1.05rem; margin-top: .9rem; }
@@ -61,7 +62,7 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
 .tool .q-item__section--avatar { min-width: 0; padding-right: .75rem; } .tool .q-icon { font-size: 1.15rem; }
 .tool .q-item__label--caption { color: var(--quiet); line-height: 1.3 !important; }
 .tool .q-expansion-item__content > * { padding: .25rem .75rem .75rem; }
-/* Diagrams are drawn for a light ground, whatever the theme is. */
+/* Mermaid draws diagrams for a light background in both themes. */
 .graph { padding: .5rem 0; } .body--dark .graph { background: #d9dbdd; border-radius: .4rem; padding: .5rem; }
 .composer { position: sticky; bottom: 0; background: var(--ground); display: flex; gap: .6rem; align-items: flex-end;
   padding: .5rem 0 1rem; width: 100%; z-index: 1; margin-bottom: -1.25rem; }

@@ -1,22 +1,30 @@
-"""Widgets that pages are built from. Text that a person wrote is shown as text, never as markup."""
+"""Widgets for the pages. Text of users and models is shown as text, never as markup."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, time, timedelta
+from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
+from pydantic import BaseModel
 
 from tellback.console.context import PageContext
 from tellback.errors import InvalidArgumentError, require_found
 from tellback.types.memory import MemorySpace
 
+MAX_VALUE_LINES = 20
+"""How many items of a list or mapping are shown."""
+
 Work = Callable[[], Awaitable[Any]]
 T = TypeVar("T")
+
+_ISO_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:|$)")
 
 _BUTTON_PROPS = {
     "flat": "flat",
@@ -27,50 +35,50 @@ _BUTTON_PROPS = {
 
 
 def text_label(text: str) -> ui.label:
-    """A text that somebody wrote: line breaks kept, long words broken, its direction found by its letters."""
+    """Show text of a user or model, with its line breaks; the browser detects the text direction."""
     return ui.label(text).classes("said").props("dir=auto")
 
 
 def code_block(text: str) -> TextElement:
-    """A text of fixed width, such as JSON or a prompt, that scrolls if it is long."""
+    """Show monospaced text, such as JSON or a prompt, that scrolls if it is long."""
     return TextElement(tag="pre", text=text).classes("block").props("tabindex=0 dir=auto")
 
 
 def note(text: str, *, is_error: bool = False) -> ui.label:
-    """A remark beside what was said; what is wrong is told at once to those who do not see it."""
+    """Show a remark in a conversation; screen readers announce errors immediately."""
     label = text_label(text).classes("note wrong" if is_error else "note")
     return label.props("role=alert") if is_error else label
 
 
 def box(*classes: str, tag: str = "div") -> ui.element:
-    """A plain element that holds others."""
+    """Create a plain container element."""
     return ui.element(tag).classes(" ".join(classes))
 
 
 def heading(text: str) -> ui.label:
-    """The heading of a part of a page."""
+    """Show the heading of a section."""
     return ui.label(text).classes("head2").props('role=heading aria-level="2"')
 
 
 def muted(text: str) -> ui.label:
-    """A remark."""
+    """Show small grey text."""
     return ui.label(text).classes("quiet said")
 
 
 def chip(text: str, tone: str = "") -> ui.label:
-    """A word about something: `tone` is "good", "bad", "wait" or nothing."""
+    """Show a small label: `tone` is "good", "bad", "wait" or empty."""
     return ui.label(text).classes(f"chip {tone}".strip())
 
 
 def set_accessible_name(element: ui.element, name: str) -> ui.element:
-    """Say what something is to those who do not see it, and to those who point at it; it may hold any characters."""
+    """Set the name for screen readers and the tooltip; it may contain any characters."""
     element.props["aria-label"] = name
     element.props["title"] = name
     return element
 
 
 def icon_button(icon: str, name: str, on_click: Callable[..., Any]) -> ui.button:
-    """A button with a picture, and a name for everyone."""
+    """Create a button with an icon and an accessible name."""
     found = ui.button(icon=icon, on_click=on_click).props("flat round dense size=md")
     set_accessible_name(found, name)
     return found
@@ -79,17 +87,17 @@ def icon_button(icon: str, name: str, on_click: Callable[..., Any]) -> ui.button
 def button(
     text: str, icon: str | None, on_click: Callable[..., Any] | None, look: Literal["flat", "main", "outline", "small"]
 ) -> ui.button:
-    """A button with words on it."""
+    """Create a button with a label."""
     return ui.button(text, icon=icon, on_click=on_click).props(f"no-caps {_BUTTON_PROPS[look]}")
 
 
 def page_link(text: str, address: str) -> ui.link:
-    """A link within the console."""
+    """Create a link to another page of the console."""
     return ui.link(text, address).classes("go said")
 
 
 def link_button(text: str, icon: str, address: str) -> ui.button:
-    """A button that leads to another page."""
+    """Create a button that opens another page."""
     link = button(text, icon, None, "small")
     link.props["href"] = address
     return link
@@ -97,7 +105,7 @@ def link_button(text: str, icon: str, address: str) -> ui.button:
 
 @contextmanager
 def empty_state(icon: str, message: str, hint: str) -> Iterator[None]:
-    """Where there is nothing yet: what that means, and what to do. What is put in it are the ways on."""
+    """Show an empty state: what is missing, and what to do. Put buttons and links inside the block."""
     with box("empty"):
         ui.icon(icon, size="2.2rem").classes("quiet").props("aria-hidden=true")
         ui.label(message).classes("said").style("font-weight: 600")
@@ -107,7 +115,7 @@ def empty_state(icon: str, message: str, hint: str) -> Iterator[None]:
 
 
 def pairs(*rows: tuple[str, str | None]) -> None:
-    """Names and values, one below the other; what is None is left out."""
+    """Show a list of names and values; rows whose value is None are omitted."""
     with box("pairs"):
         for name, value in rows:
             if value is not None:
@@ -116,7 +124,7 @@ def pairs(*rows: tuple[str, str | None]) -> None:
 
 
 def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: frozenset[int] = frozenset()) -> None:
-    """A table of plain text. Columns in `numbers` are aligned to the right."""
+    """Show a table of plain text. The columns in `numbers` are right-aligned."""
     with box("scroll"), box("facts", tag="table"):
         for tag, cell_tag, lines in (("thead", "th", [columns]), ("tbody", "td", rows)):
             with box(tag=tag):
@@ -129,7 +137,7 @@ def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: fr
 
 @contextmanager
 def dialog(name: str) -> Iterator[ui.dialog]:
-    """A dialog that is open, closes by Escape, and is gone when it was closed."""
+    """Open a dialog. Escape closes it, and closing deletes it."""
     with ui.dialog(value=True) as opened, ui.card().classes("dialog"):
         opened.props["aria-label"] = name
         opened.on("hide", opened.delete)
@@ -138,7 +146,7 @@ def dialog(name: str) -> Iterator[ui.dialog]:
 
 
 def confirm(ctx: PageContext, name: str, text: str, label: str, work: Work, *, is_destructive: bool = True) -> None:
-    """Ask before something is done."""
+    """Ask for confirmation before running `work`."""
     with dialog(name) as opened:
         ui.label(text).classes("said")
 
@@ -152,7 +160,7 @@ def confirm(ctx: PageContext, name: str, text: str, label: str, work: Work, *, i
 def dialog_buttons(
     opened: ui.dialog, label: str, on_confirm: Callable[..., Any], *, is_destructive: bool = False
 ) -> ui.button:
-    """How a dialog ends: by not doing it, or by doing it."""
+    """Show the buttons Cancel and `label`; returns the second one."""
     with box("line").style("justify-content: flex-end"):
         button("Cancel", None, opened.close, "flat").props("autofocus" if is_destructive else "")
         confirm_button = button(label, None, on_confirm, "main")
@@ -162,19 +170,19 @@ def dialog_buttons(
 
 
 def close_button(opened: ui.dialog) -> None:
-    """How a dialog ends in which there is nothing to do."""
+    """Show the button of a dialog that only displays something."""
     with box("line").style("justify-content: flex-end"):
         button("Close", None, opened.close, "flat").props("autofocus")
 
 
 def text_field(label: str, value: str = "", on_enter: Callable[..., Any] | None = None) -> ui.input:
-    """A line of text."""
+    """Create a single-line text field."""
     field = ui.input(label, value=value).props("outlined dense dir=auto")
     return field if on_enter is None else field.on("keydown.enter", on_enter)
 
 
 def select_field(options: list[str] | dict[Any, str], label: str, value: Any = None, **settings: Any) -> ui.select:
-    """A choice of one or several; `settings` are those of `ui.select`."""
+    """Create a select field; `settings` are passed to `ui.select`."""
     return ui.select(options, label=label, value=value, **settings).props("outlined dense options-dense")
 
 
@@ -182,7 +190,7 @@ def select_field(options: list[str] | dict[Any, str], label: str, value: Any = N
 def search_line(
     label: str, value: str, max_length: int, on_search: Callable[..., Any], button_label: str = "Search"
 ) -> Iterator[ui.input]:
-    """A line to search by: what is looked for, what is put in it, and a button."""
+    """Show a search field and its button, with the elements of the block in between."""
     with box("line").props("role=search"):
         field = text_field(label, value, on_search).classes("wide").props(f"clearable maxlength={max_length}")
         yield field.on("clear", on_search)
@@ -190,13 +198,13 @@ def search_line(
 
 
 def date_field(label: str, value: str | None, on_change: Callable[..., Any] | None = None) -> ui.input:
-    """A day, which may be left out: `value` is like 2026-03-01."""
+    """Create an optional date field; `value` has the form 2026-03-01."""
     field = ui.input(label, value=value or "", on_change=on_change)
     return field.props("type=date stack-label outlined dense clearable clear-icon=close")
 
 
 def parse_day_start(day: str | None) -> datetime | None:
-    """When a day begins, by UTC.
+    """Return the start of a day in UTC.
 
     >>> parse_day_start("2026-03-01").isoformat()
     '2026-03-01T00:00:00+00:00'
@@ -206,17 +214,17 @@ def parse_day_start(day: str | None) -> datetime | None:
     try:
         return datetime.combine(datetime.strptime(day, "%Y-%m-%d").date(), time(), UTC)
     except ValueError:
-        raise InvalidArgumentError(f"A day is written like 2026-03-01, not {day!r:.40}.") from None
+        raise InvalidArgumentError(f"A date must have the form 2026-03-01, got {day!r:.40}.") from None
 
 
 def parse_day_end(day: str | None) -> datetime | None:
-    """The last moment of a day, by UTC."""
+    """Return the last moment of a day in UTC."""
     start = parse_day_start(day)
     return None if start is None else start + timedelta(days=1, microseconds=-1)
 
 
 def format_date(moment: datetime) -> str:
-    """The day of a moment, by UTC.
+    """Format the UTC date of a moment.
 
     >>> format_date(datetime(2026, 3, 1, tzinfo=UTC))
     '1 Mar 2026'
@@ -226,12 +234,12 @@ def format_date(moment: datetime) -> str:
 
 
 def format_datetime(at: datetime | None) -> str | None:
-    """A moment, by UTC."""
+    """Format a moment in UTC."""
     return None if at is None else f"{format_date(at)}, {at.astimezone(UTC):%H:%M} UTC"
 
 
 def format_count(number: int, singular: str, plural: str | None = None) -> str:
-    """A number of things.
+    """Format a number with its noun.
 
     >>> format_count(1, "memory", "memories"), format_count(1200, "job")
     ('1 memory', '1,200 jobs')
@@ -240,18 +248,70 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
 
 
 def format_value(value: object, *, indent: int | None = None) -> str:
-    """A value as text: a string as it is, anything else as JSON."""
+    """Format a value for developers: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=indent, default=str)
 
 
+def format_plain_value(value: object, max_length: int = 300) -> str:
+    """Format a value for reading: dates as `format_date` does, and one line for each item of a list or mapping.
+
+    >>> format_plain_value("2026-11-19"), format_plain_value(True), format_plain_value(2)
+    ('19 Nov 2026', 'yes', '2')
+    >>> print(format_plain_value({"days": ["2026-11-19", "2026-11-20"], "city": "Rome"}))
+    days: 19 Nov 2026, 20 Nov 2026
+    city: Rome
+    """
+    lines = list(_plain_lines(value))
+    shown = [truncate(line, max_length) for line in lines[:MAX_VALUE_LINES]]
+    return "\n".join([*shown, "…"] if len(lines) > MAX_VALUE_LINES else shown)
+
+
+def _plain_lines(value: object) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield f"{name}: {', '.join(_plain_lines(each))}"
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            yield ", ".join(_plain_lines(each))
+    elif isinstance(value, bool):
+        yield "yes" if value else "no"
+    else:
+        yield _format_moment(str(value.value if isinstance(value, Enum) else value))
+
+
+def _format_moment(text: str) -> str:
+    """Format text that is an ISO date or a date with a time and zone; other text stays unchanged."""
+    if not _ISO_DATE.match(text):
+        return text
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if len(text) == len("2026-03-01"):
+        return format_date(found.replace(tzinfo=UTC))
+    return text if found.tzinfo is None else format_datetime(found) or text
+
+
+def format_field_name(name: str) -> str:
+    """Format a field's name as a label.
+
+    >>> format_field_name("departure_date")
+    'Departure date'
+    """
+    words = name.replace("_", " ").strip()
+    return words[:1].upper() + words[1:]
+
+
 def truncate(text: str, length: int = 80) -> str:
-    """A text for a place that is small."""
+    """Shorten a text to one line of at most `length` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else flat[: length - 1].rstrip() + "…"
 
 
 async def resolve_space(ctx: PageContext) -> tuple[list[MemorySpace], MemorySpace | None]:
-    """The user's spaces, and the one that the page is about: the one its address names, "default", or the first."""
+    """Return the user's spaces and the page's space: the one in its address, "default", or the first."""
     spaces = await ctx.user.memory.list_spaces()
     requested = ctx.query.get("space")
     if requested is not None:
@@ -261,7 +321,7 @@ async def resolve_space(ctx: PageContext) -> tuple[list[MemorySpace], MemorySpac
 
 
 def space_select(ctx: PageContext, spaces: list[MemorySpace], chosen: MemorySpace, path: str) -> ui.select:
-    """Choose another space: the page is shown anew for it."""
+    """Create a select field that reloads the page for another space."""
     names = {space.id: f"{truncate(space.name, 60)} ({space.atom_count:,})" for space in spaces}
     return select_field(
         names, "Space", chosen.id, on_change=lambda event: ui.navigate.to(ctx.link(path, space=event.value))
@@ -269,7 +329,7 @@ def space_select(ctx: PageContext, spaces: list[MemorySpace], chosen: MemorySpac
 
 
 class PagedList(Generic[T]):
-    """A list on a page that grows by pages. `load` is asked for one item more than are shown: then there are more."""
+    """A list that grows by pages. `load` receives one more than the page size, to detect further items."""
 
     def __init__(
         self,
@@ -289,17 +349,17 @@ class PagedList(Generic[T]):
         self.root = box("stack")
 
     async def restart(self) -> None:
-        """Show the first page of what is wanted now."""
+        """Go back to the first page, with the current filters."""
         self._limit, self.items = self._page_size, None
         await self.show()
 
     async def show(self) -> None:
-        """Show it anew, unless it is as it was, or something else is wanted by the time it is there."""
+        """Load and redraw the list, unless its items are unchanged or a newer request has started meanwhile."""
         self._request_number += 1
         request_number = self._request_number
         found = await self._load(self._limit + 1)
         if request_number != self._request_number or found == self.items:
-            return  # do not disturb a user who reads it or types in it
+            return  # redrawing would lose the user's focus and scroll position
         self.items = found
         self.root.clear()
         with self.root:
@@ -316,11 +376,11 @@ class PagedList(Generic[T]):
 
 
 def show_no_memory(ctx: PageContext, icon: str, extra_hint: str = "") -> None:
-    """What is shown to whom nothing is remembered of; `extra_hint` says what there will be."""
+    """Show the empty state of a user without memories; `extra_hint` says what the page will show."""
     hint = (
-        "What you say in a chat becomes memories when the conversation closes, each with the place where it was said."
-        " You can also write one yourself."
+        "When a conversation closes, Tellback extracts memories from it, each with a link to its source message."
+        " You can also add one yourself."
     )
-    with empty_state(icon, "Nothing is remembered yet.", f"{hint} {extra_hint}".strip()):
+    with empty_state(icon, "No memories yet.", f"{hint} {extra_hint}".strip()):
         link_button("Start a chat", "chat", ctx.link("/"))
-        link_button("Write a memory", "edit_note", ctx.link("/memory", add="1"))
+        link_button("Add memory", "edit_note", ctx.link("/memory", add="1"))

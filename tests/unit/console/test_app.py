@@ -1,4 +1,4 @@
-"""How the console is put on a server: what of it is for everyone, and what is not."""
+"""Tests of mounting the console on a server, and of its public paths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.http_server import app_client
 pytestmark = pytest.mark.slow
 
 
-async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
+async def test_only_the_static_files_of_nicegui_need_no_credential() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         settings = ServerSettings()
         console_ui = ConsoleUI()
@@ -54,8 +54,8 @@ async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
         assert await status("/console/memory") == 303
 
 
-async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> None:
-    """Also without a credential: what is below the assets' path is for everyone."""
+async def test_requests_for_unknown_paths_create_no_nicegui_client() -> None:
+    """This includes requests without a credential, because the assets path is public."""
     tb = Tellback(":memory:")
     app = create_app(tb, ServerSettings(), web_uis=[ConsoleUI()])
     async with app.router.lifespan_context(app), app_client(app) as client:
@@ -72,7 +72,7 @@ async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> Non
         assert len(Client.instances) == before
 
 
-def test_where_nicegui_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nicegui_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nicegui", None)
     with pytest.raises(MissingExtraError, match=r"tellback\[console\]"):
         create_console_ui()

@@ -1,4 +1,4 @@
-"""What the console's pages are made of, without a browser."""
+"""Tests of page contexts and chat backends without a browser."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def build_context(
     return PageContext(caller, query, holds, count, TenantAgents())
 
 
-def test_the_example_of_an_agent_is_one() -> None:
+def test_the_example_on_the_routes_page_defines_an_agent() -> None:
     namespace: dict[str, Any] = {}
     exec(AGENT_EXAMPLE, namespace)
     assert isinstance(namespace["agent"], Agent)
     assert "Ask where to" in namespace["agent"].to_mermaid()
 
 
-def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:
+def test_a_page_context_shows_the_user_of_its_credential_and_links_keep_the_user() -> None:
     tb = Tellback(":memory:")
     context_of_chosen = build_context(tb, "app", None, user="noor & co")
     assert (context_of_chosen.user_id, context_of_chosen.user.scope.tenant_id) == ("noor & co", "acme")
@@ -59,14 +59,12 @@ def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user()
 @pytest.mark.parametrize(
     ("error", "admins", "others"),
     [
-        (ProviderAuthError("Wrong key sk-1"), "Wrong key sk-1. Set a key", "The model's provider failed"),
+        (ProviderAuthError("Wrong key sk-1"), "Wrong key sk-1. Set a valid key", "The model's provider failed"),
         (StoreUnavailableError("postgres://secret"), "postgres://secret", "The store cannot do that now"),
         (NotFoundError("atom", "atom_1"), "atom_1", "atom_1"),
     ],
 )
-def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
-    error: TellbackError, admins: str, others: str
-) -> None:
+def test_only_admins_see_full_error_messages(error: TellbackError, admins: str, others: str) -> None:
     tb = Tellback(":memory:")
     assert build_context(tb).error_text(error).startswith(admins) or admins in build_context(tb).error_text(error)
     message = build_context(tb, "user").error_text(error)
@@ -75,7 +73,7 @@ def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
     assert "sk-1" not in message
 
 
-def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
+def test_only_agents_that_need_just_a_message_are_listed() -> None:
     tb = Tellback(":memory:")
     tb.register_agent({"name": "plain", "systemPrompt": "Help."})
     tb.register_agent({"name": "renamed", "systemPrompt": "Help.", "userMessage": "$question"})
@@ -94,7 +92,7 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
             create_backend(context, name)
 
 
-async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
+async def test_an_expired_conversation_is_not_resumed() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         context = build_context(tb)
         expired = await context.user.conversations.create(CHAT_NAMESPACE, close_after=0.001)
@@ -107,7 +105,7 @@ async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
     assert earlier.expired.id == expired.id
 
 
-async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> None:
+async def test_a_session_with_an_agent_resumes_until_it_is_closed() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         conversation = create_backend(build_context(tb), "Wanda")
         events = [item async for item in conversation.send("I want to book a flight to Rome")]
@@ -122,7 +120,7 @@ async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> No
     assert (history_after_end.session, history_after_end.messages) == (None, ())
 
 
-async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_once() -> None:
+async def test_a_pending_tool_call_of_a_route_survives_a_reload_and_is_decided_once() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         setup = TripSetup(None, approval=True)
         context = build_context(tb, agent=setup.agent)
@@ -143,7 +141,7 @@ async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_onc
         assert (await create_backend(context, "Wanda").load_history()).pending == ()
 
 
-def test_what_an_answer_took_is_told_in_a_line() -> None:
+def test_format_cost_returns_one_line() -> None:
     assert format_cost(ChatUsage()) == ""
     assert format_cost(ChatUsage(input_tokens=1_000, output_tokens=1, model="gpt-5")) == "gpt-5 · 1,001 tokens"
     assert format_cost(ChatUsage(total_tokens=1, cost_usd=0.00123)) == "1 token · $0.0012"

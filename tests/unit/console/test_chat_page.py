@@ -1,4 +1,4 @@
-"""The chat page, without a browser: what happens to a person who is faster than the server."""
+"""Tests of the chat page without a browser, with a user who is faster than the server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ assert fake_browser
 
 
 class SlowBackend(ChatBackend):
-    """Answers, and ends, when it is let."""
+    """Replies and closes only after `may_continue` is set."""
 
     def __init__(self, user: User) -> None:
         super().__init__(user, "chat")
@@ -64,7 +64,7 @@ async def run_pending_tasks() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_sent_while_a_conversation_ends_is_not_lost(page: ChatPage, fake_browser: FakeBrowser) -> None:
+async def test_a_message_sent_during_closing_is_not_lost(page: ChatPage, fake_browser: FakeBrowser) -> None:
     backend = page._backend
     assert isinstance(backend, SlowBackend)
     page._message_field.set_value("And now?")
@@ -72,7 +72,7 @@ async def test_what_is_sent_while_a_conversation_ends_is_not_lost(page: ChatPage
     await run_pending_tasks()
     await page._send("And now?")
     assert (backend.sent, page._message_field.value) == ([], "And now?")
-    assert "becoming memories" in fake_browser.notifications[-1]
+    assert "still extracting memories" in fake_browser.notifications[-1]
     backend.may_continue.set()
     await ending
     await page._send("And now?")
@@ -80,7 +80,7 @@ async def test_what_is_sent_while_a_conversation_ends_is_not_lost(page: ChatPage
     assert "And now?" in shown_text(page)
 
 
-async def test_an_answer_on_its_way_is_not_cleared_away_nor_sent_for_twice(page: ChatPage) -> None:
+async def test_a_streaming_answer_is_not_cleared_and_not_requested_twice(page: ChatPage) -> None:
     backend = page._backend
     assert isinstance(backend, SlowBackend)
     sending = asyncio.create_task(page._send("Is it so?"))
@@ -93,7 +93,7 @@ async def test_an_answer_on_its_way_is_not_cleared_away_nor_sent_for_twice(page:
     assert "Well, " in shown_text(page)
 
 
-async def test_a_message_that_is_too_long_is_refused_whatever_a_browser_sends(page: ChatPage) -> None:
+async def test_a_message_that_is_too_long_is_rejected_on_the_server(page: ChatPage) -> None:
     with pytest.raises(InvalidArgumentError, match="at most 100,000 characters"):
         await page._send("x" * (MAX_MESSAGE_LENGTH + 1))
     assert isinstance(page._backend, SlowBackend)

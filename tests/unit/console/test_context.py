@@ -1,4 +1,4 @@
-"""What a page does goes through its context: only while the credential holds, counted, and with errors told."""
+"""Tests of `PageContext.guard`: it checks the credential, counts requests and shows errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tellback.server.tenant_agents import TenantAgents
 
 @dataclass
 class FakeBrowser:
-    """A credential that may end, and what the page shows."""
+    """A credential that can expire, and the notifications and addresses of the page."""
 
     is_valid: bool = True
     is_down: bool = False
@@ -31,7 +31,7 @@ class FakeBrowser:
     async def is_still_valid(self, *, is_used: bool = True) -> bool:
         self.valid_checks.append(is_used)
         if self.is_down:
-            raise StoreUnavailableError("The database is away.")
+            raise StoreUnavailableError("The database is not available.")
         return self.is_valid
 
     async def count(self) -> None:
@@ -53,7 +53,7 @@ def build_context(fake_browser: FakeBrowser) -> PageContext:
     return PageContext(caller, {"user": "maya"}, fake_browser.is_still_valid, fake_browser.count, TenantAgents())
 
 
-async def test_a_handler_is_given_as_much_as_it_takes_and_counts_once(fake_browser: FakeBrowser) -> None:
+async def test_a_handler_gets_as_many_arguments_as_it_accepts_and_counts_once(fake_browser: FakeBrowser) -> None:
     calls: list[Any] = []
 
     async def later(one: int) -> None:
@@ -65,16 +65,16 @@ async def test_a_handler_is_given_as_much_as_it_takes_and_counts_once(fake_brows
     assert (fake_browser.counted_uses, fake_browser.valid_checks) == (2, [True, True])
 
 
-async def test_nothing_is_done_once_the_credential_has_ended(fake_browser: FakeBrowser) -> None:
+async def test_a_handler_does_not_run_after_the_credential_expired(fake_browser: FakeBrowser) -> None:
     fake_browser.is_valid = False
     calls: list[int] = []
     await build_context(fake_browser).guard(lambda: calls.append(1))()
     assert (calls, fake_browser.visited, fake_browser.counted_uses) == ([], ["./?user=maya"], 0)
 
 
-async def test_errors_of_ours_are_told_and_others_are_told_of_and_raised(fake_browser: FakeBrowser) -> None:
+async def test_tellback_errors_are_shown_and_other_errors_are_also_raised(fake_browser: FakeBrowser) -> None:
     def refuse() -> None:
-        raise InvalidArgumentError("That is no day.")
+        raise InvalidArgumentError("That is not a date.")
 
     def fail() -> None:
         raise ZeroDivisionError("a secret of the server")
@@ -82,10 +82,10 @@ async def test_errors_of_ours_are_told_and_others_are_told_of_and_raised(fake_br
     await build_context(fake_browser).guard(refuse)()
     with pytest.raises(ZeroDivisionError):
         await build_context(fake_browser).guard(fail)()
-    assert fake_browser.notifications == ["That is no day.", SERVER_FAILED]
+    assert fake_browser.notifications == ["That is not a date.", SERVER_FAILED]
 
 
-async def test_who_does_too_much_is_told_and_it_is_not_done(fake_browser: FakeBrowser) -> None:
+async def test_a_handler_over_the_rate_limit_does_not_run_and_shows_the_error(fake_browser: FakeBrowser) -> None:
     fake_browser.limit = 1
     calls: list[int] = []
     act = build_context(fake_browser).guard(lambda: calls.append(1))
@@ -94,7 +94,7 @@ async def test_who_does_too_much_is_told_and_it_is_not_done(fake_browser: FakeBr
     assert (calls, fake_browser.notifications) == ([1], ["Too many."])
 
 
-async def test_what_a_page_does_by_itself_is_no_use_and_no_request(fake_browser: FakeBrowser) -> None:
+async def test_background_handlers_do_not_count_as_requests_or_use_of_the_credential(fake_browser: FakeBrowser) -> None:
     await build_context(fake_browser).guard(lambda: None, is_background=True)()
     await build_context(fake_browser).check_credential()
     assert (fake_browser.valid_checks, fake_browser.counted_uses, fake_browser.visited) == ([False, False], 0, [])
@@ -103,7 +103,7 @@ async def test_what_a_page_does_by_itself_is_no_use_and_no_request(fake_browser:
     assert fake_browser.visited == ["./?user=maya"]
 
 
-async def test_while_the_store_is_away_nothing_is_done_that_is_told_and_the_page_stays(
+async def test_if_the_store_is_not_available_handlers_show_the_error_and_the_page_stays(
     fake_browser: FakeBrowser,
 ) -> None:
     fake_browser.is_down = True
@@ -111,4 +111,4 @@ async def test_while_the_store_is_away_nothing_is_done_that_is_told_and_the_page
     await build_context(fake_browser).guard(lambda: calls.append(1))()
     await build_context(fake_browser).guard(lambda: calls.append(2), is_background=True)()
     await build_context(fake_browser).check_credential()
-    assert (calls, fake_browser.notifications, fake_browser.visited) == ([], ["The database is away."], [])
+    assert (calls, fake_browser.notifications, fake_browser.visited) == ([], ["The database is not available."], [])

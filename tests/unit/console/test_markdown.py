@@ -1,4 +1,4 @@
-"""The marks that models write: read into values, with nothing lost and nothing run."""
+"""Tests of the Markdown parser: it loses no text and creates no unsafe links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tellback.console.messages import (
 MARKS = set("`*#~-+[]()•") | set("0123456789.") | set("\r\n\t ")
 
 
-def test_a_text_is_read_in_blocks() -> None:
+def test_a_text_is_split_into_blocks() -> None:
     text = "Hello\nthere\n\n## Two ##\n- one\n  more of it\n  1) deep\n\n| a | b |\n|---|---|\n\n"
     text += "```\n# no *marks*\n```\nEnd"
     assert parse_blocks(text) == [
@@ -34,7 +34,7 @@ def test_a_text_is_read_in_blocks() -> None:
     assert parse_blocks(text)[5].spans == [MarkdownSpan("# no *marks*")]
 
 
-def test_code_that_is_not_closed_goes_to_the_end() -> None:
+def test_an_unclosed_code_block_extends_to_the_end() -> None:
     assert parse_blocks("```py\nx = 1\n``") == [MarkdownBlock("code", "x = 1\n``")]
 
 
@@ -51,12 +51,12 @@ def test_code_that_is_not_closed_goes_to_the_end() -> None:
         "<a href='https'>",
     ],
 )
-def test_what_is_no_mark_stays_as_it_was_written(text: str) -> None:
+def test_unsafe_links_and_unmatched_marks_stay_plain_text(text: str) -> None:
     assert parse_spans(text) == [MarkdownSpan(text)]
     assert is_plain_text(text)
 
 
-def test_links_lead_to_the_web_and_the_end_of_a_sentence_is_no_part_of_them() -> None:
+def test_links_are_http_only_and_exclude_the_final_full_stop() -> None:
     assert parse_spans("[a](https://b.example/c) or https://d.example.") == [
         MarkdownSpan("a", "link", "https://b.example/c"),
         MarkdownSpan(" or "),
@@ -66,17 +66,17 @@ def test_links_lead_to_the_web_and_the_end_of_a_sentence_is_no_part_of_them() ->
 
 
 @given(st.text(alphabet=st.sampled_from("ab1 \n`*#[]()-|~.:/h<>&\"'\u05d0"), max_size=200))
-def test_nothing_is_lost_but_marks(text: str) -> None:
+def test_parsing_drops_only_markdown_syntax(text: str) -> None:
     rendered = "".join(span.text + span.target for block in parse_blocks(text) for span in block.spans)
     expected = [letter for letter in text if letter not in MARKS]
     remaining = iter(rendered)
     for fence in ("```", "~~~"):
         if fence in text:
-            return  # the language of a fence is left out
+            return  # the language of a code fence is dropped
     assert all(letter in remaining for letter in expected)
 
 
-def test_too_much_is_shown_as_it_is() -> None:
+def test_text_over_the_limits_is_plain() -> None:
     assert is_plain_text("**a** " * MAX_LENGTH)
     assert is_plain_text("- a\n" * (MAX_SPANS + 1))
     assert not is_plain_text("- a\n" * 10)

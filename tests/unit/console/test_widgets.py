@@ -1,14 +1,17 @@
-"""A list on a page that grows: what is shown of it, and when it is drawn anew."""
+"""Tests of paged lists and of formatted values."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import date
+from enum import Enum
 
 import pytest
 from nicegui import Client, core, ui
+from pydantic import BaseModel
 
-from tellback.console.widgets import PagedList
+from tellback.console.widgets import MAX_VALUE_LINES, PagedList, format_plain_value
 from tests.unit.console.test_context import FakeBrowser, build_context, fake_browser
 
 assert fake_browser
@@ -22,8 +25,46 @@ async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     opened.delete()
 
 
+class Trip(BaseModel):
+    """A gathered value with fields."""
+
+    city: str
+    day: date
+
+
+class Meal(Enum):
+    """A gathered value with a fixed set of options."""
+
+    VEGAN = "vegan"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("Rome", "Rome"),
+        (date(2026, 11, 19), "19 Nov 2026"),
+        ("2026-11-19T08:30:00Z", "19 Nov 2026, 08:30 UTC"),
+        ("2026-11-19T08:30:00", "2026-11-19T08:30:00"),
+        ("2026-99-99", "2026-99-99"),
+        ("2026-11-19 to 2026-11-21", "2026-11-19 to 2026-11-21"),
+        (["19:30", "21:00"], "19:30\n21:00"),
+        (Trip(city="Rome", day=date(2026, 11, 19)), "city: Rome\nday: 19 Nov 2026"),
+        ([{"seats": 2, "meal": Meal.VEGAN}], "seats: 2, meal: vegan"),
+        (False, "no"),
+        ([], ""),
+        ("x" * 301, "x" * 299 + "…"),
+    ],
+)
+def test_values_are_formatted_without_json_syntax(value: object, text: str) -> None:
+    assert format_plain_value(value) == text
+
+
+def test_long_lists_of_values_are_cut() -> None:
+    assert format_plain_value(list(range(100))).splitlines()[MAX_VALUE_LINES - 1 :] == ["19", "…"]
+
+
 class Letters:
-    """A list of letters, which may come late."""
+    """A paged list of letters whose loading can be delayed."""
 
     def __init__(self, client: Client, fake_browser: FakeBrowser, letters: str) -> None:
         self.letters = letters
@@ -47,7 +88,7 @@ class Letters:
         return [str(getattr(each, "text", "")) for each in self.list.root]
 
 
-async def test_the_last_of_a_list_is_shown_by_more(client: Client, fake_browser: FakeBrowser) -> None:
+async def test_the_more_button_shows_the_next_page(client: Client, fake_browser: FakeBrowser) -> None:
     letters = Letters(client, fake_browser, "abc")
     await letters.list.show()
     assert letters.shown == ["a", "b", "More"]
@@ -57,7 +98,7 @@ async def test_the_last_of_a_list_is_shown_by_more(client: Client, fake_browser:
     assert letters.shown == ["a", "b", "More"]
 
 
-async def test_what_has_not_changed_is_left_alone(client: Client, fake_browser: FakeBrowser) -> None:
+async def test_an_unchanged_list_is_not_redrawn(client: Client, fake_browser: FakeBrowser) -> None:
     letters = Letters(client, fake_browser, "")
     await letters.list.show()
     await letters.list.show()
@@ -67,7 +108,7 @@ async def test_what_has_not_changed_is_left_alone(client: Client, fake_browser: 
     assert letters.shown == ["a"]
 
 
-async def test_what_was_asked_for_last_is_shown_though_it_came_first(client: Client, fake_browser: FakeBrowser) -> None:
+async def test_a_late_response_does_not_replace_a_newer_one(client: Client, fake_browser: FakeBrowser) -> None:
     letters = Letters(client, fake_browser, "a")
     may_come = letters.may_come
     may_come.clear()

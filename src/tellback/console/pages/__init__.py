@@ -1,4 +1,4 @@
-"""The pages of the console, one module each. They register themselves when they are imported.
+"""The pages of the console, one module each. A module registers its page when it is imported.
 
 Only `tellback.console.app` imports this package.
 """

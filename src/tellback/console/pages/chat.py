@@ -22,7 +22,7 @@ from tellback.chat_backends import (
     takes_only_message,
 )
 from tellback.console import widgets
-from tellback.console.context import EXTRACTION_WAIT_SECONDS, PageContext, notify
+from tellback.console.context import EXTRACTION_WAIT_SECONDS, SERVER_FAILED, PageContext, notify
 from tellback.console.explanation import (
     SessionCard,
     citation_links,
@@ -41,7 +41,9 @@ log = logging.getLogger("tellback.console")
 
 FLUSH_SECONDS = 0.05
 MAX_MESSAGE_LENGTH = 100_000
-"""How many characters a message may have here."""
+"""The maximum length of a message in characters."""
+NOTICE_COOKIE = "tellback_model_notice"
+"""A cookie that hides the notice about the missing model after the user has dismissed it."""
 
 _SEND_ON_ENTER = """(event) => {
   if (event.shiftKey || event.isComposing) return;
@@ -49,7 +51,7 @@ _SEND_ON_ENTER = """(event) => {
   emit(event.target.value);
 }"""
 
-# The page stays at its end while an answer comes, unless the person has scrolled up to read.
+# Follow the end of the page while an answer streams, unless the user has scrolled up.
 _SCROLL_FOLLOW = """
 (() => {
   const root = document.scrollingElement;
@@ -67,23 +69,23 @@ EXAMPLE_MESSAGES = ("I moved to Lisbon in March, and I am vegetarian now.", "Wha
 
 @console_page("/", "Chat")
 async def chat_page(ctx: PageContext) -> None:
-    """Talk, with what is remembered."""
+    """Show the chat with the default agent, or with the agent in the page's address."""
     agent = ctx.query.get("agent")
     chat_agents = list_chat_agents(ctx)
     await ChatPage(ctx, chat_agents, agent if agent in chat_agents else None).build()
 
 
 def list_chat_agents(ctx: PageContext) -> list[str]:
-    """The names of those one can talk to besides the model with memory.
+    """Return the names of the agents that a user can chat with, besides the default agent.
 
-    Of agents by their description, those that need nothing but a message.
+    Agents from specs are included if they need no input except a message.
     """
     described = [spec.name for spec in ctx.user.agents.list() if takes_only_message(spec)]
     return list(dict.fromkeys([*ctx.agents, *described]))
 
 
 def create_backend(ctx: PageContext, agent_name: str | None) -> ChatBackend:
-    """The conversation of a page: with one of `list_chat_agents`, or with the model and the user's memory."""
+    """Create the backend of a chat: for one of `list_chat_agents`, or for the model with the user's memory."""
     if agent_name is None:
         return ModelBackend(ctx.user)
     if agent_name in ctx.agents:
@@ -95,7 +97,7 @@ def create_backend(ctx: PageContext, agent_name: str | None) -> ChatBackend:
 
 
 class ChatPage:
-    """The page of one conversation."""
+    """The chat page: one conversation with one agent."""
 
     def __init__(self, ctx: PageContext, chat_agents: Sequence[str], agent: str | None) -> None:
         self._ctx = ctx
@@ -110,25 +112,38 @@ class ChatPage:
     async def build(self) -> None:
         ctx = self._ctx
         self._show_toolbar()
-        # Agents with routes bring models of their own.
-        if self._agent not in ctx.agents and (ctx.tb.model is None or is_offline(ctx.tb.model)):
-            note(f"No model is set up: answers are quotations from memory. {SETUP_HINT}")
+        self._show_model_notice()
         self._session_card = (
             SessionCard(ctx, agent) if (agent := self._agent) is not None and agent in ctx.agents else None
         )
         self._log = widgets.box("talk").props("role=log aria-live=polite aria-label=Conversation")
         await self._show_history(await self._backend.load_history())
         self._show_composer()
-        context.client.on_delete(self._cancel)  # as for all clients that go away, its turn is cancelled
+        context.client.on_delete(self._cancel)  # a turn ends when its client disconnects
         ui.run_javascript(_SCROLL_FOLLOW)
+
+    def _show_model_notice(self) -> None:
+        ctx = self._ctx
+        has_own_model = self._agent in ctx.agents  # agents with routes have their own model
+        has_model = has_own_model or not (ctx.tb.model is None or is_offline(ctx.tb.model))
+        if has_model or NOTICE_COOKIE in ctx.cookies:
+            return
+        with widgets.box("notice").props('role=note aria-label="No model"') as notice:
+            note(f"No model is configured, so answers quote your memory. {SETUP_HINT}")
+
+            def dismiss() -> None:
+                ui.run_javascript(f"document.cookie = '{NOTICE_COOKIE}=dismissed; max-age=31536000; samesite=lax'")
+                notice.delete()
+
+            widgets.icon_button("close", "Dismiss", dismiss)
 
     def _show_toolbar(self) -> None:
         ctx = self._ctx
         with widgets.box("line"):
             if self._chat_agents:
                 widgets.select_field(
-                    {"": "Tellback", **{name: name for name in self._chat_agents}},
-                    "Talk to",
+                    {"": "Default agent", **{name: name for name in self._chat_agents}},
+                    "Agent",
                     self._agent or "",
                     on_change=lambda event: ui.navigate.to(ctx.link("/", agent=event.value or None)),
                 ).classes("some")
@@ -144,7 +159,7 @@ class ChatPage:
                 f" maxlength={self._max_length}"
             )
             self._message_field.props["aria-label"] = (
-                f"Message {self._agent_name}: Enter sends it, Shift+Enter begins a line"
+                f"Message {self._agent_name}. Enter sends it, Shift+Enter adds a line."
             )
             send = self._ctx.guard(self._send)
             self._message_field.on("keydown.enter", lambda event: send(event.args), js_handler=_SEND_ON_ENTER)
@@ -171,38 +186,37 @@ class ChatPage:
     def _show_messages(self, history: ChatHistory) -> None:
         conversation, messages = history.conversation, history.messages
         if conversation is not None and messages[0].seq > 1:
-            widgets.page_link("What was said before", self._ctx.link("/conversations", id=conversation.id))
+            widgets.page_link("Show earlier messages", self._ctx.link("/conversations", id=conversation.id))
         show_conversation(messages, self._agent_name, self._show_footer, {call.id for call in history.pending})
         if messages[-1].role == "user" and not history.pending:
             with widgets.box("line"):
-                note(
-                    "There is no answer: it is still on its way, or was stopped, or failed. You can go on all the same."
-                )
-                widgets.button("Look again", "refresh", self._ctx.guard(self._reload), "flat").props("dense")
+                note("No answer yet: it is still being written, was stopped, or failed. You can send another message.")
+                widgets.button("Reload", "refresh", self._ctx.guard(self._reload), "flat").props("dense")
 
     async def _reload(self) -> None:
         if self._turn is None:
             await self._show_history(await self._backend.load_history())
 
     def _show_footer(self, message: StoredMessage) -> None:
-        """What there is to know of an answer that was given before the page was opened."""
+        """Show the explanation button and the cost of an answer from before the page was opened."""
         _show_why_button(lambda: open_stored_explanation(self._ctx, message))
         if message.usage is not None:
             widgets.muted(format_cost(message.usage))
 
     def _show_welcome(self, history: ChatHistory) -> None:
         hint = (
-            "Tell it something about you. When you begin a new conversation, this one becomes memories, and the next"
-            " answers build on them: with a link to what you said."
+            "Tell Tellback something about yourself, then start a new conversation. Tellback turns this one into"
+            " memories, and later answers link to the messages they come from."
         )
         if self._agent is not None:
-            hint = f"You talk to the agent {self._agent}."
-        with widgets.box("welcome") as self._welcome_box, widgets.empty_state("forum", "Say something.", hint):
+            served = self._ctx.agents.get(self._agent)
+            hint = (served and served.description) or f"You are chatting with the agent {self._agent}."
+        with widgets.box("welcome") as self._welcome_box, widgets.empty_state("forum", "Send a message.", hint):
             for example in EXAMPLE_MESSAGES if self._agent is None else ():
                 widgets.button(example, None, partial(self._fill_message, example), "small")
             if history.expired is not None:
                 link = self._ctx.link("/conversations", id=history.expired.id)
-                widgets.page_link("Your last conversation has ended by itself: show it", link)
+                widgets.page_link("Your last conversation was closed automatically. View it", link)
 
     def _fill_message(self, text: str) -> None:
         self._message_field.set_value(text)
@@ -214,10 +228,10 @@ class ChatPage:
             return
         if len(message) > self._max_length:
             raise InvalidArgumentError(
-                f"A message has at most {self._max_length:,} characters here; this one has {len(message):,}."
+                f"A message can have at most {self._max_length:,} characters; this one has {len(message):,}."
             )
         if self._is_ending:
-            notify("One moment: what was said before is becoming memories.")
+            notify("One moment: Tellback is still extracting memories.")
             return
         self._message_field.set_value("")
         for welcome in [each for each in self._log if "welcome" in each.classes]:
@@ -227,7 +241,7 @@ class ChatPage:
         await self._run_turn(self._new_view(), self._backend.send(message))
 
     async def _run_turn(self, view: ReplyView, items: ReplyStream) -> None:
-        """Show an answer as it comes, until it has come, or was stopped, or failed."""
+        """Show an answer while it streams, until it is complete, stopped or failed."""
         view.start()
         self._turn = turn = asyncio.create_task(self._stream_reply(view, items))
         self._set_busy(True)
@@ -241,7 +255,7 @@ class ChatPage:
             view.finish()
             self._set_busy(False)
         if turn.cancelled():
-            view.add_note("Stopped. What you said is kept, this part of an answer is not.")
+            view.add_note("Stopped. Your message is stored, this partial answer is not.")
         elif (error := turn.exception()) is not None:
             view.add_note(self._error_text(error), is_error=True)
         self._message_field.run_method("focus")
@@ -261,21 +275,23 @@ class ChatPage:
         view.citation_links = citation_links(ctx, reply)
         for problem in result.problems:
             error = problem.error
-            reason = ctx.error_text(error) if isinstance(error, TellbackError) else "the server's log says why."
-            view.add_note(f"Not all went well ({problem.step}): {reason}", is_error=True)
+            reason = ctx.error_text(error) if isinstance(error, TellbackError) else "see the server's log."
+            view.add_note(f"A step failed ({problem.step}): {reason}", is_error=True)
         if result.status in ("truncated", "max_cycles"):
-            view.add_note("The answer was cut off: it reached its limit.")
+            view.add_note("The answer was cut off because it reached its limit.")
         if result.pending:
             self._ask_approvals(view, result.pending)
         view.footer.clear()
         with view.footer:
             _show_why_button(lambda: open_explanation(ctx, reply))
+            if result.atoms_used:
+                widgets.muted(f"{widgets.format_count(len(result.atoms_used), 'memory', 'memories')} used")
             widgets.muted(format_cost(result.usage))
         if self._session_card is not None:
             self._session_card.show(reply.session)
 
     def _ask_approvals(self, view: ReplyView, calls: Sequence[ToolCall]) -> None:
-        """Have the person decide on calls; the turn goes on once all are decided."""
+        """Ask the user to approve or decline calls; the turn resumes when all are decided."""
         approvals: dict[str, bool] = {}
 
         async def submit(id: str, approved: bool) -> None:
@@ -286,16 +302,16 @@ class ChatPage:
         view.ask_approvals(calls, self._ctx.guard(submit))
 
     async def _start_new_conversation(self) -> None:
-        """Close the conversation, wait for its memories, and begin another."""
+        """Close the conversation, wait for its memories, and start another."""
         await self._cancel_and_wait()
-        self._is_ending = True  # what is sent now would be cleared away with the rest
+        self._is_ending = True  # a message sent now would disappear with the old ones
         self._new_button.props("loading")
         self._new_button.disable()
         try:
             if await self._backend.close() is not None:
                 self._title.set_text("Remembering…")
                 is_done = await self._ctx.user.memory.wait_for_extraction(EXTRACTION_WAIT_SECONDS)
-                notify("It is remembered now." if is_done else "It is still becoming memories: the page Jobs has more.")
+                notify("Remembered." if is_done else "Still extracting memories. See Jobs for the progress.")
             await self._show_history(ChatHistory())
         finally:
             self._is_ending = False
@@ -311,7 +327,7 @@ class ChatPage:
     async def _cancel_and_wait(self) -> None:
         self._cancel()
         if self._turn is not None:
-            await asyncio.wait({self._turn})  # whoever shows its answer waited first, and is done with it now
+            await asyncio.wait({self._turn})  # _run_turn waited first, so it has shown the answer
 
     def _new_view(self) -> ReplyView:
         with self._log:
@@ -325,7 +341,7 @@ class ChatPage:
         if isinstance(error, TellbackError):
             return self._ctx.error_text(error)
         log.error("a turn failed: %s", type(error).__name__, exc_info=error)
-        return "The server failed: its log has the reason. What you said is kept if it is there after a reload."
+        return f"{SERVER_FAILED} Reload the page to check whether your message was stored."
 
 
 def _show_why_button(on_click: Callable[[], None]) -> None:

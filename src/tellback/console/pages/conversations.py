@@ -21,7 +21,7 @@ PATH = "/conversations"
 CONVERSATIONS_PER_PAGE = 20
 MESSAGES_PER_PAGE = 50
 MESSAGES_BEFORE_CITED = 10
-"""How many messages are shown before the one that a citation leads to."""
+"""How many messages are shown before a cited message."""
 MAX_ATOMS_SHOWN = 20
 MAX_ATOMS_SEARCHED = 500
 
@@ -31,13 +31,13 @@ if (lit) { lit.scrollIntoView({block: 'center'}); lit.focus({preventScroll: true
 """
 _ROLE_LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 _VISIBILITY_LABELS = {
-    "internal": "internal: the model sees it, a chat does not show it",
-    "hidden": "hidden: kept, but neither shown nor sent to the model",
+    "internal": "internal: sent to the model, not shown in chats",
+    "hidden": "hidden: stored, but neither shown nor sent to the model",
 }
 
 
 class ConversationView:
-    """A conversation, with the message lit that the address names."""
+    """A conversation, with the message in the page's address highlighted."""
 
     def __init__(self, ctx: PageContext, conversation: Conversation, highlighted_id: str | None) -> None:
         self._ctx = ctx
@@ -57,7 +57,7 @@ class ConversationView:
                 self._show_messages(messages)
         else:
             with self._messages_box:
-                widgets.muted("Nothing was said in it.")
+                widgets.muted("No messages.")
         self._show_paging()
         await self._show_memories()
         if self._highlighted_id is not None:
@@ -69,7 +69,7 @@ class ConversationView:
             found = await conversations.message(self._highlighted_id)
             if found is not None and found.conversation_id == self._conversation.id:
                 return await self._load_messages(after=max(0, found.seq - MESSAGES_BEFORE_CITED - 1))
-            note("The message that this link leads to is not in this conversation (any more).", is_error=True)
+            note("The linked message is not in this conversation. It may have been deleted.", is_error=True)
         return await self._load_messages()
 
     async def _load_messages(self, *, before: int | None = None, after: int | None = None) -> list[StoredMessage]:
@@ -88,7 +88,7 @@ class ConversationView:
             widgets.page_link("All conversations", ctx.link("/conversations"))
             if conversation.is_open:
                 with widgets.box("actions"):
-                    widgets.button("Close it", "check_circle_outline", self._confirm_close, "small")
+                    widgets.button("Close conversation", "check_circle_outline", self._confirm_close, "small")
         first = next((message.text for message in messages if message.role == "user"), "")
         title = text_label(widgets.truncate(conversation.title or first, 160) or "Conversation").classes("head2")
         title.props("role=heading aria-level=2")
@@ -97,7 +97,7 @@ class ConversationView:
             widgets.chip(conversation.namespace)
             messages_text = widgets.format_count(conversation.last_seq, "message")
             widgets.muted(f"{messages_text} in {widgets.format_count(conversation.turns, 'turn')}")
-            widgets.muted(f"begun {widgets.format_datetime(conversation.created_at)}")
+            widgets.muted(f"started {widgets.format_datetime(conversation.created_at)}")
             if conversation.closed_at is not None:
                 widgets.muted(f"closed {widgets.format_datetime(conversation.closed_at)}")
             if conversation.session_id is not None:
@@ -111,7 +111,7 @@ class ConversationView:
         results = tool_results_by_id(messages)
         call_ids = {call.id for message in messages for call in message.tool_calls}
         for message in messages:
-            # Results stand with their calls, unless those are on another page.
+            # Results are shown with their calls, unless the calls are on another page.
             if not has_own_content(message.content) and call_ids.issuperset(tool_results_by_id([message])):
                 continue
             with widgets.box("message", message.role, tag="article") as article:
@@ -140,7 +140,7 @@ class ConversationView:
         return f"{message.model} · {found}" if found else message.model
 
     def _show_paging(self) -> None:
-        """To what is before and after that which is shown."""
+        """Show the buttons that load earlier and later messages."""
         self._earlier_box.clear()
         self._later_box.clear()
         if self._first_seq > 1:
@@ -170,15 +170,15 @@ class ConversationView:
     def _confirm_close(self) -> None:
         async def close() -> None:
             await self._ctx.user.conversations.close(self._conversation.id)
-            notify("Closed. It becomes memories now.")
+            notify("Closed. Extracting memories…")
             await self._ctx.user.memory.wait_for_extraction(EXTRACTION_WAIT_SECONDS)
             ui.navigate.to(self._ctx.link("/conversations", id=self._conversation.id))
 
-        text = "It takes no more messages, and what was said in it becomes memories, if its namespace is remembered."
-        widgets.confirm(self._ctx, "Close this conversation?", text, "Close it", close, is_destructive=False)
+        text = "You cannot add messages to a closed conversation. Tellback extracts memories if its namespace is bound."
+        widgets.confirm(self._ctx, "Close this conversation?", text, "Close conversation", close, is_destructive=False)
 
     async def _show_memories(self) -> None:
-        """What is remembered of it, among the newest memories, and what became of the work to do so."""
+        """Show the memories from this conversation, among the newest ones, and its last extraction job."""
         memory = self._ctx.user.memory
         jobs = await memory.list_jobs(conversation_id=self._conversation.id, limit=1)
         atoms: list[Atom] = []
@@ -191,24 +191,24 @@ class ConversationView:
             is_partial = is_partial or len(newest) == MAX_ATOMS_SEARCHED
         if not atoms and not jobs:
             return
-        widgets.heading("What is remembered of it")
+        widgets.heading("Memories from this conversation")
         for atom in atoms[:MAX_ATOMS_SHOWN]:
             with widgets.box("card"):
                 widgets.page_link(widgets.truncate(atom.text, 300), self._ctx.link("/atom", id=atom.id))
         if len(atoms) > MAX_ATOMS_SHOWN:
             widgets.muted(f"and {len(atoms) - MAX_ATOMS_SHOWN:,} more")
         if is_partial:
-            widgets.muted(f"Only the newest {MAX_ATOMS_SEARCHED} memories were looked through.")
+            widgets.muted(f"Only the newest {MAX_ATOMS_SEARCHED} memories were searched.")
         if jobs:
             with widgets.box("line"):
                 read_at, status = widgets.format_datetime(jobs[0].created_at), jobs[0].status.value.lower()
-                widgets.muted(f"It was last read on {read_at}: {status}.")
+                widgets.muted(f"Last extraction: {read_at}, {status}.")
                 ui.link("Jobs", self._ctx.link("/jobs")).classes("go quiet")
 
 
 @console_page(PATH, "Conversations")
 async def conversations_page(ctx: PageContext) -> None:
-    """The user's conversations, or the one that the address names."""
+    """Show the user's conversations, or the one in the page's address."""
     id = ctx.query.get("id")
     if id is None:
         await ConversationList(ctx).build()
@@ -218,7 +218,7 @@ async def conversations_page(ctx: PageContext) -> None:
 
 
 class ConversationList:
-    """A list, the newest first, that grows by pages."""
+    """The conversations, newest first, in a list that grows by pages."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
@@ -274,7 +274,7 @@ class ConversationList:
         for conversation, title in zip(conversations, titles, strict=True):
             with widgets.box("card", "stack", "tight", tag="article"):
                 with ui.link(target=self._ctx.link(PATH, id=conversation.id)).classes("go plain"):
-                    text_label(widgets.truncate(title, 160) or "Nothing was said").classes("strong")
+                    text_label(widgets.truncate(title, 160) or "Empty conversation").classes("strong")
                 with widgets.box("line"):
                     widgets.chip("open" if conversation.is_open else "closed", "good" if conversation.is_open else "")
                     widgets.chip(conversation.namespace)
@@ -283,9 +283,11 @@ class ConversationList:
 
     def _show_empty(self) -> None:
         if self._namespace is not None or self._status is not None:
-            with widgets.empty_state("filter_alt_off", "No conversation is like that.", "Look at all of them instead."):
+            with widgets.empty_state(
+                "filter_alt_off", "No conversations match.", "Clear the filters to see all of them."
+            ):
                 widgets.link_button("Show all", "clear_all", self._ctx.link(PATH))
             return
-        hint = "What you say in a chat is kept here, message by message, and memories cite it."
-        with widgets.empty_state("forum", "There are no conversations yet.", hint):
+        hint = "Your chats appear here, message by message. Memories link to their source messages."
+        with widgets.empty_state("forum", "No conversations yet.", hint):
             widgets.link_button("Start a chat", "chat", self._ctx.link("/"))

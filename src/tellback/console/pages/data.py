@@ -1,4 +1,4 @@
-"""The page Your data: download or delete everything stored of a user."""
+"""The page Your data: export or delete everything stored about a user."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ COLLECTION_LABELS = {
     "conversations": "Conversations",
     "messages": "Messages",
     "sessions": "Agent sessions",
-    "spaces": "Spaces of memory",
-    "atoms": "Memories, also those that are over",
+    "spaces": "Memory spaces",
+    "atoms": "Memories, including superseded ones",
     "entities": "Entities",
-    "bindings": "Bindings: which conversations become memories",
+    "bindings": "Bindings (which conversations become memories)",
     "jobs": "Jobs",
-    "usage": "Model calls that were counted",
+    "usage": "Model calls",
     "api_keys": "API keys",
-    "idempotent_responses": "Answers kept for repeated requests",
-    "events": "Events: what changed when",
+    "idempotent_responses": "Responses stored for repeated requests",
+    "events": "Events (change history)",
 }
 
 
 @app.get(EXPORT_PATH)
 async def download_export(request: Request) -> Response:
-    """An export as a download: it may be too large for a page to hold."""
+    """Stream an export as a download, because it may be too large for a page."""
     try:
         ctx = PageContext.from_request(request)
         requested_format = ctx.query.get("format", "json")
@@ -49,7 +49,7 @@ async def download_export(request: Request) -> Response:
 
 
 class DataPage:
-    """All that is kept of a user: as files, and how to be rid of it."""
+    """Export and deletion of all data of a user."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
@@ -57,30 +57,30 @@ class DataPage:
 
     async def build(self) -> None:
         ctx = self._ctx
-        widgets.heading("Take it with you")
+        widgets.heading("Export")
         widgets.muted(
-            f"Everything that is kept of {self._user_id}: as one JSON file, or a zip with a file for each collection."
+            f"Download all data of {self._user_id}, as one JSON file or as a zip file with one file per collection."
         )
         with widgets.box("line"):
             self._show_download("Download JSON", "json")
             self._show_download("Download zip", "zip")
-        widgets.heading("What is kept")
+        widgets.heading("Stored data")
         self._counts_box = widgets.box("stack")
         with self._counts_box:
             widgets.muted("Counting…").props("role=status")
         ui.timer(0.05, ctx.guard(self._show_counts), once=True)
-        widgets.heading("Delete everything")
+        widgets.heading("Delete account data")
         with widgets.box("card", "stack"):
             ui.label(
-                "Conversations, memories, entities, jobs and keys are deleted for good, also from the files of the"
-                " store. Nobody can bring them back. Download them first if you may need them."
+                f"This permanently deletes all conversations, memories, entities, jobs and keys of {self._user_id},"
+                " also from the store's files. It cannot be undone. Export the data first if you may need it."
             ).classes("said")
             with widgets.box("line"):
                 on_delete = ctx.guard(self._delete_everything)
                 self._confirm_field = widgets.text_field("Type the user id to confirm", "", on_delete).classes("wide")
                 self._confirm_field.props("autocomplete=off").on_value_change(self._on_confirm_typed)
-                self._confirm_field.props["hint"] = f"The user id is {self._user_id}"
-                self._delete_button = widgets.button("Delete everything", "delete_forever", on_delete, "main")
+                self._confirm_field.props["hint"] = f"User id: {self._user_id}"
+                self._delete_button = widgets.button("Delete account data", "delete_forever", on_delete, "main")
                 self._delete_button.props("color=negative").disable()
             self._result_box = widgets.box("stack").props("role=status")
 
@@ -97,16 +97,16 @@ class DataPage:
         with self._counts_box:
             rows = [(COLLECTION_LABELS.get(name, name), f"{counts[name]:,}") for name in COLLECTIONS if counts[name]]
             if rows:
-                widgets.table(("What", "How many"), rows, frozenset({1}))
+                widgets.table(("Data", "Rows"), rows, frozenset({1}))
             else:
-                widgets.muted("Nothing is kept of this user.")
+                widgets.muted("No data is stored for this user.")
 
     def _on_confirm_typed(self) -> None:
         self._delete_button.set_enabled(self._confirm_field.value == self._user_id)
 
     async def _delete_everything(self) -> None:
         if self._confirm_field.value != self._user_id:
-            raise InvalidArgumentError(f"Type the user id, {self._user_id!r:.80}, to have everything deleted.")
+            raise InvalidArgumentError(f"Type the user id, {self._user_id!r:.80}, to confirm the deletion.")
         erased = await self._ctx.user.admin.delete_user_data(confirm=True)
         self._confirm_field.value = ""
         self._result_box.clear()
@@ -114,9 +114,9 @@ class DataPage:
             if not any(erased.values()):
                 ui.label("There was nothing to delete.")
             else:
-                ui.label("Everything is deleted. These were the rows of the store:").classes("said")
+                ui.label("All account data was deleted. Deleted rows:").classes("said")
                 rows = [(name.replace("_", " "), f"{count:,}") for name, count in erased.items() if count]
-                widgets.table(("What", "How many"), rows, frozenset({1}))
+                widgets.table(("Data", "Rows"), rows, frozenset({1}))
         await self._show_counts()
 
 

@@ -17,7 +17,7 @@ from tellback.types.memory import Entity, EntityType, MemorySpace, RecallHit
 PATH = "/entities"
 ENTITIES_PER_PAGE = 30
 MAX_MERGE_CHOICES = 500
-"""How many there are to choose from in a merge: those most spoken of."""
+"""How many entities the merge dialog offers: those mentioned most."""
 MAX_NAME_LENGTH = 500
 
 TYPE_LABELS = {each.value: each.value.capitalize() for each in EntityType}
@@ -25,20 +25,20 @@ TYPE_LABELS = {each.value: each.value.capitalize() for each in EntityType}
 
 @console_page(PATH, "Entities")
 async def entities_page(ctx: PageContext) -> None:
-    """The entities of a space, or one of them."""
+    """Show the entities of a space, or one entity."""
     id = ctx.query.get("id")
     if id is not None:
         await EntityPage(ctx, require_found(await ctx.user.memory.get_entity(id), "entity", id)).build()
         return
     spaces, space = await widgets.resolve_space(ctx)
     if space is None:
-        widgets.show_no_memory(ctx, "hub", "Here you will see whom and what it is about.")
+        widgets.show_no_memory(ctx, "hub", "This page then lists the people, places and things they are about.")
         return
     await EntityListPage(ctx, spaces, space).build()
 
 
 class EntityListPage:
-    """The page for one space."""
+    """The entities of one space."""
 
     def __init__(self, ctx: PageContext, spaces: list[MemorySpace], space: MemorySpace) -> None:
         self._ctx = ctx
@@ -51,7 +51,7 @@ class EntityListPage:
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
             on_merge = partial(open_merge_dialog, ctx, self._space.id, None, self._on_changed)
-            widgets.button("Merge two", "call_merge", ctx.guard(on_merge), "flat")
+            widgets.button("Merge entities", "call_merge", ctx.guard(on_merge), "flat")
             widgets.button("New entity", "add", ctx.guard(self._open_create_dialog), "main")
         query, type = ctx.query.get("q", ""), ctx.query.get("type")
         with widgets.search_line("Search by name", query, MAX_NAME_LENGTH, on_search) as self._query_field:
@@ -91,14 +91,14 @@ class EntityListPage:
 
     def _show_empty(self) -> None:
         if self._query or self._type_field.value:
-            with widgets.empty_state("search_off", "No entity matches.", "Look for another name, or for all types."):
+            with widgets.empty_state("search_off", "No entities match.", "Try another name, or all types."):
                 widgets.link_button("Show all", "clear_all", self._ctx.link(PATH, space=self._space.id))
             return
         hint = (
-            "Entities are the people, places and things that memories are about. A model finds them when it reads a"
-            " conversation; without one, make them yourself."
+            "Entities are the people, places and things that memories are about. A model finds them when it extracts"
+            " memories from a conversation. You can also create them yourself."
         )
-        with widgets.empty_state("hub", "No entities are known yet.", hint):
+        with widgets.empty_state("hub", "No entities yet.", hint):
             widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
 
     def _open_create_dialog(self) -> None:
@@ -108,12 +108,12 @@ class EntityListPage:
             async def create() -> None:
                 entity_name = (name.value or "").strip()
                 if not entity_name:
-                    raise InvalidArgumentError("Say what to call it first.")
+                    raise InvalidArgumentError("Enter a name.")
                 others = [each.strip() for each in (aliases.value or "").split(",") if each.strip()]
                 text = (description.value or "").strip() or None
                 await ctx.user.memory.create_entity(self._space.id, type.value, entity_name, text, aliases=others)
                 dialog.close()
-                notify("Made.")
+                notify("Entity created.")
                 await self._list.show()
 
             on_create = ctx.guard(create)
@@ -123,7 +123,7 @@ class EntityListPage:
             description = widgets.text_field("Description", "", on_create)
             for field in (name, type, aliases, description):
                 field.classes("full")
-            widgets.dialog_buttons(dialog, "Make it", on_create)
+            widgets.dialog_buttons(dialog, "Create", on_create)
 
 
 class EntityPage:
@@ -150,20 +150,22 @@ class EntityPage:
         if entity.merged_into is not None:
             other = await ctx.user.memory.get_entity(entity.merged_into)
             with widgets.box("line"):
-                widgets.muted("It was merged into")
+                widgets.muted("Merged into")
                 widgets.page_link(
                     other.canonical_name if other else entity.merged_into, ctx.link(PATH, id=entity.merged_into)
                 )
         widgets.pairs(
             ("Also called", ", ".join(entity.aliases) or None),
-            ("First spoken of", widgets.format_datetime(entity.first_seen_at)),
-            ("Last spoken of", widgets.format_datetime(entity.last_seen_at)),
-            ("Id", entity.id),
+            ("First mentioned", widgets.format_datetime(entity.first_seen_at)),
+            ("Last mentioned", widgets.format_datetime(entity.last_seen_at)),
+            ("ID", entity.id),
         )
         if entity.attributes:
             widgets.heading("Attributes")
-            widgets.pairs(*((str(name), widgets.format_value(value)) for name, value in entity.attributes.items()))
-        widgets.heading("Memories about it")
+            widgets.pairs(
+                *((str(name), widgets.format_plain_value(value)) for name, value in entity.attributes.items())
+            )
+        widgets.heading("Memories")
         self._list = widgets.PagedList(ctx, ENTITIES_PER_PAGE, self._load_hits, self._show_hit, self._show_empty)
         await self._list.show()
 
@@ -175,7 +177,7 @@ class EntityPage:
         atoms.show_card(self._ctx, hit.atom, lambda changed: self._list.show())
 
     def _show_empty(self) -> None:
-        widgets.muted("Nothing current is about it; its timeline may have more.")
+        widgets.muted("No current memories. The timeline may show superseded ones.")
 
     async def _open_merge_dialog(self) -> None:
         async def on_merged(entity: Entity) -> None:
@@ -187,37 +189,34 @@ class EntityPage:
 async def open_merge_dialog(
     ctx: PageContext, space_id: str, canonical_entity: Entity | None, on_merged: Callable[[Entity], Any]
 ) -> None:
-    """Have one entity stand for another, after saying what that means."""
+    """Open a dialog that merges two entities and explains the result first."""
     found = await ctx.user.memory.search_entities(space_id, limit=MAX_MERGE_CHOICES)
     entities_by_id = {entity.id: entity for entity in [*found, *([canonical_entity] if canonical_entity else [])]}
     if len(entities_by_id) < 2:
-        notify("There is nothing to merge: it takes two entities.", is_error=True)
+        notify("You need at least two entities to merge.", is_error=True)
         return
     names = {
         id: f"{widgets.truncate(entity.canonical_name, 60)} · {TYPE_LABELS[entity.type.value]}"
         for id, entity in entities_by_id.items()
     }
-    with widgets.dialog("Merge two entities") as dialog:
+    with widgets.dialog("Merge entities") as dialog:
 
         def update_summary() -> None:
             first, second = entities_by_id.get(canonical.value), entities_by_id.get(alias.value)
             if first is None or second is None:
-                summary.text = "Choose which one stays, and which one goes into it."
+                summary.text = "Choose the entity to keep and the entity to merge into it."
             elif first.id == second.id:
-                summary.text = "Choose two different ones."
+                summary.text = "Choose two different entities."
             else:
                 memories = widgets.format_count(second.atom_count, "memory", "memories")
-                becomes = "becomes one" if second.atom_count == 1 else "become memories"
                 summary.text = (
-                    f"“{second.canonical_name}” is the same as “{first.canonical_name}” from now on."
-                    f" {memories} about it {becomes} about"
-                    f" “{first.canonical_name}”, which is also called “{second.canonical_name}” then."
-                    " This cannot be taken back."
+                    f"“{second.canonical_name}” becomes another name of “{first.canonical_name}”, which also gets its"
+                    f" {memories}. This cannot be undone."
                 )
 
         canonical_id = canonical_entity.id if canonical_entity else None
-        canonical = widgets.select_field(names, "The one that stays", canonical_id, with_input=True)
-        alias = widgets.select_field(names, "The one that goes into it", with_input=True)
+        canonical = widgets.select_field(names, "Entity to keep", canonical_id, with_input=True)
+        alias = widgets.select_field(names, "Entity to merge into it", with_input=True)
         for field in (canonical, alias):
             field.classes("full pick").on_value_change(update_summary)
         summary = ui.label("").classes("said").props("aria-live=polite")

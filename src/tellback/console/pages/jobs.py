@@ -1,4 +1,4 @@
-"""The page Jobs: extraction jobs with their status, retried or cancelled by hand."""
+"""The page Jobs: extraction jobs with their status, which users can retry or cancel."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PATH = "/jobs"
 JOBS_PER_PAGE = 30
 REFRESH_SECONDS = 2.0
 IDLE_FACTOR = 5
-"""How many seconds pass before the page looks again while something runs; otherwise it is so many times as long."""
+"""The page refreshes every `REFRESH_SECONDS` while jobs run, and `IDLE_FACTOR` times less often otherwise."""
 
 STATUS_LABELS = {"": "All", **{each.value: each.value.capitalize() for each in JobStatus}}
 STATUS_TONES = {JobStatus.DONE: "good", JobStatus.FAILED: "bad", JobStatus.RUNNING: "wait", JobStatus.QUEUED: "wait"}
 
 
 class JobsPage:
-    """The jobs of a user or, for admins, of everyone. Others see of the errors of jobs what REST tells of them."""
+    """The jobs of a user or, for admins, of all users. Other callers see job errors as the REST API returns them."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
@@ -36,9 +36,9 @@ class JobsPage:
         requested_status = ctx.query.get("status", "")
         with widgets.box("line"):
             status = requested_status if requested_status in STATUS_LABELS else ""
-            self._status_field = widgets.select_field(STATUS_LABELS, "Show", status, on_change=on_search)
+            self._status_field = widgets.select_field(STATUS_LABELS, "Status", status, on_change=on_search)
             self._status_field.classes("some")
-            self._everyone_switch = ui.switch("Of all users of this app", on_change=on_search)
+            self._everyone_switch = ui.switch("All users of this app", on_change=on_search)
             self._everyone_switch.set_visibility(ctx.caller.is_admin)
             self._summary_label = widgets.muted("").props("role=status")
         self._list = widgets.PagedList(ctx, JOBS_PER_PAGE, self._load_jobs, self._show_row, self._show_empty)
@@ -57,7 +57,7 @@ class JobsPage:
         try:
             await self._list.show()
         except TellbackError as error:
-            self._summary_label.text = self._ctx.error_text(error)  # told once, however often it happens
+            self._summary_label.text = self._ctx.error_text(error)  # a notification would repeat every few seconds
 
     async def _load_jobs(self, limit: int) -> list[Job]:
         ctx, scope = self._ctx, self._ctx.user.scope
@@ -74,7 +74,7 @@ class JobsPage:
         waiting = sum(job.status is JobStatus.QUEUED for job in found)
         running = sum(job.status is JobStatus.RUNNING for job in found)
         self._summary_label.text = (
-            f"{running} running, {waiting} waiting" if running or waiting else "Nothing runs or waits."
+            f"{running} running, {waiting} waiting" if running or waiting else "No jobs running or waiting."
         )
         return found if ctx.caller.is_admin else [public_job(job) for job in found]
 
@@ -83,7 +83,7 @@ class JobsPage:
         with widgets.box("card", "stack", "tight", tag="article"):
             with widgets.box("line"):
                 widgets.chip(job.status.value.capitalize(), STATUS_TONES.get(job.status, ""))
-                ui.label("Memories from").classes("said")
+                ui.label("Extract memories from").classes("said")
                 is_single = job.from_seq == job.to_seq
                 label = f"message {job.from_seq}" if is_single else f"messages {job.from_seq} to {job.to_seq}"
                 if job.scope == ctx.user.scope:
@@ -93,11 +93,11 @@ class JobsPage:
                 with widgets.box("actions"):
                     self._show_button(job)
             if job.status is JobStatus.RUNNING:
-                ui.linear_progress(show_value=False).props("indeterminate rounded aria-label='It runs'")
+                ui.linear_progress(show_value=False).props("indeterminate rounded aria-label='Running'")
             with widgets.box("line"):
-                widgets.muted(f"made {widgets.format_datetime(job.created_at)}")
+                widgets.muted(f"created {widgets.format_datetime(job.created_at)}")
                 if job.finished_at is not None:
-                    widgets.muted(f"ended {widgets.format_datetime(job.finished_at)}")
+                    widgets.muted(f"finished {widgets.format_datetime(job.finished_at)}")
                 elif job.status is JobStatus.QUEUED:
                     widgets.muted(f"due {widgets.format_datetime(job.due_at)}")
                 if job.attempts:
@@ -108,24 +108,24 @@ class JobsPage:
             if job.error:
                 ui.label(job.error).classes("said").props("role=note")
             if job.raw_output:
-                with ui.expansion("What the model had said").classes("full").props("dense"):
+                with ui.expansion("Model output").classes("full").props("dense"):
                     ui.label(job.raw_output).classes("said quiet")
 
     def _show_empty(self) -> None:
         if self._status_field.value:
-            with widgets.empty_state("pending_actions", "No job is in that state.", "Look at all of them instead."):
+            with widgets.empty_state(
+                "pending_actions", "No jobs with this status.", "Clear the filter to see all jobs."
+            ):
                 widgets.link_button("Show all", "clear_all", self._ctx.link(PATH))
             return
-        hint = (
-            "When a conversation closes, a job reads it and keeps what is worth remembering. Here you see how it goes."
-        )
-        with widgets.empty_state("pending_actions", "There are no jobs.", hint):
+        hint = "When a conversation closes, a job extracts memories from it. This page shows its progress."
+        with widgets.empty_state("pending_actions", "No jobs yet.", hint):
             widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
 
     def _show_button(self, job: Job) -> None:
         jobs = self._ctx.tb.jobs
         icon, name, change, notice = (
-            ("replay", "Run it again", jobs.retry, "Queued again.")
+            ("replay", "Run again", jobs.retry, "Queued again.")
             if job.status.is_finished
             else ("cancel", "Cancel", jobs.cancel, "Cancelled.")
         )
@@ -138,7 +138,7 @@ class JobsPage:
         widgets.icon_button(icon, name, self._ctx.guard(change_job))
 
     async def _load_own_job(self, id: str) -> Job:
-        """A job that may be acted on; another's is as good as unknown, but to admins of the app."""
+        """Return a job of the page's user. Jobs of other users raise `NotFoundError`, except for admins of the app."""
         ctx = self._ctx
         found, scope = await ctx.tb.jobs.get(id), ctx.user.scope
         is_in_app = found is not None and (found.tenant_id, found.app_id) == (scope.tenant_id, scope.app_id)

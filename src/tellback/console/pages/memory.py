@@ -21,20 +21,20 @@ PATH = "/memory"
 ATOM_PATH = "/atom"
 MEMORIES_PER_PAGE = 20
 MAX_ATOMS_SEARCHED = 1_000
-"""How many are looked through for those that are over, before a page is shown with fewer."""
+"""How many memories are searched for superseded ones before an incomplete page is shown."""
 CATEGORY_SAMPLE_SIZE = 300
-"""The categories to choose from are those of so many memories, the newest."""
+"""The category filter offers the categories of this many newest memories."""
 
 MAX_MESSAGES_QUOTED = 20
 MAX_QUOTE_LENGTH = 700
-"""How many characters of a message are quoted."""
+"""The maximum length of a quoted message in characters."""
 
-STATUS_LABELS = {"current": "Current", "over": "Superseded or over", "archived": "Archived"}
+STATUS_LABELS = {"current": "Current", "over": "Superseded or expired", "archived": "Archived"}
 
 
 @dataclass(slots=True)
 class MemoryFilter:
-    """What is looked for."""
+    """The filters of the memory list."""
 
     query: str = ""
     status: str = "current"
@@ -55,14 +55,14 @@ class MemoryFilter:
 
     @property
     def valid_at(self) -> datetime | None:
-        """The end of the day that is asked about, or now while that day lasts."""
+        """The end of the selected day, or the current time if the day is today."""
         end = widgets.parse_day_end(self.on_day)
         return None if end is None else min(end, max(utc_now(), widgets.parse_day_start(self.on_day) or end))
 
 
 @console_page(PATH, "Memory")
 async def memory_page(ctx: PageContext) -> None:
-    """The memories of a space."""
+    """Show the memories of a space."""
     spaces, space = await widgets.resolve_space(ctx)
     if space is None:
         widgets.show_no_memory(ctx, "psychology")
@@ -79,7 +79,7 @@ async def _go_to_space(ctx: PageContext, atom: Atom) -> None:
 
 
 class MemoryPage:
-    """The page for one space."""
+    """The page of one space."""
 
     def __init__(self, ctx: PageContext, spaces: list[MemorySpace], space: MemorySpace) -> None:
         self._ctx = ctx
@@ -94,14 +94,14 @@ class MemoryPage:
         with widgets.box("line"):
             widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
             widgets.button("New space", "create_new_folder", ctx.guard(self._open_space_dialog), "flat")
-            widgets.button("Write a memory", "add", ctx.guard(self._open_add_dialog), "main")
+            widgets.button("Add memory", "add", ctx.guard(self._open_add_dialog), "main")
         on_search = ctx.guard(self._search)
-        with widgets.search_line("Search what is remembered", filter_.query, QUERY_LENGTH, on_search) as field:
+        with widgets.search_line("Search memories", filter_.query, QUERY_LENGTH, on_search) as field:
             self._query_field = field
         with widgets.box("line"):
             self._status_field = widgets.select_field(STATUS_LABELS, "Show", filter_.status, on_change=on_search)
             self._status_field.classes("some")
-            self._day_field = widgets.date_field("What held on", filter_.on_day, on_search).classes("some")
+            self._day_field = widgets.date_field("Valid on", filter_.on_day, on_search).classes("some")
             newest = await ctx.user.memory.list_atoms(
                 self._space.id, limit=CATEGORY_SAMPLE_SIZE, include_superseded=True
             )
@@ -134,7 +134,7 @@ class MemoryPage:
         await self._show_first_page()
 
     async def _show_first_page(self) -> None:
-        """The first page of what is wanted, unless something else is wanted by the time it is there."""
+        """Show the first page, unless a newer request has started meanwhile."""
         self._request_number += 1
         request_number = self._request_number
         found, has_more = await self._load_rows(MEMORIES_PER_PAGE, None)
@@ -187,7 +187,7 @@ class MemoryPage:
         return [(atom, None) for atom in found[:limit]], len(found) > limit
 
     async def _load_superseded(self, limit: int, before: Atom | None) -> tuple[list[Atom], bool]:
-        """Those that are over, looked for among all."""
+        """Search all memories for superseded and expired ones."""
         found: list[Atom] = []
         now, searched = utc_now(), 0
         while searched < MAX_ATOMS_SEARCHED:
@@ -240,15 +240,15 @@ class MemoryPage:
         filter_ = self._filter
         if filter_ == MemoryFilter():
             hint = (
-                "Chat, and what you say becomes memories when the conversation closes. Or write one yourself: it is"
-                " recalled at once."
+                "When a conversation closes, Tellback extracts memories from it. You can also add one yourself, which"
+                " is available immediately."
             )
-            with widgets.empty_state("psychology", "This space holds no memories.", hint):
+            with widgets.empty_state("psychology", "This space has no memories yet.", hint):
                 widgets.link_button("Start a chat", "chat", self._ctx.link("/"))
-                widgets.button("Write a memory", "add", self._ctx.guard(self._open_add_dialog), "small")
+                widgets.button("Add memory", "add", self._ctx.guard(self._open_add_dialog), "small")
             return
         with widgets.empty_state(
-            "search_off", "No memory matches.", "Search for something else, or show all that is current."
+            "search_off", "No memories match.", "Try another search, or show all current memories."
         ):
             widgets.link_button("Show all", "clear_all", self._ctx.link(PATH, space=self._space.id))
 
@@ -261,24 +261,24 @@ class MemoryPage:
     def _open_space_dialog(self) -> None:
         ctx = self._ctx
         with widgets.dialog("New space") as dialog:
-            widgets.muted("A space is a part of your memory of its own: what is in one is not recalled from another.")
+            widgets.muted("Spaces are separate: memories of one space are never recalled in another.")
 
             async def create() -> None:
                 space_name = (name.value or "").strip()
                 if not space_name:
-                    raise InvalidArgumentError("Say what to call it first.")
+                    raise InvalidArgumentError("Enter a name.")
                 space = await ctx.user.memory.create_space(space_name)
-                notify("Made.")
+                notify("Space created.")
                 ui.navigate.to(ctx.link(PATH, space=space.id))
 
             on_create = ctx.guard(create)
             name = widgets.text_field("Name", "", on_create).props("autofocus maxlength=200").classes("full")
-            widgets.dialog_buttons(dialog, "Make it", on_create)
+            widgets.dialog_buttons(dialog, "Create", on_create)
 
 
 @console_page(ATOM_PATH, "Memory")
 async def atom_page(ctx: PageContext) -> None:
-    """A memory by its id."""
+    """Show one memory with its sources, history and entities."""
     id = ctx.query.get("id", "")
     found = require_found(await ctx.user.memory.get_atom(id), "atom", id)
     space = await ctx.user.memory.get_space(found.space_id)
@@ -306,14 +306,14 @@ async def _go_to_changed(ctx: PageContext, changed: Atom) -> None:
 
 
 def _show_fields(found: Atom, space: str | None) -> None:
-    widgets.heading("What is known")
-    status = {AtomStatus.ACTIVE: "Recalled", AtomStatus.ARCHIVED: "Archived: recalled only when asked for"}
+    widgets.heading("Details")
+    status = {AtomStatus.ACTIVE: "Active", AtomStatus.ARCHIVED: "Archived: recalled only on request"}
     was_never_valid = found.valid_to is not None and found.valid_to <= found.valid_from
-    ends = "never: it was corrected" if was_never_valid else widgets.format_datetime(found.valid_to) or "still"
+    ends = "never valid (corrected)" if was_never_valid else widgets.format_datetime(found.valid_to) or "still valid"
     widgets.pairs(
-        ("True from", widgets.format_datetime(found.valid_from)),
-        ("True until", ends),
-        ("Noted", widgets.format_datetime(found.created_at)),
+        ("Valid from", widgets.format_datetime(found.valid_from)),
+        ("Valid until", ends),
+        ("Recorded", widgets.format_datetime(found.created_at)),
         ("Superseded", widgets.format_datetime(found.superseded_at)),
         ("Status", status.get(found.status, "Forgotten: never recalled")),
         ("Kind", found.category.kind.value.capitalize()),
@@ -321,14 +321,14 @@ def _show_fields(found: Atom, space: str | None) -> None:
         ("Importance", f"{found.importance} of 5"),
         ("Confidence", f"{found.confidence:.0%}"),
         ("Space", space),
-        ("Id", found.id),
+        ("ID", found.id),
     )
 
 
 async def _show_quotes(ctx: PageContext, found: Atom) -> None:
-    widgets.heading("Where it was said")
+    widgets.heading("Source messages")
     if not found.citations:
-        widgets.muted("No message is cited: it was written by hand, or by a program.")
+        widgets.muted("No source message: it was added manually or by a program.")
         return
     sources = [(each.conversation_id, id) for each in found.citations for id in each.message_ids or (None,)]
     for conversation_id, message_id in sources[:MAX_MESSAGES_QUOTED]:
@@ -338,11 +338,11 @@ async def _show_quotes(ctx: PageContext, found: Atom) -> None:
                 is_cut = len(message.text) > MAX_QUOTE_LENGTH
                 widgets.text_label(message.text[: MAX_QUOTE_LENGTH - 1] + "…" if is_cut else message.text)
             elif message_id is not None:
-                widgets.muted("This message is no longer kept.")
+                widgets.muted("This message was deleted.")
             with widgets.box("line"):
                 if message is not None:
                     widgets.muted(f"{message.role}, {widgets.format_datetime(message.created_at)}")
-                label = "Open the conversation" if message_id is None else "Show it in the conversation"
+                label = "Open conversation" if message_id is None else "Show in conversation"
                 ui.link(label, ctx.link("/conversations", id=conversation_id, message=message_id)).classes("go quiet")
     if len(sources) > MAX_MESSAGES_QUOTED:
         widgets.muted(f"and {len(sources) - MAX_MESSAGES_QUOTED} more")
@@ -352,7 +352,7 @@ async def _show_history(ctx: PageContext, found: Atom) -> None:
     widgets.heading("History")
     versions = await load_versions(ctx.user.memory, found, atoms.MAX_HISTORY_LENGTH)
     if len(versions) == 1:
-        widgets.muted("It was never changed.")
+        widgets.muted("No changes.")
         return
     with widgets.box("stack", "tight", tag="ol").style("margin: 0; padding-left: 1.4rem"):
         for each in versions:
@@ -363,13 +363,13 @@ async def _show_history(ctx: PageContext, found: Atom) -> None:
                     style = " over" if atoms.is_superseded_or_expired(each) else ""
                     link = ui.link(each.text, ctx.link(ATOM_PATH, id=each.id)).classes(f"go said{style}")
                     link.props("dir=auto")
-                widgets.muted(f"{atoms.format_validity(each)} · noted {widgets.format_datetime(each.created_at)}")
+                widgets.muted(f"{atoms.format_validity(each)} · recorded {widgets.format_datetime(each.created_at)}")
 
 
 async def _show_entities(ctx: PageContext, found: Atom) -> None:
     if not found.entity_ids:
         return
-    widgets.heading("About")
+    widgets.heading("Entities")
     with widgets.box("line"):
         for id in found.entity_ids:
             entity = await ctx.user.memory.get_entity(id)

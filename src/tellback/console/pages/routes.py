@@ -37,7 +37,7 @@ book.initial_state.transition_to(chat_state="Ask where to", gather=["destination
 
 @console_page("/routes", "Routes")
 async def routes_page(ctx: PageContext) -> None:
-    """The routes of the agents that are served."""
+    """Show the routes of one served agent."""
     if not ctx.agents:
         _show_empty()
         return
@@ -59,12 +59,12 @@ def _show_agent(ctx: PageContext, agent: Agent, session: SessionState | None) ->
     with widgets.box("line"):
         widgets.heading(agent.name).classes("wide")
         with widgets.box("actions"):
-            widgets.link_button("Talk to it", "chat", ctx.link("/", agent=agent.name))
+            widgets.link_button("Try it", "chat", ctx.link("/", agent=agent.name))
     for text in filter(None, (agent.description, agent.goal and f"Goal: {agent.goal}")):
         text_label(text)
     _show_session(session)
     if not agent.routes:
-        widgets.muted("It has no routes: it only talks.")
+        widgets.muted("This agent has no routes.")
         return
     for route in agent.routes:
         is_current = session is not None and session.current_route is not None and session.current_route.id == route.id
@@ -74,39 +74,39 @@ def _show_agent(ctx: PageContext, agent: Agent, session: SessionState | None) ->
             with widgets.box("line"):
                 text_label(route.title).classes("strong")
                 if is_current:
-                    widgets.chip("here now", "good")
+                    widgets.chip("current", "good")
                 elif session is not None and session.has_completed(route.id):
                     widgets.chip("completed")
                 elif session is not None and route.id in session.paused_routes:
-                    widgets.chip("left, to be taken up again", "wait")
+                    widgets.chip("paused", "wait")
             if route.conditions:
                 widgets.muted("When " + "; ".join(map(str, route.conditions)))
             with widgets.box("scroll", "graph").props("tabindex=0 role=img") as diagram:
-                diagram.props["aria-label"] = f"Diagram of the route {route.title}: its words are below"
+                diagram.props["aria-label"] = f"Diagram of the route {route.title}; the text version is below"
                 ui.mermaid(route.to_mermaid(state), config=_MERMAID_CONFIG)
-            with ui.expansion("In words").classes("full").props("dense dense-toggle header-class='quiet q-px-none'"):
+            with ui.expansion("As text").classes("full").props("dense dense-toggle header-class='quiet q-px-none'"):
                 code_block(route.describe())
 
 
 def _show_session(session: SessionState | None) -> None:
     if session is None:
-        widgets.muted("You have no session with it: say something to it, and its state is lit here.")
+        widgets.muted("No session yet. Send this agent a message to see its state highlighted here.")
         return
-    with widgets.box("card", "stack", "tight", tag="section").props('aria-label="Where your session stands"'):
+    with widgets.box("card", "stack", "tight", tag="section").props('aria-label="Your session"'):
         with widgets.box("line"):
             widgets.muted("Your session")
             show_state(session)
         if session.extracted:
             show_gathered(session)
         else:
-            widgets.muted("Nothing is gathered yet.")
+            widgets.muted("No data gathered yet.")
 
 
 def _show_empty() -> None:
     hint = (
-        "Agents with routes follow a conversation step by step and gather what they need. Write one, and serve it: its"
-        " routes are drawn here, with the state of your session lit."
+        "Agents with routes follow a conversation step by step and gather the data they need. Write one and serve it:"
+        " this page then draws its routes and highlights the state of your session."
     )
-    with widgets.empty_state("account_tree", "No agent with routes is served.", hint):
+    with widgets.empty_state("account_tree", "This server has no agents with routes.", hint):
         code_block(AGENT_EXAMPLE).style("text-align: left")
         code_block("tellback serve --agents desk:agent").style("text-align: left")

@@ -17,9 +17,9 @@ from tellback.validation import QUERY_LENGTH
 
 PATH = "/timeline"
 ATOMS_PER_PAGE = 30
-EMPTY_HINT = "Here you will see what held when, and what took its place."
+EMPTY_HINT = "The timeline shows when each memory was valid and what replaced it."
 MAX_ENTITY_CHOICES = 200
-"""How many entities there are to choose from: those most spoken of."""
+"""How many entities the filter offers: those mentioned most."""
 
 _TIMELINE_CSS = """
 .time { list-style: none; margin: 0; padding: 0; width: 100%; }
@@ -36,7 +36,7 @@ _TIMELINE_CSS = """
 
 @console_page(PATH, "Timeline")
 async def timeline_page(ctx: PageContext) -> None:
-    """What held when, in a space."""
+    """Show when the memories of a space were valid."""
     ui.add_css(_TIMELINE_CSS)
     atom_id = ctx.query.get("atom")
     atom = None if atom_id is None else require_found(await ctx.user.memory.get_atom(atom_id), "atom", atom_id)
@@ -50,7 +50,7 @@ async def timeline_page(ctx: PageContext) -> None:
 
 
 class TimelinePage:
-    """The page for one space, and for one memory of it if the address names one."""
+    """The timeline of a space, or of the memory in the page's address."""
 
     def __init__(self, ctx: PageContext, spaces: list[MemorySpace], space: MemorySpace, atom: Atom | None) -> None:
         self._ctx = ctx
@@ -65,23 +65,23 @@ class TimelinePage:
         on_search = ctx.guard(self._search)
         if self._atom is not None:
             with widgets.box("line"):
-                widgets.muted("The timeline of")
+                widgets.muted("Timeline of")
                 widgets.page_link(widgets.truncate(self._atom.text, 120), ctx.link("/atom", id=self._atom.id))
-                widgets.link_button("Of everything", "clear_all", ctx.link(PATH, space=self._space.id))
+                widgets.link_button("Show all memories", "clear_all", ctx.link(PATH, space=self._space.id))
         else:
             with widgets.box("line"):
                 widgets.space_select(ctx, self._spaces, self._space, PATH).classes("wide pick")
                 entities = await self._load_entity_names()
                 self._entity_field = widgets.select_field(
-                    entities, "About", query.get("entity"), with_input=True, clearable=True, on_change=on_search
+                    entities, "Entity", query.get("entity"), with_input=True, clearable=True, on_change=on_search
                 ).classes("wide pick")
-            with widgets.search_line("On a topic", query.get("q", ""), QUERY_LENGTH, on_search, "Show") as field:
+            with widgets.search_line("Topic", query.get("q", ""), QUERY_LENGTH, on_search, "Show") as field:
                 self._query_field = field
         with widgets.box("line"):
             self._from_field = widgets.date_field("From", query.get("from"), on_search).classes("some")
             self._to_field = widgets.date_field("To", query.get("to"), on_search).classes("some")
             self._superseded_field = ui.checkbox(
-                "With what is over", value=query.get("over") != "0", on_change=on_search
+                "Include superseded", value=query.get("over") != "0", on_change=on_search
             )
         self._list_box = widgets.box("stack").props('aria-live=polite role=region aria-label="Timeline"')
         await self._show_list()
@@ -132,7 +132,7 @@ class TimelinePage:
             texts = {atom.id: atom.text for atom in found}
             if has_more:
                 with widgets.box("line"):
-                    widgets.muted(f"The {len(found)} that fit best, or the newest; the oldest of them first.")
+                    widgets.muted(f"The {len(found)} best matches, oldest first.")
                     widgets.button("More", None, self._ctx.guard(self._show_more), "outline").props("dense")
             with widgets.box("time", tag="ol"):
                 for atom in found:
@@ -173,15 +173,15 @@ class TimelinePage:
                 atoms.show_text(atom)
             successor_text = texts.get(atom.superseded_by or "")
             if successor_text is not None:
-                widgets.muted(f"then: {widgets.truncate(successor_text, 100)}")
+                widgets.muted(f"replaced by: {widgets.truncate(successor_text, 100)}")
 
     def _show_empty(self) -> None:
         if self._space.atom_count == 0:
             widgets.show_no_memory(self._ctx, "timeline", EMPTY_HINT)
             return
-        hint = "Ask about another topic or entity, or a longer time."
-        with widgets.empty_state("timeline", "Nothing is known of that time.", hint):
-            widgets.link_button("Of everything", "clear_all", self._ctx.link(PATH, space=self._space.id))
+        hint = "Try another topic or entity, or a longer period."
+        with widgets.empty_state("timeline", "No memories in this period.", hint):
+            widgets.link_button("Show all memories", "clear_all", self._ctx.link(PATH, space=self._space.id))
 
 
 def _format_entity(entity: Entity) -> str:

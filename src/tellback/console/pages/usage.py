@@ -10,6 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
+from tellback.chat.offline import OFFLINE
 from tellback.console import widgets
 from tellback.console.context import PageContext
 from tellback.console.layout import console_page
@@ -23,22 +24,22 @@ MAX_CONVERSATIONS = 200
 MAX_MESSAGES = 500
 USAGE_PAGE_SIZE = 1_000
 MAX_CHART_DAYS = 400
-"""Bounds of what one look adds up: it says so when they are reached."""
+"""Limits of one page view. The page says when a limit is reached."""
 
 ANSWER_PURPOSE = "answer"
 PURPOSE_LABELS = {
-    ANSWER_PURPOSE: "Answers in conversations",
-    "extraction": "Finding memories",
-    "reconciliation": "Comparing memories",
+    ANSWER_PURPOSE: "Answers",
+    "extraction": "Memory extraction",
+    "reconciliation": "Memory reconciliation",
     "summary": "Summaries",
 }
 CHART_TEXT_COLOR = "#8a8a8a"
-"""Readable on light and on dark."""
+"""Readable on light and dark backgrounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageEntry:
-    """A call of a model."""
+    """One model call."""
 
     at: datetime
     purpose: str
@@ -53,7 +54,7 @@ class UsageEntry:
 
 
 class UsagePage:
-    """Calls, tokens and cost over time."""
+    """Model calls, tokens and cost over time."""
 
     def __init__(self, ctx: PageContext) -> None:
         self._ctx = ctx
@@ -66,7 +67,7 @@ class UsagePage:
         with widgets.box("line"):
             self._since_field = widgets.date_field("From", query.get("since", first), on_search).classes("some")
             self._until_field = widgets.date_field("To", query.get("until"), on_search).classes("some")
-            self._everyone_switch = ui.switch("Of all users of this app", on_change=on_search)
+            self._everyone_switch = ui.switch("All users of this app", on_change=on_search)
             self._everyone_switch.set_visibility(ctx.caller.is_admin)
         self._content_box = widgets.box("stack").props('role=region aria-label="Usage" aria-live=polite')
         await self._show_content()
@@ -90,13 +91,14 @@ class UsagePage:
             return
         self._content_box.clear()
         with self._content_box:
-            _show_calls(self._ctx, [*memory_calls, *answer_calls], since, until)
-            _show_note(is_for_all_users, is_truncated)
+            model_calls = [call for call in answer_calls if call.model != OFFLINE]
+            _show_calls(self._ctx, [*memory_calls, *model_calls], since, until)
+            _show_note(is_for_all_users, is_truncated, len(answer_calls) - len(model_calls))
 
     async def _load_memory_calls(
         self, since: datetime | None, until: datetime | None, is_for_all_users: bool
     ) -> tuple[list[UsageEntry], bool]:
-        """Calls for memory, and whether there are more than are added up."""
+        """Load the model calls for memory, and whether there are more than `MAX_CALLS`."""
         ctx, found = self._ctx, list[UsageEntry]()
         filters: dict[str, Any] = {}
         list_usage: Callable[..., Any] = ctx.user.admin.usage
@@ -111,7 +113,7 @@ class UsagePage:
         return found, has_more
 
     async def _load_answer_calls(self, since: datetime | None, until: datetime | None) -> tuple[list[UsageEntry], bool]:
-        """What messages of the newest conversations say that they cost, and whether there are more of them."""
+        """Load the model calls for answers from the newest conversations, and whether the limits cut some off."""
         conversation_log, found = self._ctx.user.conversations, list[UsageEntry]()
         conversations = await conversation_log.list(limit=MAX_CONVERSATIONS)
         is_truncated = len(conversations) == MAX_CONVERSATIONS
@@ -124,7 +126,7 @@ class UsagePage:
                 created_at, usage = message.created_at, message.usage
                 if usage is None or (since and created_at < since) or (until and created_at > until):
                     continue
-                model = usage.model or message.model or "unnamed"
+                model = usage.model or message.model or "unknown"
                 tokens = (usage.input_tokens or 0, usage.output_tokens or 0)
                 found.append(UsageEntry(created_at, ANSWER_PURPOSE, model, *tokens, usage.cost_usd))
         return found, is_truncated
@@ -135,16 +137,13 @@ console_page(PATH, "Usage")(lambda ctx: UsagePage(ctx).build())
 
 def _entry_from_record(record: UsageRecord) -> UsageEntry:
     tokens = (record.input_tokens, record.output_tokens)
-    return UsageEntry(record.created_at, record.purpose, record.model or "unnamed", *tokens, record.cost_usd)
+    return UsageEntry(record.created_at, record.purpose, record.model or "unknown", *tokens, record.cost_usd)
 
 
 def _show_calls(ctx: PageContext, calls: list[UsageEntry], since: datetime | None, until: datetime | None) -> None:
     if not calls:
-        hint = (
-            "Calls are counted when a model answers in a chat or reads a conversation. Without a model set up there are"
-            " none, and nothing is spent."
-        )
-        with widgets.empty_state("query_stats", "No model was called in this time.", hint):
+        hint = "A call is counted when a model answers in a chat or extracts memories. Offline answers cost nothing."
+        with widgets.empty_state("query_stats", "No model calls in this period.", hint):
             widgets.link_button("Start a chat", "chat", ctx.link("/"))
         return
     cost = sum(call.cost or 0.0 for call in calls)
@@ -153,12 +152,12 @@ def _show_calls(ctx: PageContext, calls: list[UsageEntry], since: datetime | Non
         _show_figure("Tokens", f"{sum(call.tokens for call in calls):,}")
         _show_figure("Cost", _format_dollars(cost))
     days = _chart_days(calls, since, until)
-    widgets.heading("Tokens a day, by purpose")
+    widgets.heading("Tokens per day by purpose")
     _show_chart(days, calls, lambda call: PURPOSE_LABELS.get(call.purpose, call.purpose), lambda call: call.tokens)
     if any(call.cost for call in calls):
-        widgets.heading("Cost a day in dollars, by model")
+        widgets.heading("Cost per day by model (USD)")
         _show_chart(days, calls, lambda call: call.model, lambda call: call.cost or 0.0)
-    widgets.heading("Added up")
+    widgets.heading("Totals")
     _show_totals(calls)
 
 
@@ -173,7 +172,7 @@ def _format_dollars(cost: float) -> str:
 
 
 def _chart_days(calls: Iterable[UsageEntry], since: datetime | None, until: datetime | None) -> list[date]:
-    """Every day that is asked about, also those without a call, unless they are too many to be seen."""
+    """Return the days of the chart: all days of the period, or only days with calls if the period is too long."""
     found = sorted({call.at.astimezone(UTC).date() for call in calls})
     first = found[0] if since is None else since.date()
     last = max(found[-1], min(utc_now(), until or utc_now()).date())
@@ -194,7 +193,7 @@ def _show_chart(
     text = {"color": CHART_TEXT_COLOR}
     line = {"lineStyle": {"color": "rgba(127, 127, 127, .3)"}}
     options = {
-        # On the canvas: a model's name may hold any characters, and tooltips are markup otherwise.
+        # richText draws tooltips on the canvas; HTML tooltips would run markup in a model's name.
         "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
         "legend": {"top": 0, "type": "scroll", "textStyle": text, "data": names},
         "grid": {"left": 8, "right": 12, "top": 40, "bottom": 8, "containLabel": True},
@@ -214,7 +213,7 @@ def _show_chart(
     }
     chart = ui.echart(options).style("height: 16rem; width: 100%")
     chart.props("role=img")
-    chart.props["aria-label"] = f"A bar for each day: {', '.join(names)}. The table below has the sums."
+    chart.props["aria-label"] = f"Bar chart per day: {', '.join(names)}. The table below has the totals."
 
 
 def _show_totals(calls: list[UsageEntry]) -> None:
@@ -226,23 +225,23 @@ def _show_totals(calls: list[UsageEntry]) -> None:
         priced = [call.cost for call in group if call.cost is not None]
         cost = "no price" if not priced else _format_dollars(sum(priced))
         if priced and len(priced) < len(group):
-            cost += f" ({len(group) - len(priced)} without a price)"
+            cost += f" ({len(group) - len(priced)} calls without a price)"
         tokens = (f"{sum(call.input_tokens for call in group):,}", f"{sum(call.output_tokens for call in group):,}")
         rows.append((PURPOSE_LABELS.get(purpose, purpose), model, f"{len(group):,}", *tokens, cost))
     columns = ("Purpose", "Model", "Calls", "Tokens in", "Tokens out", "Cost")
     widgets.table(columns, rows, frozenset({2, 3, 4, 5}))
 
 
-def _show_note(is_for_all_users: bool, is_truncated: bool) -> None:
+def _show_note(is_for_all_users: bool, is_truncated: bool, offline_count: int) -> None:
     if is_for_all_users:
-        sentence = (
-            "Counted are calls for memory of all users of this app. Answers in conversations are counted user by user."
-        )
+        sentence = "Includes model calls for the memory of all users of this app. Answers are counted per user only."
     else:
-        sentence = "Counted are calls for memory, and answers in conversations whose model told what it used."
+        sentence = "Includes model calls for memory, and answers for which the model reported its usage."
+    if offline_count:
+        sentence += f" {widgets.format_count(offline_count, 'offline answer')} without a model call: no cost."
     if is_truncated:
         sentence += (
-            f" There is more than is added up here: at most {MAX_CALLS:,} calls for memory, and the last"
-            f" {MAX_MESSAGES} messages of each of the newest {MAX_CONVERSATIONS} conversations. Choose fewer days."
+            f" Some calls are missing: this page reads at most {MAX_CALLS:,} calls for memory, and the last"
+            f" {MAX_MESSAGES} messages of each of the newest {MAX_CONVERSATIONS} conversations. Try a shorter period."
         )
-    widgets.muted(f"{sentence} Days are those of UTC.")
+    widgets.muted(f"{sentence} Days are in UTC.")
