@@ -1,4 +1,4 @@
-"""The HTTP server: REST under `/ai-…`, streams by server-sent events, an OpenAI-compatible `/v1`, MCP under `/mcp`.
+"""The HTTP server: REST under `/ai-…` with server-sent events, an OpenAI-compatible `/v1`, and MCP under `/mcp`.
 
 >>> from tellback import Tellback
 >>> from tellback.server import create_app
@@ -19,7 +19,7 @@ __all__ = ["JwtSettings", "ServerSettings", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "create_app":  # the command line reads the settings without FastAPI
+    if name != "create_app":  # the command line imports the settings without FastAPI
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from tellback.server.app import create_app

@@ -45,7 +45,7 @@ _TELEMETRY_OFF: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_sp
 
 
 def add_cors(app: FastAPI, settings: ServerSettings) -> None:
-    """Let pages of `cors_origins` ask and read answers. Add it after `AuthMiddleware`, so that it is outside it."""
+    """Allow pages of `cors_origins` to call the API. Add it after `AuthMiddleware`, so that it wraps it."""
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -65,12 +65,12 @@ def create_app(
     opens: bool = True,
     web_uis: Iterable[WebUI] = (),
 ) -> FastAPI:
-    """The server of a Tellback, as an ASGI application: `uvicorn.run(create_app(tb))`.
+    """Build the ASGI application that serves a Tellback: `uvicorn.run(create_app(tb))`.
 
-    It opens the Tellback when it starts and closes it when it ends, unless `opens` is False: then that is yours.
-    `agents` are those with routes that are served under `/ai-agents`, besides what `tb.register_agent` knows. Without
-    `ServerSettings(open=True)` every request needs a credential: `tb.keys.create(...)`, or `tellback keys create`.
-    `web_uis` are pages for people: `tellback.console.ConsoleUI()`.
+    It opens the Tellback on startup and closes it on shutdown, unless `opens` is False: then you do both. `agents` are
+    agents with routes to serve under `/ai-agents`, in addition to those of `tb.register_agent`. Unless
+    `ServerSettings(open=True)` is set, every request needs a credential: `tb.keys.create(...)`, or `tellback keys
+    create`. `web_uis` are web pages to mount: `tellback.console.ConsoleUI()`.
     """
     mounted_uis = tuple(web_uis)
     server_context = ServerContext(tb, settings or ServerSettings(), _agents_by_name(agents))
@@ -97,11 +97,11 @@ def create_app(
         exception_handlers=handlers,
         redirect_slashes=False,
         openapi_url=None,  # `add_openapi` serves it
-        # Its spans would hold message texts; `ObservabilityMiddleware` has spans and metrics without.
+        # Its spans would contain message texts; those of `ObservabilityMiddleware` do not.
         telemetry=_TELEMETRY_OFF,
     )
     for router in (*all_routers(), health.router, metrics.router):
-        # As they are: including them would make each route anew, for every app, when it is first asked for.
+        # Appended directly: `include_router` would rebuild each route for every app.
         app.router.routes.extend(router.routes)
     mcp = add_mcp(app, server_context.settings)
     add_openapi(app)
@@ -129,6 +129,6 @@ def _agents_by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
     by_name: dict[str, Agent] = {}
     for agent in agents:
         if agent.name in by_name:
-            raise ConfigurationError(f"Two agents are called {agent.name!r}: clients name them by that.")
+            raise ConfigurationError(f"Two agents are called {agent.name!r}: agent names must be unique.")
         by_name[agent.name] = agent
     return by_name

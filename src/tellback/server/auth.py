@@ -1,4 +1,4 @@
-"""Credentials: API keys and JWTs become a `Principal`, and a request's `Caller` says whose data it may use."""
+"""Authenticate API keys and JWTs: a `Principal` per credential, and a `Caller` per request with the data it may use."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("tellback.server")
 
 FRESH_SECONDS = 300.0
-"""For so long keys are used as they are. After it they are fetched again, while requests go on with those there are."""
+"""Age in seconds after which keys are fetched again in the background; requests still use the old ones."""
 STALE_SECONDS = 900.0
-"""After so long requests wait for newer ones; what cannot be fetched leaves those there are in use."""
+"""Age in seconds after which requests wait for a fetch. If it fails, the old keys remain in use."""
 MIN_FETCH_INTERVAL = 30.0
-"""So long between two fetches at least: tokens that name keys nobody has must not drive requests to the issuer."""
+"""Minimum seconds between two fetches, so that tokens with unknown key ids cannot flood the issuer."""
 FIRST_FETCH_INTERVAL = 5.0
-"""The same while there are no keys at all."""
+"""Minimum seconds between two fetches while there are no keys yet."""
 FETCH_TIMEOUT = 5.0
 MAX_JWKS_BYTES = 500_000
 MAX_KEYS = 200
@@ -59,32 +59,31 @@ JwksLoader = Callable[[], Awaitable[Mapping[str, Any]]]
 
 MAX_TOKEN_LENGTH = 16_384
 TOKEN_CACHE_SECONDS = 30.0
-"""For so long, and not past its end, a token that was checked is good for more requests: a check costs as much as
-many a request, and a key that the issuer takes back is noticed late anyway."""
+"""Seconds for which a checked token is accepted again without a check, at most until it expires."""
 MAX_CACHED_TOKENS = 10_000
 MAX_TIMESTAMP = 10**12
-"""No moment is later, in seconds: larger numbers cannot be reckoned with."""
+"""Largest timestamp accepted, in seconds; larger ones overflow date arithmetic."""
 
-# The first that matches decides: subclasses stand before their bases.
+# The first match wins, so subclasses come before their base classes.
 _JWT_ERROR_MESSAGES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.ExpiredSignatureError, "The token has expired: get a new one."),
-    (jwt.ImmatureSignatureError, "The token is not valid yet (nbf or iat): is the issuer's clock right?"),
+    (jwt.ImmatureSignatureError, "The token is not valid yet (nbf or iat): check the issuer's clock."),
     (jwt.InvalidAudienceError, "The token is for another audience (aud)."),
-    (jwt.InvalidIssuerError, "The token is of another issuer (iss)."),
-    (jwt.InvalidIssuedAtError, "The token's iat is no number."),
-    (jwt.InvalidAlgorithmError, "The token is signed with an algorithm that is not taken here."),
-    (jwt.InvalidSignatureError, "The token's signature is wrong."),
+    (jwt.InvalidIssuerError, "The token was issued by another issuer (iss)."),
+    (jwt.InvalidIssuedAtError, "The token's iat must be a number."),
+    (jwt.InvalidAlgorithmError, "The token is signed with an algorithm that this server does not accept."),
+    (jwt.InvalidSignatureError, "The token's signature is invalid."),
 )
-_UNREADABLE_TOKEN = "The token cannot be read."
-_UNNAMED_KEY = "The token does not say which key it is signed with (kid), and its issuer has several, or none for it."
-_UNKNOWN_KEY = "The token is signed with a key (kid) that its issuer does not have, or not for that algorithm."
+_UNREADABLE_TOKEN = "The token cannot be parsed."
+_UNNAMED_KEY = "The token has no key id (kid), and its issuer has no single key for its algorithm."
+_UNKNOWN_KEY = "The issuer has no key with the token's key id (kid) and algorithm."
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom a credential stands for. `id` names the credential in logs and counts its requests.
+    """The tenant, app, role and user of a credential. `id` identifies it in logs and rate limits.
 
-    Two tokens of one user stand for the same principal, also if one of them ends later.
+    Two tokens of the same user have equal principals, even if they expire at different times.
     """
 
     id: str
@@ -98,7 +97,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """What all requests of a server share."""
+    """State shared by all requests of a server."""
 
     tb: Tellback
     settings: ServerSettings
@@ -106,7 +105,7 @@ class ServerContext:
 
 
 class Caller:
-    """A request's principal, and the user it acts for: the credential's own, or the one `X-Tellback-User` names."""
+    """A request's principal, and the user it acts for: the credential's own, or the one in `X-Tellback-User`."""
 
     def __init__(self, server: ServerContext, principal: Principal, user_id: str | None) -> None:
         self.server = server
@@ -115,22 +114,22 @@ class Caller:
 
     @cached_property
     def user(self) -> User:
-        """The handle of the user it is about."""
+        """The handle of the user that the request acts for."""
         if self.user_id is None:
             raise InvalidArgumentError(
-                "Whose data? This credential is for any user of its app: name one with the header X-Tellback-User."
+                "This credential is valid for any user of its app: send the user's id in the header X-Tellback-User."
             )
         return self.user_handle(self.user_id)
 
     def user_handle(self, user_id: str) -> User:
-        """The handle of a user of the credential's tenant and app, if the credential may act for that one."""
+        """Return the handle of a user of the credential's tenant and app, if the credential may act for that user."""
         if self.principal.user_id not in (None, user_id):
-            raise NotAllowedError(f"This credential is of user {self.principal.user_id!r}, and for no other.")
+            raise NotAllowedError(f"This credential may only act for user {self.principal.user_id!r}.")
         return self.server.tb.user(user_id, self.principal.tenant_id, self.principal.app_id)
 
     @property
     def app(self) -> tuple[str, str]:
-        """The tenant and the app of the credential."""
+        """The credential's tenant and app ids."""
         return self.principal.tenant_id, self.principal.app_id
 
     @property
@@ -138,30 +137,30 @@ class Caller:
         return self.principal.role == "admin"
 
     def require_admin(self) -> None:
-        """Refuse whoever has no admin rights."""
+        """Raise `NotAllowedError` unless the credential has the role `admin`."""
         if not self.is_admin:
-            raise NotAllowedError("That needs a credential with the role 'admin'.")
+            raise NotAllowedError("This operation needs a credential with the role 'admin'.")
 
     def resolve_model(self, name: str | None) -> Any:
-        """The model to use: the Tellback's own, or another that callers may name."""
+        """Return the model to use: the default model, or another that the settings allow."""
         default_model = self.server.tb.model
         if name is None or name == default_model:
             return default_model
         if name not in self.server.settings.models:
             known = [default_model] if isinstance(default_model, str) else []
-            allowed = ", ".join([*known, *self.server.settings.models]) or "the server's own, by naming none"
-            raise NotAllowedError(f"Model {name!r:.120} is not served here. Models that may be named: {allowed}.")
+            allowed = ", ".join([*known, *self.server.settings.models]) or "the server's default (omit the model)"
+            raise NotAllowedError(f"Model {name!r:.120} is not served here. Allowed models: {allowed}.")
         return name
 
 
 async def get_caller(request: Request) -> Caller:
-    """The caller of a request, whom `AuthMiddleware` has let in."""
+    """Return the caller that `AuthMiddleware` has authenticated."""
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
 
 async def get_admin(request: Request) -> Caller:
-    """A caller with admin rights."""
+    """Return the caller, or raise `NotAllowedError` unless it is an admin."""
     caller: Caller = request.scope["state"]["caller"]
     caller.require_admin()
     return caller
@@ -172,7 +171,7 @@ CallerDep = Annotated[Caller, Depends(get_caller)]
 
 @dataclass(frozen=True, slots=True)
 class VerifyingKey:
-    """A public key, and the algorithms it is for."""
+    """A public key and the algorithms it may verify."""
 
     kid: str | None
     algorithms: frozenset[str]
@@ -180,7 +179,7 @@ class VerifyingKey:
 
 
 class IssuerKeys:
-    """The keys of an issuer. Those who need new ones at the same time wait for one fetch."""
+    """The public keys of a JWT issuer. Requests that need new keys at the same time share one fetch."""
 
     def __init__(
         self, load: JwksLoader | None, keys: tuple[VerifyingKey, ...] = (), timer: Callable[[], float] = time.monotonic
@@ -198,12 +197,12 @@ class IssuerKeys:
         try:
             return cls(None, parse_jwks(settings.jwks))
         except ValueError as error:
-            raise ConfigurationError(f"jwks of JwtSettings cannot be used: {error}.") from error
+            raise ConfigurationError(f"JwtSettings.jwks is invalid: {error}.") from error
 
     async def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
-        """The key that a token names, if it is for that algorithm; without a name, the only one there is for it.
+        """Return the key with that id and algorithm; without an id, the only key for that algorithm.
 
-        Raises `RemoteUnavailableError` while there are no keys, since the token may be good.
+        Raises `RemoteUnavailableError` while there are no keys, since the token may be valid.
         """
         found = self._select(kid, algorithm)
         if self._load is None:
@@ -215,9 +214,9 @@ class IssuerKeys:
             return found
         fetching = self._start_fetch()
         if fetching is not None:
-            await asyncio.shield(fetching)  # whoever gives up does so alone
+            await asyncio.shield(fetching)  # a cancelled request must not cancel the others' fetch
         if not self._keys:
-            raise RemoteUnavailableError("The keys of the tokens' issuer cannot be fetched now: try again in a moment.")
+            raise RemoteUnavailableError("The JWT issuer's keys cannot be fetched: try again in a moment.")
         return self._select(kid, algorithm)
 
     def _select(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
@@ -225,7 +224,7 @@ class IssuerKeys:
         return candidates[0] if len(candidates) == 1 or (candidates and kid is not None) else None
 
     def _start_fetch(self) -> asyncio.Task[None] | None:
-        """The fetch that runs, or a new one; None if the last was just now."""
+        """Return the running fetch, or start one; None if the last one was too recent."""
         if self._fetch_task is None:
             pause = MIN_FETCH_INTERVAL if self._keys else FIRST_FETCH_INTERVAL
             if self._timer() - self._attempted_at < pause:
@@ -242,20 +241,20 @@ class IssuerKeys:
                 loaded = await self._load()
             self._keys, self._fetched_at = parse_jwks(loaded), started
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:  # TimeoutError is an OSError
-            fallback = "those there are stay in use" if self._keys else "there are none"
-            log.warning("the keys of the tokens' issuer could not be fetched, %s: %r", fallback, error)
+            fallback = "keeping the old ones" if self._keys else "there are no others"
+            log.warning("Could not fetch the JWT issuer's keys, %s: %r", fallback, error)
         finally:
             self._fetch_task = None
 
 
 def parse_jwks(jwks: object) -> tuple[VerifyingKey, ...]:
-    """The keys of a JWKS that tokens can be checked with; those of other kinds or for other uses are left out."""
+    """Parse the signature keys of a JWKS. Keys of other kinds or for other uses are skipped."""
     entries = jwks.get("keys") if isinstance(jwks, Mapping) else None
     if not isinstance(entries, list):
-        raise ValueError("a JWKS is an object with a list of keys")
+        raise ValueError("a JWKS must be an object with a list named keys")
     keys = [key for entry in entries[:MAX_KEYS] if (key := _parse_key(entry)) is not None]
     if not keys:
-        raise ValueError("it holds no public key that a token could be checked with")
+        raise ValueError("it contains no public key that can verify tokens")
     return tuple(keys)
 
 
@@ -267,11 +266,17 @@ def _parse_key(jwk: object) -> VerifyingKey | None:
         return None
     if operations is not None and not (isinstance(operations, list) and "verify" in operations):
         return None
-    if "d" in jwk:  # a private key that was published is everyone's
+    if "d" in jwk:  # a published private key protects nothing
         return None
     try:
         key = jwt.PyJWK(dict(jwk), algorithms[0]).key
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):  # AttributeError: a number for a text
+    except (
+        jwt.PyJWTError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+    ):  # AttributeError: not a string
         return None
     if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_BITS:
         return None
@@ -279,7 +284,7 @@ def _parse_key(jwk: object) -> VerifyingKey | None:
 
 
 def _key_algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a key is for: by its type, and only what it says itself if it says so. Shared secrets are for nothing."""
+    """Return the algorithms a key may verify: those of its type, or only the declared one. Symmetric keys have none."""
     kind, curve, declared = jwk.get("kty"), jwk.get("crv"), jwk.get("alg")
     candidates: tuple[str, ...] = ()
     if kind == "RSA":
@@ -292,7 +297,7 @@ def _key_algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def fetch_jwks(url: str, seconds: float = FETCH_TIMEOUT, max_bytes: int = MAX_JWKS_BYTES) -> Mapping[str, Any]:
-    """The JSON at an address, within bounds of time and size, and from nowhere else than there. It blocks."""
+    """Fetch a JSON object within limits of time and size, following no redirects. Blocks."""
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "tellback"})
     chunks, size = [], 0
@@ -301,12 +306,12 @@ def fetch_jwks(url: str, seconds: float = FETCH_TIMEOUT, max_bytes: int = MAX_JW
             chunks.append(chunk)
             size += len(chunk)
             if size > max_bytes:
-                raise ValueError(f"the answer has more than {max_bytes} bytes")
+                raise ValueError(f"the response has more than {max_bytes} bytes")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the answer took more than {seconds:g} seconds")
+                raise TimeoutError(f"the response took more than {seconds:g} seconds")
     document = json.loads(b"".join(chunks))
     if not isinstance(document, dict):
-        raise ValueError("the answer is no JSON object")
+        raise ValueError("the response is not a JSON object")
     return document
 
 
@@ -319,7 +324,7 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 
 class JwtVerifier:
-    """Checks tokens."""
+    """Verifies JWTs and caches the results."""
 
     def __init__(
         self, settings: JwtSettings, keys: IssuerKeys | None = None, timer: Callable[[], float] = time.time
@@ -330,9 +335,9 @@ class JwtVerifier:
         self._cache: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
 
     async def verify(self, token: str) -> Principal:
-        """Whom a token stands for. Raises `NotAuthenticatedError`, which names the reason and never the token."""
+        """Return a token's principal. Raises `NotAuthenticatedError` with the reason, never with the token."""
         if len(token) > MAX_TOKEN_LENGTH:
-            raise NotAuthenticatedError(f"The token has {len(token)} characters; {MAX_TOKEN_LENGTH} is the limit here.")
+            raise NotAuthenticatedError(f"The token has {len(token)} characters; the limit is {MAX_TOKEN_LENGTH}.")
         digest = hashlib.sha256(token.encode()).digest()
         cached = self._cache.get(digest)
         if cached is not None and self._timer() < cached[1]:
@@ -361,30 +366,30 @@ class JwtVerifier:
             claims = jwt.decode(
                 token,
                 key.key,
-                [algorithm],  # it is one of the settings' and fits the key's type: a token cannot choose another
+                [algorithm],  # an allowed algorithm that fits the key: a token cannot choose another
                 options={"require": ["exp", "iss", "aud"]},
                 audience=settings.audience,
                 issuer=settings.issuer,
                 leeway=settings.leeway_seconds,
             )
         except jwt.MissingRequiredClaimError as error:
-            raise NotAuthenticatedError(f"The token has no {error.claim}, which is needed here.") from None
+            raise NotAuthenticatedError(f"The token has no {error.claim}, which this server requires.") from None
         except jwt.PyJWTError as error:
             message = next((text for kind, text in _JWT_ERROR_MESSAGES if isinstance(error, kind)), _UNREADABLE_TOKEN)
             raise NotAuthenticatedError(message) from None
         for name in ("exp", "nbf", "iat"):
             value = claims.get(name, 0)
             if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIMESTAMP:
-                raise NotAuthenticatedError(f"The token's {name} is no number.")
+                raise NotAuthenticatedError(f"The token's {name} must be a number.")
         return claims
 
     def _to_principal(self, claims: Mapping[str, Any]) -> Principal:
-        """The principal of claims that were checked."""
+        """Build the principal from verified claims."""
         settings = self._settings
         role = claims.get(settings.role_claim, settings.role)
         if role not in API_KEY_ROLES:
             raise NotAuthenticatedError(
-                f"The token's {settings.role_claim} is none of the roles there are: {', '.join(API_KEY_ROLES)}."
+                f"The token's {settings.role_claim} must be one of these roles: {', '.join(API_KEY_ROLES)}."
             )
         tenant_id = _claim_name(settings.tenant_claim, claims.get(settings.tenant_claim, settings.tenant_id))
         app_id = _claim_name(settings.app_claim, claims.get(settings.app_claim, settings.app_id))
@@ -402,22 +407,22 @@ class JwtVerifier:
 
 
 def _credential_id(*parts: str) -> str:
-    """A name for a credential that is kept in counts and logs, where no user's id may stand."""
+    """Return a stable id for a credential. It is a digest because ids appear in logs, where user ids must not."""
     identity = "\0".join(parts).encode("utf-8", "surrogatepass")
     return f"jwt_{hashlib.sha256(identity).hexdigest()[:28]}"
 
 
 def _claim_name(claim: str, value: object) -> str:
     if value is None:
-        raise NotAuthenticatedError(f"The token has no {claim}, which is needed here.")
+        raise NotAuthenticatedError(f"The token has no {claim}, which this server requires.")
     try:
         return validation.validate_scope_id(claim, value)
     except InvalidArgumentError:
-        raise NotAuthenticatedError(f"The token's {claim} is not a text that can be a name here.") from None
+        raise NotAuthenticatedError(f"The token's {claim} is not a valid id.") from None
 
 
 def _to_datetime(seconds: float) -> datetime:
-    """A moment; what is later than can be written is the last one that can."""
+    """Convert a timestamp; values too large for `datetime` become the latest one."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -425,11 +430,11 @@ def _to_datetime(seconds: float) -> datetime:
 
 
 OPEN_PRINCIPAL = Principal("open", "default", "default", "admin")
-"""Everyone, where there are no credentials."""
+"""The principal of every request to an open server."""
 
 
 class Authenticator:
-    """Reads credentials."""
+    """Turns the `Authorization` header into a principal."""
 
     def __init__(self, tb: Tellback, settings: ServerSettings) -> None:
         self._rc = tb
@@ -437,11 +442,11 @@ class Authenticator:
         self._jwt_verifier = None if settings.jwt is None else JwtVerifier(settings.jwt)
 
     async def authenticate(self, authorization: str | None) -> Principal:
-        """Whom the header `Authorization` stands for. Raises `NotAuthenticatedError`, which says why it is nobody."""
+        """Return the principal of an `Authorization` header. Raises `NotAuthenticatedError` with the reason."""
         if self._is_open and not (authorization or "").startswith(f"Bearer {API_KEY_PREFIX}"):
-            return OPEN_PRINCIPAL  # clients of other vendors' APIs send keys of their own
+            return OPEN_PRINCIPAL  # OpenAI clients always send some API key
         if authorization is None:
-            raise NotAuthenticatedError("There is no credential: send `Authorization: Bearer <API key or token>`.")
+            raise NotAuthenticatedError("No credential: send `Authorization: Bearer <API key or token>`.")
         scheme, _, secret = authorization.partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -452,7 +457,7 @@ class Authenticator:
         return Principal(key.id, key.tenant_id, key.app_id, key.role, key.user_id, key.rate_limit, key.expires_at)
 
     async def is_still_valid(self, authorization: str | None, principal: Principal) -> bool:
-        """Whether a credential stands for the same one as before: long streams end when it does not."""
+        """Whether a credential still has the same principal; if not, long streams end."""
         try:
             return await self.authenticate(authorization) == principal
         except NotAuthenticatedError:

@@ -1,8 +1,7 @@
 """`Idempotency-Key`: store the response to a request for a day, and replay it when the request is sent again.
 
-A route that reads the header itself handles it in its own way; routes marked `NOT_STORED` do not support it, because
-they change nothing or can be repeated safely. Error responses, streams, and turns that wait for client tools are not
-stored.
+Routes that declare the header handle it themselves. Routes marked `NOT_STORED` do not support it, because they change
+nothing or can be repeated safely. Error responses, streams, and turns that wait for client tools are not stored.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ log = logging.getLogger("tellback.server")
 KEY_HEADER = "Idempotency-Key"
 REPLAYED_HEADER = "Idempotency-Replayed"
 LEASES = {"stored": timedelta(minutes=2), "turn": timedelta(minutes=15)}
-"""How long a request that never ended keeps its key: longer than what it does may take."""
+"""How long a request that never finishes keeps its key: longer than the request may take."""
 
 NOT_STORED: dict[str, Any] = {"x-idempotency": "none"}
 LONG_RUNNING: dict[str, Any] = {"x-idempotency": "turn"}
-"""Mark a route whose answers are not stored, and one that waits for a model: `openapi_extra=NOT_STORED`."""
+"""Values of `openapi_extra`: responses of the route are not stored; the route waits for a model."""
 
 KEY_PARAMETER: dict[str, Any] = {
     "name": KEY_HEADER,
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": validation.KEY_LENGTH},
-    "description": "The same request with the same key is done once, and answered the same for a day.",
+    "description": "A unique key for the request. Retries with the same key get the same response for a day.",
 }
 
 _WRITE_METHODS = {"POST", "PATCH", "DELETE", "PUT"}
@@ -53,7 +52,7 @@ RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 def resolve_lease(methods: set[str] | None, dependant: Dependant, extra: dict[str, Any] | None) -> timedelta | None:
-    """How long a request of a route may take with its key, or None for a route whose answers are not stored."""
+    """Return how long a request may hold its key, or None for a route whose responses are not stored."""
     if not (methods or set()) & _WRITE_METHODS or _takes_header(dependant):
         return None
     return LEASES.get((extra or {}).get("x-idempotency", "stored"))
@@ -66,12 +65,12 @@ def _takes_header(dependant: Dependant) -> bool:
 
 
 async def run_once(request: Request, handle: RequestHandler, lease: timedelta) -> Response:
-    """The answer to a request: the stored one if it came before, else that of `handle`."""
+    """Return the stored response of a repeated request, or call `handle` and store its response."""
     key = request.headers.get(KEY_HEADER)
     if key is None or await _requests_stream(request):
         return await handle(request)
     caller: Caller = request.scope["state"]["caller"]
-    # Turns are numbered by conversation, if at all: there a key is for its path.
+    # For turns, a key is scoped to the request's path, which contains the conversation.
     path = request.scope["path"] if lease == LEASES["turn"] else ""
     claim = _KeyClaim(caller, path, validation.validate_name(KEY_HEADER, key, validation.KEY_LENGTH))
     started = await claim.begin(await _fingerprint(request, caller.user_id), lease)
@@ -82,7 +81,7 @@ async def run_once(request: Request, handle: RequestHandler, lease: timedelta) -
     try:
         response = await handle(request)
     except BaseException as error:
-        # What may have been done is not done again unseen. A turn is: its message is stored once by the same key.
+        # Keep the key if the work may have been done. A turn's key is released: a retry stores its message once only.
         if lease == LEASES["turn"] or not _may_have_succeeded(error):
             await asyncio.shield(claim.abandon(started))
         raise
@@ -95,18 +94,18 @@ def _may_have_succeeded(error: BaseException) -> bool:
 
 
 def mark_unfinished(response: Response) -> Response:
-    """An answer that waits for another request: given again, it would have what it waits for done twice."""
+    """Mark a response that another request must continue, so that it is not stored and replayed."""
     setattr(response, _UNFINISHED_MARK, True)
     return response
 
 
 class _KeyClaim:
-    """A key of a caller's. Those of a role are apart from others', who may not be allowed what it was answered."""
+    """The claim on a caller's key. Keys are separate for each role, since roles may see different responses."""
 
     def __init__(self, caller: Caller, path: str, key: str) -> None:
         principal = caller.principal
         self._client_key = key
-        # A digest, as paths and keys are longer than what a database finds by.
+        # A digest, because path and key can be longer than a database index allows.
         self._key = hashlib.sha256("\0".join((principal.role, path, key)).encode(errors="surrogatepass")).hexdigest()
         self._scope = Scope(principal.tenant_id, principal.app_id, caller.user.scope.user_id)
         self._store: IdempotencyStore = caller.server.tb.store.idempotency
@@ -121,8 +120,8 @@ class _KeyClaim:
     async def abandon(self, started: IdempotencyClaim) -> None:
         try:
             await self._store.abandon(self._scope, self._key, started.claim_token)
-        except StoreError:  # what went wrong first is what the caller is told
-            log.warning("an idempotency key could not be freed", exc_info=True)
+        except StoreError:  # the caller gets the original error
+            log.warning("Could not release an idempotency key", exc_info=True)
 
     async def finish(self, started: IdempotencyClaim, response: Response) -> None:
         is_buffered = isinstance(getattr(response, "body", None), bytes)
@@ -133,12 +132,12 @@ class _KeyClaim:
         stored = StoredResponse(response.status_code, response.media_type or "", bytes(response.body), headers)
         try:
             await self._store.finish(self._scope, self._key, started.claim_token, stored, now=_lease_clock())
-        except StoreError:  # it was done: the caller must hear of that
-            log.warning("an answer could not be kept for retries", exc_info=True)
+        except StoreError:  # the work was done, so return its response
+            log.warning("Could not store the response for an idempotency key", exc_info=True)
 
 
 def _lease_clock() -> datetime:
-    return utc_now()  # leases go by the machine's clock
+    return utc_now()  # leases use the machine's clock
 
 
 async def _requests_stream(request: Request) -> bool:
@@ -149,7 +148,7 @@ async def _requests_stream(request: Request) -> bool:
 
 
 async def _fingerprint(request: Request, user_id: str | None) -> str:
-    """What makes two requests the same."""
+    """Return a digest that is equal for equal requests."""
     parts = [request.method, request.scope["path"], request.url.query, user_id or ""]
     parts += [request.headers.get(name, "") for name in _FINGERPRINT_HEADERS]
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""The end of requests and of the server: cancel work when a client disconnects, and shut down gracefully."""
+"""Cancel work when a client disconnects, and shut down gracefully."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tellback.server.problems import problem_response
 T = TypeVar("T")
 
 CLIENT_CLOSED_REQUEST = 499
-"""The status, in the log, of a request whose client went away."""
+"""The status logged for a request whose client disconnected."""
 
 RETRY_AFTER_SECONDS = 1
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Returns when the client has gone away. The request's body must have been read."""
+    """Return when the client has disconnected. The request's body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What the work gives. When the client goes away it is cancelled, and there is nothing to answer."""
+    """Return the result of the work. If the client disconnects first, cancel the work."""
     task = asyncio.create_task(work, name="tellback answer")
     watcher = asyncio.create_task(wait_for_disconnect(request.receive), name="tellback disconnect")
     try:
@@ -38,16 +38,16 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
             return task.result()
     finally:
         await cancel_and_wait(task, watcher)
-    raise HTTPException(CLIENT_CLOSED_REQUEST, "The client went away.")
+    raise HTTPException(CLIENT_CLOSED_REQUEST, "The client disconnected.")
 
 
 class ShutdownSignal:
-    """Whether a server is about to stop. Feeds then end, turns that run are let finish, and no stream begins.
+    """Whether the server is shutting down. Event streams then end, running turns finish, and no new stream starts.
 
     >>> stopping = ShutdownSignal()
-    >>> forget = stopping.subscribe(lambda: print("over"))
+    >>> unsubscribe = stopping.subscribe(lambda: print("stopping"))
     >>> stopping.set()
-    over
+    stopping
     >>> stopping.is_set
     True
     """
@@ -58,7 +58,7 @@ class ShutdownSignal:
 
     @classmethod
     def for_app(cls, app: Any) -> ShutdownSignal:
-        """The one of an application, in its `state.stopping`."""
+        """Return the signal of an application, stored in `app.state.stopping`."""
         signal = getattr(app.state, "stopping", None)
         if signal is None:
             signal = app.state.stopping = cls()
@@ -70,14 +70,14 @@ class ShutdownSignal:
         return self._is_set
 
     def set(self) -> None:
-        """From now on it is. To be called on the server's event loop."""
+        """Start the shutdown. Call this on the server's event loop."""
         if not self._is_set:
             self._is_set = True
             for callback in list(self._callbacks.values()):
                 callback()
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call it when the server is about to stop, at once if it is already; what is given takes that back."""
+        """Call `callback` on shutdown, immediately if it has begun. Return a function that unsubscribes."""
         if self._is_set:
             callback()
             return lambda: None
@@ -91,8 +91,8 @@ class ShutdownSignal:
 
 
 def shutdown_response(request_id: str | None = None) -> Response:
-    """The answer to what would begin too late."""
-    detail = "The server is about to stop: try again in a moment, and another one answers."
+    """Return the 503 response to requests that arrive during shutdown."""
+    detail = "The server is shutting down: try again in a moment."
     return problem_response(
         503, "stopping", detail, request_id=request_id, headers={"Retry-After": str(RETRY_AFTER_SECONDS)}
     )

@@ -25,7 +25,7 @@ MCP_PATH = "/mcp"
 
 
 def add_mcp(app: FastAPI, settings: ServerSettings) -> McpEndpoint | None:
-    """Serve MCP if its extra is installed. What is given must be `running()` while requests are answered."""
+    """Serve MCP if its extra is installed. The endpoint returned must be `running()` while requests are served."""
     if find_spec("mcp") is None:
         return None
     endpoint = McpEndpoint(settings)
@@ -34,7 +34,7 @@ def add_mcp(app: FastAPI, settings: ServerSettings) -> McpEndpoint | None:
 
 
 class McpEndpoint:
-    """Loads the MCP server when it is first asked for: its SDK is a third of the time that a server takes to start."""
+    """Loads the MCP server on the first request, because its SDK takes a third of the server's startup time."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -43,7 +43,7 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer requests; at the end, calls that are still running are stopped."""
+        """Serve requests; on exit, cancel calls that are still running."""
         self._requested = asyncio.Event()
         self._app, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
         task = asyncio.create_task(self._run(self._app, stop), name="tellback mcp")
@@ -68,7 +68,7 @@ class McpEndpoint:
         await self._requested.wait()
         try:
             mcp_app = await asyncio.to_thread(_build_mcp_app, self._settings)
-        except Exception as error:  # noqa: BLE001 - whoever asks learns of it
+        except Exception as error:  # noqa: BLE001 - re-raised in the requests that wait for the app
             app.set_exception(error)
             return
         async with mcp_app.running():
@@ -79,7 +79,7 @@ class McpEndpoint:
 def _build_mcp_app(settings: ServerSettings) -> McpApp:
     from tellback.mcp import http_app
 
-    # `AuthMiddleware` has checked the host and the credential; pages of other origins are refused here as well.
+    # `AuthMiddleware` has checked host and credential; the MCP app checks the origin.
     return http_app(
         _request_user, allowed_hosts=None, allowed_origins=settings.cors_origins, max_body_bytes=settings.body_bytes
     )

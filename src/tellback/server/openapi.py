@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete it with examples, streams and errors, and serve `/openapi.json` and `/docs`."""
+"""Complete the OpenAPI document with examples, streams and errors; serve `/openapi.json` and `/docs`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tellback.wire.values import ChangeWire, ReadyWire
 
 Schema = dict[str, Any]
 
-# What fields are called tells what they hold, where they have no example of their own.
+# Examples by field name, for fields without an example of their own.
 _EXAMPLES_BY_NAME: Mapping[str, Any] = {
     "tenantId": "acme",
     "appId": "default",
@@ -54,7 +54,7 @@ ERROR_EVENT = "error"
 _SCHEMA_REFERENCE = "#/components/schemas/{model}"
 _STREAM_SCHEMA = {
     "type": "string",
-    "description": f"Events, whose data are JSON; `{EVENTS_EXTENSION}` has the schema of each.",
+    "description": f"Server-sent events with JSON data; `{EVENTS_EXTENSION}` has the schema of each.",
 }
 
 _STREAM_ONLY_MODELS: tuple[type[WireModel], ...] = (
@@ -63,7 +63,7 @@ _STREAM_ONLY_MODELS: tuple[type[WireModel], ...] = (
     ReadyWire,
     *dict.fromkeys(DELTA_EVENTS.values()),
 )
-"""What no body has: other schemas are in the contract by their routes."""
+"""Models that only occur in streams; FastAPI collects the others from the routes."""
 
 DOCS_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -80,38 +80,39 @@ DOCS_PATH = "/docs"
 OPENAI_PREFIX = "/v1/"
 
 DESCRIPTION = """\
-Conversations are kept word for word; what matters in them becomes memories that cite where they were said; turns and
-agents answer with what is remembered of the user.
+Tellback stores conversations verbatim and extracts memories, which cite their sources. Turns and agents answer with
+the memories of the user.
 
-**Whose data.** A credential is for one tenant and app. One of the role `user` is fixed to a user; those of the roles
-`app` and `admin` act for any user of their app, whom the header `X-Tellback-User` names. Ids of others are 404.
+**Authentication.** A credential is valid for one tenant and app. A credential of the role `user` belongs to one user;
+one of the roles `app` or `admin` may act for any user of its app: send the user's id in the header `X-Tellback-User`.
+Resources of other users return 404.
 
-**Errors** are `application/problem+json`, with a `code` for each kind. Under `/v1` they are in OpenAI's shape.
+**Errors** are `application/problem+json`, with a `code` for each kind. Under `/v1` they have OpenAI's format.
 
-**Lists** come in pages: pass `nextCursor` as `cursor` until it is null.
+**Pagination.** Lists are returned in pages: pass `nextCursor` as `cursor` until it is null.
 
-**Retries.** With an `Idempotency-Key`, the same request is done once and answered the same.
+**Retries.** Requests with the same `Idempotency-Key` are processed once and get the same response.
 """
 
 TAGS = [
-    {"name": "conversations", "description": "The log: what was said, kept word for word, and its rolling summary."},
-    {"name": "turns", "description": "A message in, a model's answer out, whole or as server-sent events."},
-    {"name": "memory", "description": "Spaces, atoms and entities: what is remembered, and recalling it."},
-    {"name": "bindings", "description": "Which conversations become memories, and where."},
-    {"name": "jobs", "description": "Extraction: the work that makes memories of conversations."},
-    {"name": "working context", "description": "What a model should know before it answers, within a budget."},
-    {"name": "agents", "description": "Agents by description, and agents with routes and their sessions."},
-    {"name": "events", "description": "What changes, as it changes."},
-    {"name": "admin", "description": "A user's data come out and go; what it cost; what an app's operator needs."},
-    {"name": "openai", "description": "For clients of OpenAI's API: the same chat, with memory."},
-    {"name": "operations", "description": "For whoever runs the server."},
+    {"name": "conversations", "description": "The log of messages, stored verbatim, and its rolling summary."},
+    {"name": "turns", "description": "Send a message and get the model's answer, whole or as server-sent events."},
+    {"name": "memory", "description": "Spaces, atoms (remembered facts) and entities; store, search and correct them."},
+    {"name": "bindings", "description": "Rules: which conversations become memories of which spaces."},
+    {"name": "jobs", "description": "Extraction jobs, which turn conversations into memories."},
+    {"name": "working context", "description": "The context for a model's answer, within a token budget."},
+    {"name": "agents", "description": "Agents from JSON specs, and agents with routes and sessions."},
+    {"name": "events", "description": "A stream of changes to a user's data."},
+    {"name": "admin", "description": "Export and erase a user's data, usage, API keys and maintenance."},
+    {"name": "openai", "description": "An API compatible with OpenAI's chat completions, with memory."},
+    {"name": "operations", "description": "Health and metrics, for operators of the server."},
 ]
 
 _SECURITY_SCHEMES: dict[str, Schema] = {
     "credential": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key (`tellback keys create`), or a JWT of the issuer that the server trusts.",
+        "description": "An API key (`tellback keys create`), or a JWT of the configured issuer.",
     },
     "metricsToken": {"type": "http", "scheme": "bearer", "description": "The server's metrics token."},
 }
@@ -121,51 +122,51 @@ _COMMON_PARAMETERS: dict[str, Schema] = {
         "in": "header",
         "required": False,
         "schema": {"type": "string", "minLength": 1, "maxLength": 6_000, "examples": ["maya"]},
-        "description": "Whom the request is about, percent-encoded UTF-8: for credentials of the roles `app` and"
-        " `admin`. One of the role `user` may name its own user only.",
+        "description": "The user id to act for, as percent-encoded UTF-8. Required for the roles `app` and `admin`;"
+        " the role `user` may only send its own user's id.",
     },
     "X-Request-Id": {
         "name": "X-Request-Id",
         "in": "header",
         "required": False,
         "schema": {"type": "string", "examples": ["018f3c0de0a17b2c"]},
-        "description": "Your id for the request in the server's log; one is made where it is missing or unfit.",
+        "description": "An id for the request in the server's log. If missing or invalid, the server creates one.",
     },
     "Idempotency-Key": KEY_PARAMETER,
 }
 _RESPONSE_HEADERS: dict[str, Schema] = {
-    "X-Request-Id": {"required": True, "schema": {"type": "string"}, "description": "Its id in the server's log."},
-    "Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds after which to try again."},
+    "X-Request-Id": {"required": True, "schema": {"type": "string"}, "description": "The request's id in the logs."},
+    "Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds to wait before retrying."},
     "WWW-Authenticate": {"required": True, "schema": {"type": "string"}, "description": "How to authenticate."},
-    "Idempotency-Replayed": {"schema": {"type": "string"}, "description": "`true` on an answer given before."},
+    "Idempotency-Replayed": {"schema": {"type": "string"}, "description": "`true` if the response is replayed."},
 }
-# What anyone may be answered before a route is reached, and after one has failed.
+# Responses that any operation may return, before a route is reached or after it failed.
 _COMMON_ERRORS = {
-    400: "The request cannot be read.",
-    403: "Not for this credential, or not for that host.",
-    408: "The body did not come in time.",
-    413: "The body, or a text in it, is too large.",
-    414: "The address is too long.",
-    415: "The body is not JSON, or it is compressed.",
+    400: "The request is malformed.",
+    403: "The credential or the host does not allow this.",
+    408: "The request body did not arrive in time.",
+    413: "The body or one of its texts is too large.",
+    414: "The URL is too long.",
+    415: "The body is not JSON or is compressed.",
     431: "The headers are too large.",
-    500: "The server failed; its log has the reason, under the request's id.",
+    500: "Internal error; the server's log has the reason under the request's id.",
 }
 _ERROR_HEADERS = {"401": ("WWW-Authenticate",), "429": ("Retry-After",), "503": ("Retry-After",)}
-_IN_PROGRESS = "A request with the same Idempotency-Key is not over yet."
+_IN_PROGRESS = "A request with the same Idempotency-Key is still running."
 
 
 class ExampleBuilder:
-    """Writes values that the schemas of a document describe."""
+    """Builds example values from the schemas of a document."""
 
     def __init__(self, schemas: Mapping[str, Schema]) -> None:
         self._schemas = schemas
 
     def build_request(self, schema: Schema) -> Any:
-        """What one may send: fields that must be there, and those that have an example."""
+        """Build an example request, with required fields and those that have an example."""
         return self._build(schema, "", False, 0)
 
     def build_response(self, schema: Schema) -> Any:
-        """What one may get: all fields."""
+        """Build an example response, with all fields."""
         return self._build(schema, "", True, 0)
 
     def _build(self, schema: Schema, name: str, include_optional: bool, depth: int) -> Any:
@@ -190,7 +191,7 @@ class ExampleBuilder:
         return _default_example(schema)
 
     def _one_of(self, options: list[Schema], name: str, include_optional: bool, depth: int) -> Any:
-        """The first option that has an example; else null where that may be, else the first."""
+        """Use the first option with an example; otherwise null if allowed, or the first option."""
         for option in options:
             if self._resolve(option).get("examples"):
                 return self._build(option, name, include_optional, depth)
@@ -224,7 +225,7 @@ def _default_example(schema: Schema) -> Any:
 
 
 def stream_responses(description: str, events: Mapping[str, type[WireModel]]) -> dict[int | str, dict[str, Any]]:
-    """What a route answers as a stream, for OpenAPI: the events by name, in the order they come in."""
+    """Return the OpenAPI description of a streamed response, with events in the order they are sent."""
     models: dict[str, type[WireModel]] = {**events, ERROR_EVENT: Problem}
     references = {name: {"$ref": _SCHEMA_REFERENCE.format(model=model.__name__)} for name, model in models.items()}
     return {
@@ -236,7 +237,7 @@ def stream_responses(description: str, events: Mapping[str, type[WireModel]]) ->
 
 
 def build_stream_schemas() -> dict[str, Schema]:
-    """The schemas of what only streams have."""
+    """Return the schemas of models that only occur in streams."""
     _, document = models_json_schema(
         [(model, "serialization") for model in _STREAM_ONLY_MODELS], ref_template=_SCHEMA_REFERENCE
     )
@@ -245,7 +246,7 @@ def build_stream_schemas() -> dict[str, Schema]:
 
 
 def build_stream_example(media: Schema, examples: ExampleBuilder) -> str:
-    """A stream as it may be, without an error."""
+    """Build an example stream, without an error event."""
     frames = []
     for number, (name, schema) in enumerate(media[EVENTS_EXTENSION].items(), 1):
         if name != ERROR_EVENT:
@@ -258,7 +259,7 @@ def build_stream_example(media: Schema, examples: ExampleBuilder) -> str:
 
 
 def render_docs_page(document: dict[str, Any], openapi_url: str) -> str:
-    """The page."""
+    """Render the HTML of the `/docs` page."""
     operations: dict[str, list[str]] = defaultdict(list)
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -287,12 +288,12 @@ def _render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
     )
     statuses = ", ".join(escape(status) for status in operation["responses"])
     line = f"<b>{escape(method.upper())}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
-    details = f"<div>{description}<table>{rows}</table><p>Answers: {statuses}</div>"
+    details = f"<div>{description}<table>{rows}</table><p>Responses: {statuses}</div>"
     return f"<details><summary>{line}</summary>{details}</details>"
 
 
 def add_openapi(app: FastAPI) -> None:
-    """Make the app's OpenAPI complete, and serve it, with a page to read it."""
+    """Complete the app's OpenAPI document, and serve it and the page that renders it."""
     app.description, app.openapi_tags = DESCRIPTION, TAGS
     build = app.openapi
 
@@ -308,7 +309,7 @@ def add_openapi(app: FastAPI) -> None:
 
     @lru_cache(maxsize=8)
     def encode_document(root: str) -> tuple[bytes, str]:
-        """The document as bytes, for an app below a path, and its tag."""
+        """Encode the document for an app mounted below `root`, and return it with its ETag."""
         body = json.dumps({**app.openapi(), "servers": [{"url": root or "/"}]}, separators=(",", ":")).encode()
         return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
@@ -396,7 +397,7 @@ class _OperationCompleter:
             if self._accepts_key:
                 responses.setdefault("409", {"description": _IN_PROGRESS})
         if self._is_openai:
-            responses.pop("422", None)  # FastAPI's own: there it is 400
+            responses.pop("422", None)  # FastAPI adds it, but here the status is 400
         for status in list(responses):
             if int(status) < 400:
                 self._complete_success(responses[status])
@@ -406,7 +407,7 @@ class _OperationCompleter:
 
     def _complete_success(self, response: Schema) -> None:
         if response["description"] == "Successful Response":
-            response["description"] = "Done." if "content" not in response else "The answer."
+            response["description"] = "Success." if "content" not in response else "The result."
         headers = response.setdefault("headers", {})
         headers["X-Request-Id"] = _header_reference("X-Request-Id")
         if self._accepts_key:
@@ -418,7 +419,7 @@ class _OperationCompleter:
                 media.setdefault("example", build_stream_example(media, self._examples))
 
     def _error_reference(self, status: str, description: str) -> Schema:
-        """A reference to what is said of that status, once for all operations that say it alike."""
+        """Return a reference to the shared description of an error status."""
         media, model = (JSON_MEDIA_TYPE, "ErrorOut") if self._is_openai else (PROBLEM_MEDIA_TYPE, "Problem")
         response = {
             "description": description,
@@ -429,7 +430,7 @@ class _OperationCompleter:
             name = f"{model}{status}" + ("" if number == 1 else f"_{number}")
             if self._shared.setdefault(name, response) == response:
                 return {"$ref": f"#/components/responses/{name}"}
-        raise AssertionError(f"too many ways to describe {status}")
+        raise AssertionError(f"Too many descriptions of status {status}")
 
 
 def _header_reference(name: str) -> Schema:
@@ -437,7 +438,7 @@ def _header_reference(name: str) -> Schema:
 
 
 def _without_null(schema: Schema) -> Schema:
-    """A schema of what cannot be null, as there is no way to say so outside of JSON; or leaving it out is that."""
+    """Drop null from a schema, where it cannot be sent or means the same as leaving the field out."""
     options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     if len(options) != len(schema.get("anyOf", ())) and len(options) == 1:
         rest = {key: value for key, value in schema.items() if key != "anyOf"}

@@ -14,33 +14,32 @@ from tellback.errors import InvalidArgumentError, PreconditionFailedError, Reque
 from tellback.server.idempotency import KEY_PARAMETER, resolve_lease, run_once
 
 MAX_VALUES = 30_000
-"""A thousand imported messages with all that can be told of them have fewer; reading so many takes a moment."""
+"""Limit on the number of JSON values in a body; a thousand imported messages have fewer."""
 
 IfMatchHeader = Annotated[
-    list[str] | None, Header(alias="If-Match", description="ETags: act only if it is still so; else 412.")
+    list[str] | None,
+    Header(alias="If-Match", description="ETags. Fail with 412 unless the resource has one of them."),
 ]
 IfNoneMatchHeader = Annotated[
-    list[str] | None, Header(alias="If-None-Match", description="ETags that you have: 304 if it is still so.")
+    list[str] | None,
+    Header(alias="If-None-Match", description="ETags. Return 304 if the resource still has one of them."),
 ]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def validate_size(document: Any, text_length: int, is_attachment: Callable[[str, str], bool]) -> None:
-    """Refuse a body of too many values, or with a text that is too long, unless that is something attached.
-
-    Nor may there be a number past the range of numbers, which readers of JSON take for infinite.
-    """
+    """Raise for a body with too many values, a text that is too long (attachments excepted), or an infinite number."""
     for name, value in iter_values(document, MAX_VALUES):
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidArgumentError(f"{name or 'A number'} is past the range of numbers.")
+            raise InvalidArgumentError(f"{name or 'A number'} is too large for a number.")
         if isinstance(value, str) and len(value) > text_length and not is_attachment(name, value):
-            message = f"{name or 'A text'} has {len(value)} characters; {text_length} is the limit here."
+            message = f"{name or 'A text'} has {len(value)} characters; at most {text_length} are allowed."
             raise RequestTooLargeError(message)
 
 
 def iter_values(document: Any, max_values: int) -> Iterator[tuple[str, Any]]:
-    """Every value in a JSON value, with the name it stands under; raises `RequestTooLargeError` beyond `max_values`."""
+    """Yield every nested value with its field name. Raises `RequestTooLargeError` beyond `max_values`."""
     remaining, pending = max_values, [("", document)]
     while pending:
         name, value = pending.pop()
@@ -48,22 +47,22 @@ def iter_values(document: Any, max_values: int) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict | list):
             remaining -= len(value)
             if remaining < 0:
-                raise RequestTooLargeError(f"There are more than {max_values} values in it, which is the limit here.")
+                raise RequestTooLargeError(f"The body has more than {max_values} values, which is the limit.")
             pending.extend(value.items() if isinstance(value, dict) else ((name, each) for each in value))
 
 
 def require_match(etags: Sequence[str] | None, etag: str | None) -> None:
-    """Refuse to act on what is not as the client has seen it; `etag` is None for what is not there."""
+    """Raise `PreconditionFailedError` unless an ETag matches; `etag` is None if the resource does not exist."""
     if etags is not None and not _matches(etags, etag, weakly=False):
         raise PreconditionFailedError(
-            "It is not as If-Match says: read it again, and decide then."
+            "The resource has changed since the ETag in If-Match: read it again and retry."
             if etag is not None
-            else "There is nothing yet that If-Match could be about."
+            else "If-Match was sent, but the resource does not exist."
         )
 
 
 def is_not_modified(etags: Sequence[str] | None, etag: str) -> bool:
-    """Whether the client has it already.
+    """Whether the client already has the current version.
 
     >>> is_not_modified(['"v1", W/"v2"'], '"v2"'), is_not_modified(["*"], '"v2"'), is_not_modified(None, '"v2"')
     (True, True, False)
@@ -79,18 +78,18 @@ def _matches(etags: Sequence[str], etag: str | None, *, weakly: bool) -> bool:
 
 
 class StrictRequest(Request):
-    """A request whose body is JSON as it is defined: no NaN, no half of a character."""
+    """A request that accepts only strict JSON: no NaN, no lone surrogates."""
 
     @staticmethod
     def is_attachment(name: str, value: str) -> bool:
-        """Whether it is something that only the size of the body bounds."""
+        """Whether a value is an attachment, which only the body size limits."""
         return name == "data"
 
     async def validate_json(self) -> None:
-        """Read the body here, where what is wrong with it is told as it is."""
+        """Read and validate the body, so that errors become specific problem responses."""
         content_type = self.headers.get("content-type", "")
         if not _is_json(content_type):
-            raise HTTPException(415, f"Bodies are application/json here, not {content_type!r:.80}.")
+            raise HTTPException(415, f"The body must be application/json, got {content_type!r:.80}.")
         await self.json()
 
     async def json(self) -> Any:
@@ -98,7 +97,7 @@ class StrictRequest(Request):
             try:
                 value = from_json(await self.body(), allow_inf_nan=False)
             except ValueError as error:
-                raise HTTPException(400, f"The body is not JSON: {error}.") from None
+                raise HTTPException(400, f"The body is not valid JSON: {error}.") from None
             validate_size(value, self.scope["state"]["caller"].server.settings.text_length, self.is_attachment)
             self._json = value
         return self._json

@@ -22,24 +22,28 @@ from tellback.wire.problems import Problem
 JSON_MEDIA_TYPE = "application/json"
 
 LimitParam = Annotated[
-    int | None, Query(ge=1, description="How many at most; a page may have fewer, and lead on by nextCursor.")
+    int | None,
+    Query(
+        ge=1,
+        description="The maximum number of items on the page; it may have fewer.",
+    ),
 ]
-CursorParam = Annotated[str | None, Query(max_length=1_000, description="nextCursor of the page before.")]
+CursorParam = Annotated[str | None, Query(max_length=1_000, description="The nextCursor of the previous page.")]
 
 _DESCRIPTIONS = {
-    400: "The request cannot be read.",
-    401: "No credential, or one that is not valid.",
-    403: "The credential is not for that.",
-    404: "Nothing of that id is in the credential's scope.",
-    409: "In conflict with what is there.",
-    412: "It has changed meanwhile.",
-    413: "The body, or a text in it, is too large.",
+    400: "The request is malformed.",
+    401: "The credential is missing or invalid.",
+    403: "The credential does not allow this.",
+    404: "The resource does not exist for this user.",
+    409: "The request conflicts with the current state.",
+    412: "The resource has changed since the given ETag.",
+    413: "The body or one of its texts is too large.",
     415: "The body is not JSON.",
-    422: "A field cannot be used; `errors` says which.",
-    429: "Too many requests; see Retry-After.",
-    502: "A model's provider failed.",
-    503: "The store or a provider is not available now.",
-    504: "A model's provider gave no answer in time.",
+    422: "A field is invalid; see `errors`.",
+    429: "Too many requests; retry after Retry-After seconds.",
+    502: "The model provider failed.",
+    503: "The store or a provider is temporarily unavailable.",
+    504: "The model provider timed out.",
     507: "The store's disk is full.",
 }
 
@@ -47,12 +51,12 @@ CHUNK_BYTES = 256 * 1024
 
 
 def json_response(value: WireModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A value as JSON."""
+    """Return a value as a JSON response."""
     return Response(value.to_json(), status, headers, JSON_MEDIA_TYPE)
 
 
 def encode_cursor(position: str) -> str:
-    """A place in a list, for clients to hand back.
+    """Encode a position in a list as an opaque cursor.
 
     >>> decode_cursor(encode_cursor("conv_1"))
     'conv_1'
@@ -61,7 +65,7 @@ def encode_cursor(position: str) -> str:
 
 
 def decode_cursor(cursor: str | None) -> str | None:
-    """The place that a cursor stands for."""
+    """Decode a cursor to a position in a list."""
     if cursor is None:
         return None
     try:
@@ -71,12 +75,12 @@ def decode_cursor(cursor: str | None) -> str | None:
 
 
 def invalid_cursor_error() -> InvalidArgumentError:
-    """The error for a cursor that no page gave."""
-    return InvalidArgumentError("cursor is what nextCursor of the page before was.")
+    """Return the error for an invalid cursor."""
+    return InvalidArgumentError("Invalid cursor: pass the previous page's nextCursor.")
 
 
 def parse_position(position: str | None) -> int | None:
-    """A place in a list that is a number; what has too many digits is as good as the end."""
+    """Parse a numeric position; very long numbers are cut, since they are past the end anyway."""
     if position is None:
         return None
     if not (position.isascii() and position.isdecimal()):
@@ -85,22 +89,22 @@ def parse_position(position: str | None) -> int | None:
 
 
 def resolve_page_size(caller: Caller, limit: int | None) -> int:
-    """How many a page has: what was asked for, but not more than the server gives at once."""
+    """Return the page size: the requested limit, bounded by the settings."""
     settings = caller.server.settings
     return min(settings.page_size if limit is None else limit, settings.largest_page)
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer besides: for OpenAPI."""
+    """Return the OpenAPI descriptions of a route's error responses."""
     all_statuses = sorted({400, 401, 403, 413, 415, 422, 429, 503, *statuses})
     common = {"content": {"application/problem+json": {}}, "model": Problem}
     return {status: {**common, "description": _DESCRIPTIONS[status]} for status in all_statuses}
 
 
 class FileDownload(StreamingResponse):
-    """An opened file as a download, from its beginning. The file is closed when it was sent, or could not be.
+    """Sends an open file as a download and closes it at the end.
 
-    A client that takes nothing for `stalled_seconds` is left.
+    It gives up on a client that reads nothing for `stalled_seconds`.
     """
 
     def __init__(self, file: BinaryIO, size: int, name: str, media_type: str, stalled_seconds: float) -> None:
@@ -119,7 +123,7 @@ class FileDownload(StreamingResponse):
                 await send(message)
 
         try:
-            with contextlib.suppress(TimeoutError, ClientDisconnect):  # nobody is there to be told
+            with contextlib.suppress(TimeoutError, ClientDisconnect):  # the client has disconnected or stalled
                 await super().__call__(scope, receive, send_with_timeout)
         finally:
             self._file.close()

@@ -1,7 +1,7 @@
-"""Agents as served to each tenant and app, with sessions of their own.
+"""Serve agents to each tenant and app, with separate sessions.
 
-An agent without `persistence` stores its sessions in the Tellback. One with its own stores them there, under ids that
-are prefixed by tenant and app. Whatever its `memory` is, the caller's is used.
+An agent without `persistence` stores its sessions in the Tellback. An agent with `persistence` stores them there, with
+ids that are prefixed by tenant and app. The agent's `memory` is replaced by the caller's.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tellback.types.jsontext import dump_json
 _PREFIX_PATTERN = re.compile(r"~[0-9a-f]{32}~")
 
 MAX_RECENT_AGENTS = 1_000
-"""So many tenants' agents are held at least; others are made again when they are asked for."""
+"""The number of agents cached for tenants; others are rebuilt when they are used again."""
 
 _TenantKey = tuple[str, str, str]
 Stored = TypeVar("Stored", SessionData, MessageData)
 
 
 class TenantIds:
-    """The ids of an app's users and sessions, as they are stored where other apps' are too.
+    """The user and session ids of an app, as stored in a database that other apps share.
 
-    Those of the default tenant and app are stored as they are, so that code beside the server finds them.
+    Ids of the default tenant and app get no prefix, so that code outside the server finds them.
 
     >>> TenantIds("default", "default").to_stored("web-42")
     'web-42'
@@ -56,26 +56,26 @@ class TenantIds:
             self._prefix = f"~{hashlib.sha256(dump_json([tenant_id, app_id]).encode()).hexdigest()[:32]}~"
 
     def to_stored(self, id: str) -> str:
-        """An id as it is stored."""
+        """Return the id as stored."""
         if not self._prefix and _PREFIX_PATTERN.match(id):
-            raise InvalidArgumentError(f"an id cannot begin like {id!r:.40}: that is how ids of other apps begin.")
+            raise InvalidArgumentError(f"An id must not begin like {id!r:.40}: ids of other apps begin like this.")
         return self._prefix + id
 
     def from_stored(self, id: str) -> str:
-        """An id as its app knows it."""
+        """Return the id as the app uses it."""
         return id.removeprefix(self._prefix)
 
     def encode(self, value: Stored) -> Stored:
-        """A session or a message as it is stored."""
+        """Return a session or message with ids as stored."""
         return _replace_ids(value, self.to_stored)
 
     def decode(self, value: Stored) -> Stored:
-        """A session or a message as its app knows it."""
+        """Return a session or message with ids as the app uses them."""
         return _replace_ids(value, self.from_stored)
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Errors name ids as the app knows them."""
+        """Translate the ids in errors to the app's ids."""
         try:
             yield
         except SessionConflictError as error:
@@ -85,7 +85,7 @@ class TenantIds:
 
 
 def _replace_ids(value: Stored, convert: Callable[[str], str]) -> Stored:
-    """A session or a message with other ids of its session and its user."""
+    """Return a copy with converted session and user ids."""
     user_id = None if value.user_id is None else convert(value.user_id)
     if isinstance(value, SessionData):
         return replace(value, id=convert(value.id), user_id=user_id)
@@ -93,7 +93,7 @@ def _replace_ids(value: Stored, convert: Callable[[str], str]) -> Stored:
 
 
 class TenantSessionAdapter:
-    """An adapter's sessions of one tenant and app: itself a `PersistenceAdapter`, and its repositories."""
+    """The sessions of one tenant and app in a shared adapter: a `PersistenceAdapter` and both of its repositories."""
 
     def __init__(self, inner: PersistenceAdapter, ids: TenantIds) -> None:
         self._inner = inner
@@ -104,10 +104,10 @@ class TenantSessionAdapter:
         await self._inner.initialize()
 
     async def disconnect(self) -> None:
-        """The adapter is its owner's to disconnect."""
+        """Do nothing: the owner of the adapter disconnects it."""
 
     async def purge_expired(self) -> int:
-        """Delete what is past its time, of all apps."""
+        """Delete expired sessions of all apps."""
         return await self._inner.purge_expired()
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
@@ -164,7 +164,7 @@ class TenantSessionAdapter:
 
 
 class TenantSessionStore:
-    """The same for a `SessionStore` that is none of ours."""
+    """The same for a custom `SessionStore`."""
 
     def __init__(self, inner: SessionStore, ids: TenantIds) -> None:
         self._inner = inner
@@ -194,7 +194,7 @@ class TenantSessionStore:
 
 
 class TenantAgents:
-    """The agents of an application, by tenant and app. Turns of one session wait for each other as long as one runs."""
+    """The agents of an application, by tenant and app. A running agent is shared, so turns of a session queue."""
 
     def __init__(self) -> None:
         self._recent: OrderedDict[_TenantKey, Agent] = OrderedDict()
@@ -202,7 +202,7 @@ class TenantAgents:
 
     @classmethod
     def for_app(cls, app: Any) -> TenantAgents:
-        """The one of an application, in its `state.serving`."""
+        """Return the agents of an application, stored in `app.state.serving`."""
         agents = getattr(app.state, "serving", None)
         if agents is None:
             agents = app.state.serving = cls()
@@ -210,7 +210,7 @@ class TenantAgents:
         return agents
 
     def agent(self, caller: Caller, name: str) -> ServedAgent:
-        """An agent with routes, for the user of a request."""
+        """Return an agent with routes, bound to the request's user."""
         source = caller.server.agents.get(name)
         if source is None:
             raise NotFoundError("agent with routes", name)

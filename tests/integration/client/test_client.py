@@ -73,7 +73,7 @@ async def test_errors_are_those_of_the_process() -> None:
                 await anonymous_client.user("maya").conversations.list()
         async with TellbackClient(url, await key(tb, "user", user_id="maya")) as mayas_client:
             assert await mayas_client.user().conversations.list() == []
-            with pytest.raises(NotAllowedError, match="for no other"):
+            with pytest.raises(NotAllowedError, match="only act for user"):
                 await mayas_client.user("tom").conversations.list()
             with pytest.raises(NotAllowedError, match="admin"):
                 await mayas_client.keys.list()

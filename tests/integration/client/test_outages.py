@@ -97,9 +97,9 @@ async def test_what_may_have_been_done_is_told_at_once_and_not_sent_again() -> N
 async def test_a_turn_that_comes_too_late_is_told_so() -> None:
     async with running_client(Tellback(":memory:")) as (client, app):
         ShutdownSignal.for_app(app).set()
-        with pytest.raises(RemoteUnavailableError, match="about to stop"):
+        with pytest.raises(RemoteUnavailableError, match="shutting down"):
             await client.user("maya").chat("Hello")
-        with pytest.raises(RemoteUnavailableError, match="about to stop"):
+        with pytest.raises(RemoteUnavailableError, match="shutting down"):
             await anext(client.user("maya").chat_stream("Hello"))
 
 

@@ -60,7 +60,7 @@ def test_a_page_context_shows_the_user_of_its_credential_and_links_keep_the_user
     ("error", "admins", "others"),
     [
         (ProviderAuthError("Wrong key sk-1"), "Wrong key sk-1. Set a valid key", "The model's provider failed"),
-        (StoreUnavailableError("postgres://secret"), "postgres://secret", "The store cannot do that now"),
+        (StoreUnavailableError("postgres://secret"), "postgres://secret", "The store is unavailable"),
         (NotFoundError("atom", "atom_1"), "atom_1", "atom_1"),
     ],
 )

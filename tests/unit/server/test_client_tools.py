@@ -110,12 +110,12 @@ def test_schemas_are_bounded_over_all_tools() -> None:
         build_client_tools([tool(half), tool(half, "another")])
     long = {"description": "x" * (MAX_SCHEMA_CHARACTERS // 2)}
     build_client_tools([tool(long)])
-    with pytest.raises(RequestTooLargeError, match=f"{MAX_SCHEMA_CHARACTERS} is the limit"):
+    with pytest.raises(RequestTooLargeError, match=f"at most {MAX_SCHEMA_CHARACTERS} are allowed"):
         build_client_tools([tool(long), tool(long, "another")])
 
 
 def test_a_schema_that_is_none_is_named() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"tool 'lookup' are no JSON schema: 'type' is array, boolean"):
+    with pytest.raises(InvalidArgumentError, match=r"'lookup' are not a valid JSON schema: 'type' is array, boolean"):
         build_client_tools([tool({"type": [{"a": number} for number in range(900)]})])
     nested: dict[str, Any] = {}
     for _ in range(900):

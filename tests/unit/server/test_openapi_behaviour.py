@@ -39,7 +39,7 @@ async def rest(tb: Tellback) -> AsyncIterator[RestClient]:
 )
 async def test_a_method_that_a_path_has_not_is_told_which_it_has(rest: RestClient, path: str, methods: str) -> None:
     answer = await rest.put(path)
-    assert expect_json(answer, 405)["detail"] == f"This path takes {methods}."
+    assert expect_json(answer, 405)["detail"] == f"Method not allowed. Allowed: {methods}."
     assert answer.headers["Allow"] == methods
 
 

@@ -22,14 +22,14 @@ from tellback.server.middleware.rate_limit import ConcurrencyLimiter, FailedLogi
 from tellback.server.settings import HostPolicy
 
 PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
-"""What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
+"""Paths that need no credential and accept any host name: monitoring uses the server's address."""
 
 
 class BoundedExchange:
-    """A request's body as far as it may go, and its answer.
+    """Limits the size and duration of a request's body.
 
-    A body that is too large or too slow is refused where it is read. If no answer has begun, the `rejection` is the
-    answer, whatever the reader makes of it; if one has, the reader is told that the client has gone.
+    A body that is too large or too slow raises where it is read. If the response has not begun, `rejection` becomes the
+    response, even if the reader swallowed the error. Otherwise the reader gets a disconnect.
     """
 
     __slots__ = (
@@ -49,16 +49,16 @@ class BoundedExchange:
         self.rejection: RequestRejectedError | None = None
 
     def check_length(self, length: bytes | None) -> None:
-        """Refuse what says that it is too large."""
+        """Raise if the Content-Length header is invalid or too large."""
         if length is None:
             return
         if not length.isdigit() or len(length) > 20:
-            raise RequestRejectedError(400, "malformed", "Content-Length is a number of bytes.")
+            raise RequestRejectedError(400, "malformed", "Content-Length must be a number of bytes.")
         if int(length) > self._max_bytes:
-            raise RequestTooLargeError(f"The body has {int(length)} bytes; {self._max_bytes} is the limit here.")
+            raise RequestTooLargeError(f"The body has {int(length)} bytes; at most {self._max_bytes} are allowed.")
 
     async def receive(self) -> Message:
-        """The next part, or what follows the body."""
+        """Return the next part of the body, or the messages that follow it."""
         if self._is_complete:
             return await self._receive()
         if self.rejection is not None:
@@ -69,11 +69,11 @@ class BoundedExchange:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            detail = f"The body did not come within {self._seconds:g} seconds."
+            detail = f"The body did not arrive within {self._seconds:g} seconds."
             return self._reject(RequestRejectedError(408, "body-timeout", detail, {"Connection": "close"}))
         self._size += len(message.get("body", b""))
         if self._size > self._max_bytes:
-            detail = f"The body has more than {self._max_bytes} bytes, which is the limit here."
+            detail = f"The body has more than {self._max_bytes} bytes, which is the limit."
             return self._reject(RequestRejectedError(413, "too-large", detail))
         self._is_complete = not message.get("more_body", False)
         return message
@@ -85,7 +85,7 @@ class BoundedExchange:
         raise rejection
 
     async def send(self, message: Message) -> None:
-        """Pass an answer on, unless the body was refused before it began."""
+        """Forward a response message, unless the body was rejected before the response began."""
         if not self.has_started:
             if self.rejection is not None:
                 return
@@ -94,10 +94,10 @@ class BoundedExchange:
 
 
 class AuthMiddleware:
-    """Lets a request in, with its caller in `scope["state"]["caller"]`, or answers with what is wrong.
+    """Authenticates each request and puts its caller into `scope["state"]["caller"]`, or responds with a problem.
 
-    `scope["state"]["is_still_valid"]` tells later whether the credential still holds. WebSockets are closed,
-    but for those of `web_uis`, which are for people: `BrowserAuth` lets them in.
+    `scope["state"]["is_still_valid"]` checks later whether the credential is still valid. WebSockets are closed, except
+    those of `web_uis`, which `BrowserAuth` authenticates.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class AuthMiddleware:
         elif scope["type"] == "http":
             await self._answer_api(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1008, "reason": "Nothing is served by WebSocket here."})
+            await send({"type": "websocket.close", "code": 1008, "reason": "WebSocket is not supported."})
 
     async def _answer_api(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope.setdefault("state", {})
@@ -157,7 +157,7 @@ class AuthMiddleware:
             if await self._browser_auth.admit(web_ui, _path_below_root(scope), scope, receive) is None:
                 await self._app(scope, receive, send)
             else:
-                await send({"type": "websocket.close", "code": 1008, "reason": "Log in first."})
+                await send({"type": "websocket.close", "code": 1008, "reason": "Authentication required."})
             return
         settings = self._server_context.settings
         exchange = BoundedExchange(receive, with_security_headers(send), settings.body_bytes, settings.body_seconds)
@@ -168,17 +168,17 @@ class AuthMiddleware:
             await response(scope, receive, with_security_headers(send))
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, exchange: BoundedExchange) -> None:
-        """Have the request answered; what was wrong with its body is the answer, if none has begun."""
+        """Forward the request; respond with the rejection of its body if no response has begun."""
         try:
             await self._app(scope, exchange.receive, exchange.send)
-        except Exception:  # whatever was made of a refused body on its way up: the refusal is the answer
+        except Exception:  # however the app handled a rejected body, send the rejection
             if exchange.rejection is None or exchange.has_started:
                 raise
         if exchange.rejection is not None and not exchange.has_started:
             await exchange.rejection.to_response(scope["state"].get("request_id"))(scope, receive, send)
 
     async def _admit(self, scope: Scope, headers: dict[bytes, bytes], state: dict[str, Any]) -> Principal:
-        """Find out who asks, and whether they may ask now."""
+        """Authenticate the request and apply the rate limit."""
         client = scope.get("client")
         self._hosts.check(headers, client)
         header = headers.get(b"authorization")

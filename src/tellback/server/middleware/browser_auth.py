@@ -72,7 +72,7 @@ class _LoginSession:
 
 
 class LoginSessions:
-    """Credentials by cookie. A restart ends them all, and a revoked credential ends those that hold it.
+    """Credentials of logged-in browsers, by cookie. A restart or a revoked credential ends the session.
 
     >>> sessions = LoginSessions()
     >>> cookie = sessions.create("Bearer tb_secret")
@@ -85,7 +85,7 @@ class LoginSessions:
         self._sessions: OrderedDict[bytes, _LoginSession] = OrderedDict()
 
     def create(self, authorization: str) -> str:
-        """Hold a credential that was checked; gives the cookie."""
+        """Store a verified credential and return its cookie."""
         cookie = secrets.token_urlsafe(32)
         self._sessions[_hash_cookie(cookie)] = _LoginSession(authorization, self._timer())
         if len(self._sessions) > MAX_SESSIONS:
@@ -93,14 +93,14 @@ class LoginSessions:
         return cookie
 
     def is_active(self, cookie: str, *, is_used: bool = True) -> bool:
-        """Whether a cookie stands for a credential; to ask counts as its use unless `is_used` is False."""
+        """Whether a cookie has an active session. The call counts as use unless `is_used` is False."""
         session = self._sessions.get(_hash_cookie(cookie))
         if session is None or self._timer() - session.last_used > IDLE_TIMEOUT_SECONDS:
             return False
         return not is_used or self.authorization(cookie) is not None
 
     def authorization(self, cookie: str | None) -> str | None:
-        """The credential that a cookie stands for, if it was used in the last hours."""
+        """Return the credential of a cookie, if it was used in the last hours."""
         key = _hash_cookie(cookie or "")
         session = self._sessions.get(key)
         if session is None:
@@ -122,9 +122,9 @@ def _hash_cookie(cookie: str) -> bytes:
 
 
 class WebUI(Protocol):
-    """Pages for people below a path, such as the console.
+    """Web pages below a path, such as the console.
 
-    `add_to` mounts them when the app is made. What is below `assets` is shown to everyone: scripts and styles.
+    `add_to` mounts them when the app is created. Paths below `assets` (scripts and styles) need no login.
     """
 
     path: str
@@ -134,10 +134,10 @@ class WebUI(Protocol):
 
 
 class BrowserAuth:
-    """Answers requests below the paths of web UIs: lets them in with a cookie or a header, or has the person log in.
+    """Authenticates requests below the paths of web UIs by cookie or header, or redirects to the login page.
 
-    The caller is in `scope["state"]["caller"]`, as for all requests. A page of another origin may lead here, but
-    neither load something, nor post, nor open a WebSocket: browsers say where a request comes from.
+    The caller is in `scope["state"]["caller"]`, as for all requests. Pages of other origins may link here, but must not
+    load resources, post forms or open WebSockets; browsers send the origin.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class BrowserAuth:
         self._sessions = LoginSessions()
 
     def web_ui_at(self, path: str) -> WebUI | None:
-        """The web UI that a path belongs to; the root is the first one's."""
+        """Return the web UI of a path; the root path belongs to the first one."""
         if path == "/" and self._web_uis:
             return self._web_uis[0]
         for web_ui in self._web_uis:
@@ -167,7 +167,7 @@ class BrowserAuth:
         return None
 
     async def admit(self, web_ui: WebUI, path: str, scope: Scope, receive: Receive) -> Response | None:
-        """None for a request that the app is to answer, which has its caller then; else the answer."""
+        """Return None and set the caller if the app should handle the request; otherwise return the response."""
         try:
             headers = read_headers(scope)
             self._hosts.check(headers, scope.get("client"))
@@ -181,7 +181,7 @@ class BrowserAuth:
     async def _authenticate(
         self, web_ui: WebUI, path: str, scope: Scope, headers: dict[bytes, bytes], receive: Receive
     ) -> Response | None:
-        """None for what the app answers; else the answer."""
+        """Return None if the app should handle the request; otherwise return the response."""
         base = scope.get("root_path", "") + web_ui.path
         if path in ("/", web_ui.path):
             return RedirectResponse(f"{base}/", 307)
@@ -216,14 +216,14 @@ class BrowserAuth:
         return None
 
     async def _count_request(self, principal: Principal) -> None:
-        """Count a page, or what is done on one, as a request of the credential; raises `RateLimitedError`."""
+        """Count a page view or action as a request of the credential. Raises `RateLimitedError`."""
         if principal is not OPEN_PRINCIPAL:
             await self._rate_limiter.acquire(principal)
 
     async def _is_still_valid(
         self, cookie: str | None, authorization: str | None, principal: Principal, *, is_used: bool = True
     ) -> bool:
-        """Whether a page's credential holds, and whoever opened it has not logged out meanwhile."""
+        """Whether the page's credential is still valid and the user has not logged out."""
         if authorization is not None and cookie is not None and not self._sessions.is_active(cookie, is_used=is_used):
             return False
         return await self._authenticator.is_still_valid(authorization, principal)
@@ -241,7 +241,7 @@ class BrowserAuth:
         except NotAuthenticatedError as error:
             self._failed_logins.record_failure(scope.get("client"))
             return HTMLResponse(_render_login_form(base, next_path, str(error)), 401)
-        await self._count_request(principal)  # each log-in is held, and of too many the oldest are others'
+        await self._count_request(principal)  # sessions take memory, and too many would evict those of other users
         response = RedirectResponse(_safe_redirect(next_path, base, scope.get("root_path", "")), 303)
         secure = scope.get("scheme") == "https"
         cookie = self._sessions.create(authorization)
@@ -261,7 +261,7 @@ def _reject_foreign_origin(headers: dict[bytes, bytes]) -> None:
         except ValueError:
             is_own = False
     if not is_own:
-        raise NotAllowedError("Pages of other origins are not let in here.")
+        raise NotAllowedError("Requests from other origins are not allowed.")
 
 
 def _read_cookie(headers: dict[bytes, bytes]) -> str | None:
@@ -282,13 +282,13 @@ async def _read_form_body(receive: Receive) -> bytes:
             return b""
         parts.append(message.get("body", b""))
         if sum(map(len, parts)) > MAX_FORM_BYTES:
-            raise RequestRejectedError(413, "too-large", f"A form has at most {MAX_FORM_BYTES} bytes here.")
+            raise RequestRejectedError(413, "too-large", f"Forms may have at most {MAX_FORM_BYTES} bytes.")
         if not message.get("more_body"):
             return b"".join(parts)
 
 
 def _safe_redirect(path: str, base: str, root: str) -> str:
-    """Where to go after logging in: only to a page of this web UI, whatever the address says."""
+    """Return the path to redirect to after login, which must be a page of this web UI."""
     is_local = path.startswith(f"{base.removeprefix(root)}/") and "\\" not in path and "//" not in path
     return root + path if is_local else f"{base}/"
 
@@ -300,13 +300,13 @@ def _render_login_form(base: str, next_path: str, error_message: str = "") -> st
         "Log in",
         f'{alert}<form method="post" action="{escape(action)}"><label for="key">API key or token</label>'
         '<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
-        "<button>Log in</button></form><p>Whoever runs this server makes a key with <code>tellback keys create</code>."
+        "<button>Log in</button></form><p>Create a key on the server with <code>tellback keys create</code>."
         "</p>",
     )
 
 
 def render_plain_page(title: str, body: str) -> str:
-    """A page that needs nothing else: `body` is markup."""
+    """Render a page without external resources; `body` is HTML."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} · Tellback</title>'
         '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
@@ -319,20 +319,20 @@ def _error_page_response(error: RequestRejectedError | TellbackError, scope: Sco
     response = rejection_response(error, scope.get("state", {}).get("request_id"))
     if isinstance(error, TellbackError) and accepts_html(scope):
         headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
-        page = render_plain_page("Not here", f'<p class="wrong" role="alert">{escape(public_message(error))}</p>')
+        page = render_plain_page("Error", f'<p class="wrong" role="alert">{escape(public_message(error))}</p>')
         return HTMLResponse(page, response.status_code, headers)
     return response
 
 
 def accepts_html(scope: Scope) -> bool:
-    """Whether a person's browser shows the answer as a page."""
+    """Whether the client is a browser that displays the response as a page."""
     return scope["type"] == "http" and any(
         name == b"accept" and b"text/html" in value.lower() for name, value in scope["headers"]
     )
 
 
 def with_security_headers(send: Send) -> Send:
-    """What a page may load and who may show it in a frame stands in every answer."""
+    """Add the security headers to every response."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,7 +1,7 @@
 """Fast path for the most frequent request: appending a user's message.
 
-The ordinary route costs twice as much, mostly for routing and parsing. Whatever is unusual about a request is passed
-on to the ordinary route with the body that was read, so there is one set of rules and responses.
+The ordinary route takes twice as long, mostly for routing and parsing. Unusual requests are forwarded to it with the
+body already read, so there is a single set of rules and responses.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tellback.wire.values import encode_message
 
 PATH_PREFIX, PATH_SUFFIX = "/ai-conversations/", "/user-messages"
 MAX_BODY_BYTES = 64 * 1024
-"""Larger bodies are rare."""
+"""Larger bodies take the ordinary route; they are rare."""
 
 _AppendUserMessage = body_model("append_user_message")
 _JSON_HEADERS = [(b"content-type", b"application/json")]
 
 
 class FastPathMiddleware:
-    """Answers `POST /ai-conversations/{id}/user-messages` with a text, and passes everything else on."""
+    """Handles `POST /ai-conversations/{id}/user-messages` with a plain text, and forwards all other requests."""
 
     def __init__(self, app: ASGIApp, route: Any) -> None:
         self._app = app
@@ -59,19 +59,19 @@ class FastPathMiddleware:
 
 
 class _ReplayedBody:
-    """A body of which some parts were read already."""
+    """Replays the body parts that were already read."""
 
     def __init__(self, parts: list[Message], receive: Receive) -> None:
         self._parts = iter(parts)
         self._receive = receive
 
     async def receive(self) -> Message:
-        """Those parts, then what follows them."""
+        """Return the replayed parts first, then new ones."""
         return next(self._parts, None) or await self._receive()
 
 
 def _conversation_id(scope: Scope) -> str | None:
-    """The id in the path, if it is that path and nothing about the request is out of the ordinary."""
+    """Return the conversation id, if this is a plain request for the fast path."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path") or scope["query_string"]:
         return None
     path: str = scope["path"]
@@ -82,7 +82,7 @@ def _conversation_id(scope: Scope) -> str | None:
 
 
 def _parse_text_message(scope: Scope, parts: list[Message]) -> InputModel | None:
-    """What is said, if it is a text that came whole, as JSON, and without a key in the headers."""
+    """Parse the message, if it is a complete JSON body with a text, and the headers have no idempotency key."""
     if parts[-1]["type"] != "http.request" or parts[-1].get("more_body"):
         return None
     body = parts[0]["body"] if len(parts) == 1 else b"".join(part["body"] for part in parts)

@@ -28,7 +28,7 @@ MAX_HEADERS = 200
 _CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _INVALID_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
-# Two of these would mean whatever the one who reads them takes them for.
+# Duplicates of these are ambiguous: readers would use different ones.
 _SINGLE_HEADERS = frozenset(
     {
         *(b"authorization", b"content-encoding", b"content-length", b"content-type", b"host", b"idempotency-key"),
@@ -39,7 +39,7 @@ _SINGLE_HEADERS = frozenset(
 
 
 class RequestRejectedError(Exception):
-    """A request that is answered before anyone looks at what it asks for."""
+    """A request that is rejected before it reaches a route."""
 
     def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -52,7 +52,7 @@ class RequestRejectedError(Exception):
 
 
 def rejection_response(error: RequestRejectedError | TellbackError, request_id: str | None) -> Response:
-    """Answer a request that is not let in."""
+    """Build the response to a rejected request."""
     if isinstance(error, RequestRejectedError):
         return error.to_response(request_id)
     if isinstance(error, RemoteUnavailableError):
@@ -67,30 +67,26 @@ def rejection_response(error: RequestRejectedError | TellbackError, request_id: 
 
 
 def read_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers of a request; of those that may come more than once, the last."""
+    """Validate and return the headers of a request; of repeated headers, the last one."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     by_name = dict(headers)
     values = b"".join([value for _, value in headers])
     if len(headers) > MAX_HEADERS or len(values) > MAX_HEADER_BYTES:
         raise RequestRejectedError(
-            431, "headers-too-large", f"At most {MAX_HEADERS} headers of {MAX_HEADER_BYTES} bytes are taken."
+            431, "headers-too-large", f"At most {MAX_HEADERS} headers with {MAX_HEADER_BYTES} bytes are allowed."
         )
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
         raise RequestRejectedError(
-            414, "address-too-long", f"An address has at most {MAX_TARGET_BYTES} bytes: send more in a body."
+            414, "address-too-long", f"The URL may have at most {MAX_TARGET_BYTES} bytes: send more in the body."
         )
     if len(by_name) != len(headers):
         _reject_duplicates(headers)
     if _CONTROL_CHARACTERS.search(values):
-        raise RequestRejectedError(400, "malformed", "A header holds a control character.")
+        raise RequestRejectedError(400, "malformed", "A header contains a control character.")
     if b"content-length" in by_name and b"transfer-encoding" in by_name:
-        raise RequestRejectedError(
-            400, "malformed", "Content-Length and Transfer-Encoding cannot both tell where the body ends."
-        )
+        raise RequestRejectedError(400, "malformed", "Send either Content-Length or Transfer-Encoding, not both.")
     if by_name.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RequestRejectedError(
-            415, "media-type", "Bodies are taken as they are, not compressed: leave Content-Encoding out."
-        )
+        raise RequestRejectedError(415, "media-type", "Compressed bodies are not supported: remove Content-Encoding.")
     return by_name
 
 
@@ -98,17 +94,17 @@ def _reject_duplicates(headers: list[tuple[bytes, bytes]]) -> None:
     seen: set[bytes] = set()
     for name, _ in headers:
         if name in seen and name in _SINGLE_HEADERS:
-            raise RequestRejectedError(400, "malformed", f"The header {name.decode('latin-1')} comes more than once.")
+            raise RequestRejectedError(400, "malformed", f"Duplicate header: {name.decode('latin-1')}.")
         seen.add(name)
 
 
 def resolve_acting_user(principal: Principal, header: bytes | None) -> str | None:
-    """The user a request is about: a header names one where the credential is for any."""
+    """Return the user to act for: the credential's own, or the one in the header."""
     if header is None:
         return LOCAL_USER if principal.id == "open" else principal.user_id
     user_id = validation.validate_scope_id(USER_HEADER, _decode_user_header(header))
     if principal.user_id not in (None, user_id):
-        raise NotAllowedError(f"This credential is of user {principal.user_id!r}, and for no other.")
+        raise NotAllowedError(f"This credential may only act for user {principal.user_id!r}.")
     return user_id
 
 
@@ -121,4 +117,4 @@ def _decode_user_header(header: bytes) -> str:
             return unquote(text, errors="strict")
     except UnicodeDecodeError:
         pass
-    raise InvalidArgumentError(f"{USER_HEADER} is a user's id, percent-encoded UTF-8.")
+    raise InvalidArgumentError(f"{USER_HEADER} must be a user's id as percent-encoded UTF-8.")

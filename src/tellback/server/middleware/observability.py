@@ -29,10 +29,10 @@ access_log = logging.getLogger("tellback.server.access")
 
 REQUEST_ID_HEADER = b"x-request-id"
 UNMATCHED_ROUTE = "(none)"
-"""The route of what matches none: paths are not for labels, as there are endlessly many."""
+"""The route label of unmatched requests. Their paths are unbounded, so they cannot be labels."""
 
 QUIET_ROUTES = frozenset({"/health/live", "/health/ready", "/metrics"})
-"""What is asked every few seconds by machines, and of interest only when it fails."""
+"""Routes that monitoring calls every few seconds; only their failures are logged."""
 
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -42,7 +42,7 @@ _REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class TraceParent:
-    """What `traceparent` says."""
+    """The content of a `traceparent` header."""
 
     trace_id: str
     span_id: str
@@ -50,7 +50,7 @@ class TraceParent:
 
 
 def parse_traceparent(header: str | None) -> TraceParent | None:
-    """The trace a caller is in, or None if the header is not there or not valid.
+    """Parse a `traceparent` header; None if it is missing or invalid.
 
     >>> parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").trace_id
     '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -68,7 +68,7 @@ def parse_traceparent(header: str | None) -> TraceParent | None:
 
 
 class RequestSpan:
-    """The span of a request, for a `with` block: what happens in it is below it. Off unless tracing is set up."""
+    """The span of a request, as a context manager. It does nothing unless tracing is configured."""
 
     __slots__ = ("_attached", "_span")
 
@@ -78,7 +78,7 @@ class RequestSpan:
 
     @property
     def trace_id(self) -> str | None:
-        """The id of its trace, if there is a span."""
+        """The trace id, if there is a span."""
         return None if self._span is None else f"{self._span.get_span_context().trace_id:032x}"
 
     def __enter__(self) -> Self:
@@ -122,8 +122,10 @@ def _start_span(method: str, parent: TraceParent | None) -> Span | None:
 
 
 class ObservabilityMiddleware:
-    """The outermost layer. Puts `request_id` and `trace_id` in `scope["state"]`, and turns what nobody foresaw into a
-    500 that names the request; where the answer has begun already, the connection ends instead."""
+    """The outermost middleware: sets `request_id` and `trace_id` in `scope["state"]`, and handles unexpected errors.
+
+    An unexpected error becomes a 500 response with the request id. If the response has begun, the connection is closed.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -151,16 +153,16 @@ class ObservabilityMiddleware:
         except asyncio.CancelledError:
             observed.status = observed.status or CLIENT_CLOSED_REQUEST
             raise
-        except Exception as error:  # noqa: BLE001 - told in the log
+        except Exception as error:  # noqa: BLE001 - logged by any_error_response
             response = any_error_response(error, observed.request_id)
-            if observed.status:  # not completing the answer makes the server end the connection
+            if observed.status:  # an incomplete response makes the server close the connection
                 observed.status = 500
                 return
             await response(observed.scope, receive, observed.send)
 
 
 class _ObservedRequest:
-    """A request while it is answered. All requests pass here: it looks at headers as they are, once."""
+    """A request in progress. Reads the raw headers once, because this code runs for every request."""
 
     __slots__ = (
         *("_is_stream", "_metrics", "_root", "_send", "_size", "_started"),
@@ -169,7 +171,7 @@ class _ObservedRequest:
 
     def __init__(self, scope: Scope, send: Send, metrics: Metrics) -> None:
         client_id, parent = _read_trace_headers(scope["headers"])
-        random_hex = f"{random.getrandbits(224):056x}"  # ids to tell requests apart, and no secrets
+        random_hex = f"{random.getrandbits(224):056x}"  # ids, not secrets
         self.scope = scope
         self.method = scope["method"] if scope["method"] in KNOWN_METHODS else "OTHER"
         self.span = RequestSpan(self.method, parent)
@@ -215,22 +217,22 @@ class _ObservedRequest:
         caller = self.scope["state"].get("caller")
         if caller is not None:
             fields["credential"], fields["tenant"] = caller.principal.id, caller.principal.tenant_id
-        # Made by hand: where a line comes from is known, and finding it out is most of the cost.
+        # Build the record directly: looking up the caller would be most of the cost.
         record = logging.LogRecord(access_log.name, level, __file__, 0, _ACCESS_LOG_FORMAT, values, None)
         record.fields, record.is_redacted = fields, True
         access_log.handle(record)
 
     def _route(self) -> str:
-        """The template of the path, in which ids are names in braces."""
+        """Return the path template, with parameter names in braces."""
         mounted = self.scope.get("root_path", "").removeprefix(self._root)
         path = getattr(self.scope.get("route"), "path", None)
         if path is None and "endpoint" in self.scope and not self.scope.get("path_params"):
-            path = self.scope["path"]  # it was found, and nothing in it varies
+            path = self.scope["path"]  # a matched path without parameters
         return str(mounted or path or UNMATCHED_ROUTE)
 
 
 def _read_trace_headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, TraceParent | None]:
-    """The request's id and its place in a trace, as far as the caller gave them in a form that can be used."""
+    """Return the request id and trace parent sent by the client, if they are valid."""
     request_id, parent = None, None
     for name, value in headers:
         if name == REQUEST_ID_HEADER:
@@ -241,7 +243,7 @@ def _read_trace_headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | N
 
 
 def parse_request_id(text: str) -> str | None:
-    """An id if it is short and plain, since it goes into logs and headers.
+    """Return the id if it is short and plain; it is used in logs and headers.
 
     >>> parse_request_id("web-42"), parse_request_id("web 42")
     ('web-42', None)

@@ -19,14 +19,16 @@ log = logging.getLogger("tellback.server")
 WINDOW_SECONDS = 60
 BATCHES_PER_WINDOW = 20
 MAX_BATCH = 100
-"""A process takes a part of a limit at a time, so that few requests ask the store. What one process holds, no other
-can give out: several together may refuse a little early, and never late."""
+"""The largest part of a limit that a process reserves at a time.
+
+Reserving saves queries. Reserved requests are not shared: several processes may reject slightly early, never late.
+"""
 MAX_TRACKED = 10_000
 
 
 @dataclass(slots=True)
 class _Window:
-    """What a process holds of a credential's limit in one minute."""
+    """The part of a credential's limit that this process has reserved for one minute."""
 
     number: int
     limit: int
@@ -37,10 +39,10 @@ class _Window:
 
 
 class RateLimiter:
-    """Counts requests by credential, with all processes on the same store.
+    """Counts requests per credential, shared by all processes of a store.
 
-    While the store cannot count, each process counts for itself: requests are not refused for lack of a count, and
-    one who asks too often is still held back.
+    If the store fails, each process counts separately: requests are not rejected because of the failure, but are still
+    limited.
     """
 
     def __init__(self, windows: RateWindows, limit: int | None, timer: Callable[[], float] = time.time) -> None:
@@ -50,7 +52,7 @@ class RateLimiter:
         self._by_credential: OrderedDict[str, _Window] = OrderedDict()
 
     async def acquire(self, principal: Principal) -> None:
-        """Count a request; raises `RateLimitedError` if there may be no more in this minute."""
+        """Count a request. Raises `RateLimitedError` if the limit of this minute is reached."""
         limit = self._limit if principal.rate_limit is None else principal.rate_limit
         if limit is None:
             return
@@ -59,12 +61,12 @@ class RateLimiter:
         while window.available < 1:
             if window.is_exhausted:
                 raise RateLimitedError(
-                    f"{limit} requests a minute is the limit of this credential: wait for the next minute.",
+                    f"This credential may send {limit} requests per minute: wait for the next minute.",
                     WINDOW_SECONDS - now % WINDOW_SECONDS,
                 )
             if window.refill is None:
                 window.refill = asyncio.create_task(self._acquire_batch(principal.id, window))
-            await asyncio.shield(window.refill)  # whoever gives up does so alone
+            await asyncio.shield(window.refill)  # a cancelled request must not cancel the others' refill
         window.available -= 1
 
     def _window(self, id: str, number: int, limit: int) -> _Window:
@@ -81,7 +83,7 @@ class RateLimiter:
         try:
             granted = await self._windows.take(id, window.number, batch, window.limit)
         except StoreError as error:
-            log.warning("the store cannot count requests, this process counts alone: %s", type(error).__name__)
+            log.warning("The store cannot count requests; this process counts separately: %s", type(error).__name__)
             granted = min(batch, window.limit - window.counted_locally)
             window.counted_locally += granted
         finally:
@@ -91,19 +93,19 @@ class RateLimiter:
 
 
 class ConcurrencyLimiter:
-    """Counts the requests of each credential that this process is answering, streams for as long as they last."""
+    """Counts the running requests and open streams of each credential in this process."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._counts: dict[str, int] = {}
 
     def acquire(self, id: str) -> None:
-        """Count a request; raises `RateLimitedError` if there may be no more of them now. `release` takes it back."""
+        """Count a request. Raises `RateLimitedError` if too many are running. `release` ends it."""
         count = self._counts.get(id, 0)
         if self._limit is not None and count >= self._limit:
             raise RateLimitedError(
-                f"{self._limit} requests at once is the limit of this credential, open streams among them: wait until"
-                " one has ended.",
+                f"This credential may have {self._limit} simultaneous requests, including open streams: wait until"
+                " one has finished.",
                 1.0,
             )
         self._counts[id] = count + 1
@@ -117,10 +119,10 @@ class ConcurrencyLimiter:
 
 
 class FailedLoginLimiter:
-    """Counts failed attempts to authenticate by address, in this process.
+    """Counts failed authentication attempts per client address, in this process.
 
-    An address with too many of them is told to wait until the next minute. Credentials that are good are let in all the
-    same, so that one who guesses locks out nobody behind the same address.
+    An address with too many failures must wait until the next minute. Valid credentials are still accepted, so an
+    attacker cannot lock out others behind the same address.
     """
 
     def __init__(self, limit: int | None, timer: Callable[[], float] = time.time) -> None:
@@ -129,7 +131,7 @@ class FailedLoginLimiter:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def record_failure(self, client: tuple[str, int] | None) -> None:
-        """Count a failed attempt; raises `RateLimitedError` if the address has failed too often."""
+        """Count a failed attempt. Raises `RateLimitedError` if the address has failed too often."""
         if self._limit is None or client is None:
             return
         address, now = client_network(client[0]), self._timer()
@@ -142,13 +144,13 @@ class FailedLoginLimiter:
             self._counts.popitem(last=False)
         if count > self._limit:
             raise RateLimitedError(
-                "Too many attempts with wrong credentials came from this address: wait for the next minute.",
+                "Too many failed authentication attempts from this address: wait for the next minute.",
                 WINDOW_SECONDS - now % WINDOW_SECONDS,
             )
 
 
 def client_network(address: str) -> str:
-    """What of an address is counted: one who has an IPv6 address has all of its network's.
+    """Return the part of an address to count by. For IPv6 it is the /64 network, which usually has one owner.
 
     >>> client_network("2001:db8::7"), client_network("192.0.2.7"), client_network("::ffff:192.0.2.7")
     ('2001:db8::/64', '192.0.2.7', '192.0.2.7')

@@ -1,4 +1,4 @@
-"""A completion as a turn: the model gets the client's messages, and the log only those it does not hold yet."""
+"""Run a completion as a turn: the model gets the client's messages, and the log stores those it does not have yet."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tellback.types.conversations import MessageDraft, StoredMessage, TurnResult
 from tellback.user import User
 
 MAX_LOOKBACK = 100
-"""How much of the end of a log is looked at."""
+"""The number of recent messages of the log to compare with."""
 
 SEPARATOR = "\n\n"
 
 
 def _cumulative_lengths(texts: Sequence[str]) -> Iterator[int]:
-    """How long the first, the first two and so on are together."""
+    """Yield the length of the first text, of the first two joined, and so on."""
     return (size - len(SEPARATOR) for size in itertools.accumulate(len(text) + len(SEPARATOR) for text in texts))
 
 
 @dataclass(frozen=True, slots=True)
 class UnloggedText:
-    """What of the things that a user said is not in the log: `texts`, as one message under `key`.
+    """The user's texts that are not in the log, as one message with an idempotency key.
 
-    Without texts all of it is there, and `key` is that of its last message.
+    Without texts, all of them are in the log, and `key` is that of the last message.
     """
 
     texts: tuple[str, ...]
@@ -53,7 +53,7 @@ class LogTail:
         self._unanswered = [each for each in stored if each.role == "user" and each.seq > self._answered_seq]
 
     def find_unlogged(self, texts: Sequence[str]) -> UnloggedText:
-        """What is new of the messages since the last answer. The same ones sent again have the same key."""
+        """Find the texts that are not in the log since the last answer. Equal texts get the same key."""
         logged_count = self._count_logged(texts)
         if logged_count == len(texts) and self._unanswered[-1].idempotency_key is not None:
             return UnloggedText((), self._unanswered[-1].idempotency_key)
@@ -61,35 +61,33 @@ class LogTail:
         return UnloggedText(unlogged, self._idempotency_key("said", *unlogged))
 
     def conflicts(self, key: str, texts: Sequence[str]) -> bool:
-        """Whether something else was said under that key."""
+        """Whether the log has a different message with that key."""
         stored = next((each.text for each in self._stored if each.idempotency_key == key), None)
         return stored is not None and not SEPARATOR.join(texts).endswith(stored)
 
     def find_missing_results(self, results: Sequence[Message]) -> list[dict[str, Any]]:
-        """The results that are not in the log behind their calls, ready to be appended."""
+        """Return the results that the log does not have yet, ready to append."""
         return [self._encode_result(each) for each in results if not self._has_result(str(each.tool_call_id))]
 
     def reject_agent_results(self, results: Sequence[Message]) -> None:
-        """Refuse results of an agent's calls: its tools are the server's, and what they give is not for clients."""
+        """Raise for results of an agent's calls: the server runs an agent's tools."""
         for id in {str(each.tool_call_id) for each in results}:
             request = next(
                 (each for each in reversed(self._stored) if any(call.id == id for call in each.tool_calls)), None
             )
             agent = None if request is None else (request.metadata or {}).get("agent")
             if agent is not None:
-                raise InvalidFieldError(
-                    "messages", f"Agent {agent!r:.80} asked for call {id!r:.80}, and runs it itself."
-                )
+                raise InvalidFieldError("messages", f"Agent {agent!r:.80} made call {id!r:.80} and runs it itself.")
 
     def answer_since(self, earlier: LogTail) -> str | None:
-        """What was said last, if it was said after that and nothing followed it."""
+        """Return the last answer, if it came after `earlier` and nothing followed."""
         last = self._stored[-1] if self._stored else None
         if last is None or last.role != "assistant" or last.tool_calls or last.seq <= earlier._answered_seq:
             return None
         return last.text
 
     def _count_logged(self, texts: Sequence[str]) -> int:
-        """How many of the texts stand at the end of the log, unanswered."""
+        """Count the texts that are at the end of the log without an answer."""
         sent = SEPARATOR.join(texts)
         lengths = [
             size
@@ -118,13 +116,13 @@ class LogTail:
         return {"role": "tool", "content": [block], "idempotency_key": self._idempotency_key("result", id, text)}
 
     def _idempotency_key(self, *parts: str) -> str:
-        """The same for the same at the same place: after an answer, it is something else to say it again."""
+        """Return a key that is equal for equal parts after the same answer, so that repeating a text later is new."""
         position = json.dumps([self._answered_seq, *parts]).encode()
         return f"v1-{hashlib.sha256(position).hexdigest()[:40]}"
 
 
 class Completion(UserChat):
-    """A chat whose client keeps the history. `conversation_id` is known once the turn has begun."""
+    """A chat whose client keeps the history. `conversation_id` is set when the turn begins."""
 
     def __init__(
         self, user: User, chat: ParsedChat, namespace: str, space: str | None, model: Any, arguments: ChatArguments
@@ -137,14 +135,14 @@ class Completion(UserChat):
         self.conversation_id: str | None = None
 
     async def run(self) -> TurnResult:
-        """The answer; that of the same request, if it was answered while this one waited."""
+        """Return the answer, or the earlier answer if the same request was answered while this one waited."""
         try:
             return await super().run()
         except AlreadyAnsweredError as error:
             return self._answered_result(error.text)
 
     async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """The answer as it comes, and the result last."""
+        """Yield the answer in pieces, then the result."""
         try:
             async with aclosing(super().stream()) as items:
                 async for item in items:
@@ -161,7 +159,7 @@ class Completion(UserChat):
         self.conversation_id = request.conversation_id
         tail = LogTail(await self.read_log_tail())
         tail.reject_agent_results(self.chat.tool_results)
-        # Results of tools are stored first: they belong to the turn that asked for them.
+        # Tool results are stored first, because they belong to the turn with their calls.
         now = self._user.conversations.runtime.clock()
         missing = tail.find_missing_results(self.chat.tool_results)
         return replace(
@@ -178,7 +176,7 @@ class Completion(UserChat):
         return await try_step(reading, "recall", self._problems) or ()
 
     def _draft(self, request: TurnRequest, tail: LogTail) -> MessageDraft | None:
-        """What the user says that is not in the log yet; all of it is the message that was stored before."""
+        """Return the new part of the user's message, or the stored message if nothing is new."""
         if not self.chat.user_messages or request.draft is None:
             return None
         key = request.draft.idempotency_key
@@ -190,7 +188,7 @@ class Completion(UserChat):
 
 
 class _ClientHistory(TurnPlanner):
-    """Answers the client's history in place of the log's; a request that was answered meanwhile is not run again."""
+    """Sends the client's history to the model instead of the log's. Raises if the request was answered meanwhile."""
 
     def __init__(self, completion: Completion, tail: LogTail) -> None:
         self._completion = completion
@@ -208,5 +206,5 @@ class _ClientHistory(TurnPlanner):
 
 
 def _to_log_text(message: Message) -> str:
-    """A user's message as the log keeps it: the words, and a line for each thing attached."""
+    """Return a user's message as logged: the text, and one line per attachment."""
     return append_summaries(text_of_parts(message), parse_attachments(get_attachments(message)))

@@ -1,4 +1,4 @@
-"""Errors in OpenAI's format, which its clients turn into their own exceptions by status."""
+"""Errors in OpenAI's format. Its clients map the status to exceptions."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _OPENAI_CODES = {
 }
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _NOT_RETRYABLE = ("conversation-closed", "already-answered", "already-decided", "not-configured", "store-full")
-"""Statuses that clients try again, with codes that stay what they are."""
+"""Errors that should not be retried, although clients retry their status."""
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """Details of an error."""
 
     message: str
     type: str
@@ -48,13 +48,13 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorOut(BaseModel):
-    """An error, as OpenAI's clients know it."""
+    """An error response."""
 
     error: ErrorDetail
 
 
 class InvalidFieldError(InvalidArgumentError):
-    """A field of a completion's request cannot be used; `param` says which."""
+    """A field of a completion request is invalid; `param` is its name."""
 
     def __init__(self, param: str, message: str, code: str = "invalid_value") -> None:
         self.param = param
@@ -63,12 +63,12 @@ class InvalidFieldError(InvalidArgumentError):
 
 
 def unsupported_field(param: str, why: str) -> InvalidFieldError:
-    """The error for what would be a lie to ignore."""
-    return InvalidFieldError(param, f"`{param}` is not supported here: {why}", "unsupported_parameter")
+    """Return the error for a field that must not be silently ignored."""
+    return InvalidFieldError(param, f"`{param}` is not supported: {why}", "unsupported_parameter")
 
 
 def encode_error(problem: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """A problem's status and body in OpenAI's words.
+    """Convert a problem to OpenAI's status and body.
 
     >>> encode_error({"status": 422, "code": "invalid-argument", "detail": "No."})[1]["error"]["code"]
     'invalid_value'
@@ -91,7 +91,7 @@ def _find_param(problem: Mapping[str, Any]) -> str | None:
 
 
 async def openai_error_response(request: Request, error: HandledError) -> Response:
-    """An error as an answer."""
+    """Turn an error into a response."""
     if isinstance(error, RequestValidationError):
         problem = await on_validation_error(request, error)
     elif isinstance(error, HTTPException):
@@ -115,7 +115,7 @@ def _problem_to_response(problem: Mapping[str, Any], headers: Mapping[str, str],
 
 
 class OpenAIErrorMiddleware:
-    """Problems of requests under `/v1/` in OpenAI's shape, also those of requests that are not let in."""
+    """Converts problems of requests under `/v1/` to OpenAI's format, including rejected requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -134,7 +134,7 @@ class OpenAIErrorMiddleware:
 
 
 class _ProblemRewriter:
-    """Holds a problem back until it is whole, and sends it in other words."""
+    """Buffers a problem response and sends it in OpenAI's format."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's chat completions API: their schemas, and how they become turns."""
+"""Schemas of OpenAI's chat completions API, and the conversion of requests to turns."""
 
 from __future__ import annotations
 
@@ -44,36 +44,36 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The completion; with `stream`, its chunks as server-sent events, and `[DONE]` at last.",
+        "description": "The completion, or with `stream` its chunks as server-sent events, ending with `[DONE]`.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
 
 _DESCRIPTIONS = {
-    400: "The request cannot be used; `param` says which field.",
-    401: "No key, or one that is not valid.",
-    403: "The key is not for that user.",
-    404: "No such model or conversation.",
-    409: "Another turn of the conversation is running, or it is closed.",
-    413: "The body, or a text in it, is too large.",
-    429: "Too many requests; see Retry-After.",
-    502: "The model's provider failed.",
-    503: "The store or the provider is not available now.",
-    504: "The model's provider gave no answer in time.",
+    400: "The request is invalid; `param` is the field.",
+    401: "The API key is missing or invalid.",
+    403: "The key may not act for this user.",
+    404: "The model or conversation does not exist.",
+    409: "The conversation is closed, or another turn is running.",
+    413: "The body or one of its texts is too large.",
+    429: "Too many requests; retry after Retry-After seconds.",
+    502: "The model provider failed.",
+    503: "The store or the provider is temporarily unavailable.",
+    504: "The model provider timed out.",
 }
 
 _AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 MAX_MODEL_CALLS = 4
-"""How often the model is asked in a turn: again only when it calls a tool that is not there, or not in JSON."""
+"""The limit of model calls per turn: more than one only to correct invalid tool calls."""
 
 _HINTS = ("seed", "parallel_tool_calls", "reasoning_effort")
-"""What may be left out where a provider does not know it: none of them is a promise."""
+"""Settings that are dropped if the provider does not support them, since they guarantee nothing."""
 _SETTINGS = ("temperature", "top_p", "stop", "presence_penalty", "frequency_penalty", "logit_bias", *_HINTS)
 
 
 class LenientModel(BaseModel):
-    """Part of a request. What it does not know is left out: clients send more than is meant for us."""
+    """A part of a request. Unknown fields are ignored, because clients send more than we support."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
@@ -92,20 +92,20 @@ class ChatMessage(LenientModel):
 
 
 class StreamOptions(LenientModel):
-    """How to stream."""
+    """Options of a streamed response."""
 
-    include_usage: bool | None = Field(default=None, description="A last chunk says how many tokens it took.")
+    include_usage: bool | None = Field(default=None, description="Send a last chunk with the token usage.")
 
 
 class CompletionRequest(LenientModel):
-    """A chat to go on with. Fields that are not here are left out of account."""
+    """A chat completion request. Unknown fields are ignored."""
 
     model: str = Field(min_length=1, max_length=200, examples=["tellback"])
     messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    user: Id | None = Field(default=None, description="Whose memory it is, where the key is for any user of its app.")
-    metadata: dict[Id, Id] | None = Field(default=None, max_length=16, description="Kept with the message.")
+    user: Id | None = Field(default=None, description="The user's id; required if the key is valid for any user.")
+    metadata: dict[Id, Id] | None = Field(default=None, max_length=16, description="Metadata of the message.")
     tools: list[dict[str, Any]] | None = Field(default=None, max_length=MAX_TOOLS)
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -131,14 +131,14 @@ class CompletionRequest(LenientModel):
 
 
 class FunctionOut(BaseModel):
-    """Which function to call, and with what."""
+    """A function call."""
 
     name: str = Field(examples=["get_weather"])
-    arguments: str = Field(examples=['{"city":"Lisbon"}'], description="JSON text.")
+    arguments: str = Field(examples=['{"city":"Lisbon"}'], description="The arguments as JSON text.")
 
 
 class CallOut(BaseModel):
-    """A tool that the client is to run."""
+    """A tool call that the client must run."""
 
     id: str
     type: Literal["function"] = "function"
@@ -146,7 +146,7 @@ class CallOut(BaseModel):
 
 
 class ReplyOut(BaseModel):
-    """What the assistant says."""
+    """The assistant's message."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None = Field(examples=["You wanted to try the place by the river."])
@@ -155,7 +155,7 @@ class ReplyOut(BaseModel):
 
 
 class ChoiceOut(BaseModel):
-    """The one answer there is."""
+    """The only choice."""
 
     index: int = 0
     message: ReplyOut
@@ -164,7 +164,7 @@ class ChoiceOut(BaseModel):
 
 
 class UsageOut(BaseModel):
-    """The tokens it took."""
+    """The token usage."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -174,7 +174,7 @@ class UsageOut(BaseModel):
 
 
 class CompletionOut(BaseModel):
-    """A chat completion. With `stream`, it comes in chunks as server-sent events, and `[DONE]` is the last."""
+    """A chat completion. With `stream`, it is sent in chunks as server-sent events, ending with `[DONE]`."""
 
     id: str = Field(examples=["chatcmpl-018f3c0de0a17b2c4d5e6f708192"])
     object: Literal["chat.completion"] = "chat.completion"
@@ -186,7 +186,7 @@ class CompletionOut(BaseModel):
 
 
 class ModelOut(BaseModel):
-    """A model that may be named."""
+    """A model that requests may use."""
 
     id: str = Field(examples=["tellback"])
     object: Literal["model"] = "model"
@@ -195,21 +195,21 @@ class ModelOut(BaseModel):
 
 
 class ModelListOut(BaseModel):
-    """The models that may be named."""
+    """The models that requests may use."""
 
     object: Literal["list"] = "list"
     data: list[ModelOut]
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer besides: for OpenAPI."""
+    """Return the OpenAPI descriptions of a route's error responses."""
     all_statuses = sorted({400, 401, 403, 413, 429, 503, *statuses})
     return {status: {"model": ErrorOut, "description": _DESCRIPTIONS[status]} for status in all_statuses}
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedChat:
-    """What a client sent: `new` is what came after the assistant's last message, but for instructions."""
+    """A parsed request. `new` has the messages after the last assistant message, without system messages."""
 
     system: str | None
     messages: tuple[Message, ...]
@@ -218,32 +218,32 @@ class ParsedChat:
 
     @property
     def tool_results(self) -> tuple[Message, ...]:
-        """The results of tools among what is new."""
+        """The new tool results."""
         return tuple(message for message in self.new if message.role == "tool")
 
     @property
     def user_messages(self) -> tuple[Message, ...]:
-        """What the user says that is new."""
+        """The user's new messages."""
         return tuple(message for message in self.new if message.role == "user")
 
     @property
     def has_history(self) -> bool:
-        """Whether the client keeps its history: some of it is an assistant's."""
+        """Whether the client sent history, that is, assistant messages."""
         return any(message.role == "assistant" for message in self.messages)
 
     @property
     def last_user_text(self) -> str:
-        """The last thing the user said, to recall by."""
+        """The user's last text, used as the recall query."""
         return next((text_of_parts(each) for each in reversed(self.messages) if each.role == "user"), "")
 
 
 def parse_messages(inputs: Sequence[ChatMessage]) -> ParsedChat:
-    """The messages, read; whatever is wrong with them is named."""
+    """Parse the messages. Errors contain the path of the invalid field."""
     messages = [_parse_message(message, f"messages.{number}") for number, message in enumerate(inputs)]
     first_turn = next((number for number, each in enumerate(messages) if each.role != "system"), len(messages))
     turns = _name_tool_results(messages[first_turn:])
     if not turns:
-        raise InvalidFieldError("messages", "There is nothing to answer: `messages` holds instructions only.")
+        raise InvalidFieldError("messages", "`messages` contains only system messages: add a user message.")
     last = max((number for number, each in enumerate(turns) if each.role == "assistant"), default=-1)
     new = tuple(each for each in turns[last + 1 :] if each.role != "system")
     if last >= 0 and new:
@@ -257,14 +257,14 @@ def parse_messages(inputs: Sequence[ChatMessage]) -> ParsedChat:
 
 
 def text_of_parts(message: Message) -> str:
-    """The words of a user's message, without what is attached."""
+    """Return the text of a user's message, without attachments."""
     if not message.parts:
         return message_text(message)
     return "\n\n".join(part.text for part in message.parts if part.kind == "text" and part.text)
 
 
 def get_attachments(message: Message) -> tuple[MessagePart, ...]:
-    """The pictures, sounds and files of a message."""
+    """Return the images, audio and files of a message."""
     return tuple(part for part in message.parts or () if part.kind != "text")
 
 
@@ -278,21 +278,21 @@ def _parse_message(message: ChatMessage, at: str) -> Message:
             return _parse_assistant_message(message, at)
         case "tool":
             if not message.tool_call_id:
-                raise InvalidFieldError(f"{at}.tool_call_id", "A tool's message says which call it answers.")
+                raise InvalidFieldError(f"{at}.tool_call_id", "A tool message needs the tool_call_id of its call.")
             return Message("tool", _parse_text(message.content, f"{at}.content"), tool_call_id=message.tool_call_id)
         case "function":
             raise unsupported_field(
-                f"{at}.role", "functions are the past; use `tools`, and messages of the role `tool`."
+                f"{at}.role", "functions are deprecated; use `tools`, and messages of the role `tool`."
             )
     known = "system, developer, user, assistant or tool"
-    raise InvalidFieldError(f"{at}.role", f"A message's role is {known}, not {message.role!r}.")
+    raise InvalidFieldError(f"{at}.role", f"role must be {known}, got {message.role!r}.")
 
 
 def _parse_user_message(message: ChatMessage, at: str) -> Message:
     if message.content is None or isinstance(message.content, str):
         return user_message(message.content or "")
     if not message.content:
-        raise InvalidFieldError(at, "A message's content has at least one part.")
+        raise InvalidFieldError(at, "content must have at least one part.")
     parts = [_parse_part(part, f"{at}.{number}") for number, part in enumerate(message.content)]
     if all(part.kind == "text" for part in parts):
         return user_message("\n\n".join(part.text or "" for part in parts))
@@ -311,11 +311,11 @@ def _parse_tool_call(call: Mapping[str, Any], at: str) -> ToolCall:
     match call:
         case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}} if id and name:
             return as_tool_call({"id": id, "function": {"name": name, "arguments": arguments}})
-    raise InvalidFieldError(at, "A tool call has an id, and a function with a name and its arguments as JSON text.")
+    raise InvalidFieldError(at, "A tool call needs an id and a function with a name and JSON text as arguments.")
 
 
 def _parse_text(content: str | list[dict[str, Any]] | None, at: str) -> str:
-    """The words of a message that holds nothing else."""
+    """Return the text of a message that may only contain text."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
@@ -324,7 +324,7 @@ def _parse_text(content: str | list[dict[str, Any]] | None, at: str) -> str:
             case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
                 texts.append(text)
             case _:
-                raise InvalidFieldError(f"{at}.{number}", "Only a user's message may hold more than text.")
+                raise InvalidFieldError(f"{at}.{number}", "Only user messages may have parts other than text.")
     return "\n\n".join(texts)
 
 
@@ -341,8 +341,8 @@ def _parse_part(part: Mapping[str, Any], at: str) -> MessagePart:
         case {"type": "file", "file": {"file_data": str(data), **extra}}:
             return _parse_file(data, extra.get("filename"), at)
         case {"type": "file"}:
-            raise unsupported_field(at, "no files are uploaded here; send the file itself, as `file_data`.")
-    raise InvalidFieldError(at, "A part is text, image_url, input_audio or file, with the field of that name.")
+            raise unsupported_field(at, "uploaded files are not supported; send the content as `file_data`.")
+    raise InvalidFieldError(at, "A part must be text, image_url, input_audio or file, with the field of that name.")
 
 
 def _parse_file(data: str, name: Any, at: str) -> MessagePart:
@@ -353,11 +353,11 @@ def _parse_file(data: str, name: Any, at: str) -> MessagePart:
 
 
 def _validate_url(url: str, at: str) -> str:
-    """An address of the web, or the thing itself: nothing of the server's own machine."""
+    """Return a data or web URL; raise for URLs that could reach the server's own machine."""
     if url.startswith("data:"):
         _validate_base64(split_data_url(url)[1], at)
     elif not is_allowed_url(url):
-        raise InvalidFieldError(at, "A url begins with https:// or http://, or it is a data: URL.")
+        raise InvalidFieldError(at, "The URL must begin with https:// or http://, or be a data: URL.")
     return url
 
 
@@ -369,12 +369,12 @@ def _validate_base64(data: str, at: str) -> str:
     try:
         base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidFieldError(at, f"The data is not base64: {error}.") from None
+        raise InvalidFieldError(at, f"The data is not valid base64: {error}.") from None
     return data
 
 
 def _name_tool_results(messages: Sequence[Message]) -> list[Message]:
-    """Results with the names of the tools that gave them, which some providers want."""
+    """Add the tool names to tool results, which some providers require."""
     names: dict[str | None, str] = {}
     named = []
     for message in messages:
@@ -389,12 +389,12 @@ def _require_tool_results(assistant: Message, new: Sequence[Message]) -> None:
     missing = [call.id for call in assistant.tool_calls if call.id not in answered]
     if missing:
         raise InvalidFieldError(
-            "messages", f"Each tool call is followed by a message of the role tool with its result: {missing} are not."
+            "messages", f"Each tool call must be followed by a tool message with its result: {missing} have none."
         )
 
 
 def parse_options(body: CompletionRequest, model: Any) -> ChatOptionsDict:
-    """The options of the turn, as `ChatOptions` names them, but for system prompt and tools."""
+    """Return the turn's options, without system prompt and tools."""
     _refuse_unsupported(body)
     options: ChatOptionsDict = {
         "max_iterations": MAX_MODEL_CALLS,
@@ -410,12 +410,12 @@ def parse_options(body: CompletionRequest, model: Any) -> ChatOptionsDict:
 
 
 def parse_tools(body: CompletionRequest) -> list[Tool]:
-    """The client's tools: it runs them itself, so that a call of one ends the turn."""
+    """Parse the client's tools. The client runs them, so a call ends the turn."""
     by_name: dict[str, ToolIn] = {}
     for number, tool in enumerate(body.tools or ()):
         description = _parse_tool(tool, f"tools.{number}")
         if description.name in by_name:
-            raise InvalidFieldError(f"tools.{number}", f"Two tools are called {description.name!r}.")
+            raise InvalidFieldError(f"tools.{number}", f"Tool names must be unique, got {description.name!r} twice.")
         by_name[description.name] = description
     try:
         return build_client_tools([*by_name.values()])
@@ -435,10 +435,10 @@ def find_provider(model: Any) -> BuiltinProvider | None:
 
 def _parse_tool(tool: Mapping[str, Any], at: str) -> ToolIn:
     if tool.get("type", "function") != "function":
-        raise unsupported_field(f"{at}.type", "tools are functions.")
+        raise unsupported_field(f"{at}.type", "only function tools are supported.")
     function = tool.get("function")
     if not isinstance(function, Mapping):
-        raise InvalidFieldError(f"{at}.function", "A tool has a function with a name.")
+        raise InvalidFieldError(f"{at}.function", "A tool needs a function with a name.")
     fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
     try:
         return ToolIn(**fields)
@@ -454,13 +454,13 @@ def _parse_tool_choice(body: CompletionRequest) -> str | None:
             return None
         case "none" | "auto" | "required" as choice:
             if not names and choice == "required":
-                raise InvalidFieldError("tool_choice", "`tool_choice` is required, but there are no `tools`.")
+                raise InvalidFieldError("tool_choice", "`tool_choice` is required, but `tools` is empty.")
             return choice if names else None
         case {"type": "function", "function": {"name": str(name)}}:
             if name not in names:
-                raise InvalidFieldError("tool_choice", f"`tool_choice` names {name!r:.80}, which is not in `tools`.")
+                raise InvalidFieldError("tool_choice", f"`tool_choice` is {name!r:.80}, which is not in `tools`.")
             return name
-    raise unsupported_field("tool_choice", "it is none, auto, required, or names a function.")
+    raise unsupported_field("tool_choice", "use none, auto, required, or a function.")
 
 
 def _parse_settings(body: CompletionRequest, provider: BuiltinProvider | None) -> dict[str, Any]:
@@ -473,7 +473,7 @@ def _parse_settings(body: CompletionRequest, provider: BuiltinProvider | None) -
     if supported is not None:
         for name in [name for name in settings if name not in supported]:
             if name not in _HINTS and settings[name]:
-                raise unsupported_field(name, "the model's provider does not know it.")
+                raise unsupported_field(name, "the model's provider does not support it.")
             del settings[name]
         if isinstance(settings.get("stop"), str):
             settings["stop"] = [settings["stop"]]
@@ -490,16 +490,16 @@ def _parse_response_format(format: Mapping[str, Any] | None) -> Mapping[str, Any
             return {"type": "object"}
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
             return schema
-    raise InvalidFieldError("response_format", "`response_format` is text, json_object, or json_schema with a schema.")
+    raise InvalidFieldError("response_format", "`response_format` must be text, json_object or json_schema.")
 
 
 def _refuse_unsupported(body: CompletionRequest) -> None:
     if body.n is not None and body.n != 1:
-        raise unsupported_field("n", "a conversation goes on with one answer, so `n` is 1.")
+        raise unsupported_field("n", "only one choice is supported, so `n` must be 1.")
     if body.logprobs or body.top_logprobs:
-        raise unsupported_field("logprobs", "not all providers give them.")
+        raise unsupported_field("logprobs", "not all providers return them.")
     if body.audio is not None or set(body.modalities or ()) - {"text"}:
-        raise unsupported_field("modalities", "answers are text.")
+        raise unsupported_field("modalities", "only text is supported.")
     if body.functions or body.function_call is not None:
         raise unsupported_field("functions", "use `tools`.")
     if body.web_search_options is not None:

@@ -1,4 +1,4 @@
-"""Completions as OpenAI's clients expect them: whole, or as a stream of chunks."""
+"""Encode completions in OpenAI's format, whole or as a stream of chunks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONVERSATION_HEADER = "X-Tellback-Conversation"
 
 @dataclass(frozen=True, slots=True)
 class CompletionWriter:
-    """Writes one completion. `model` is whose it is, unless the provider says otherwise."""
+    """Encodes one completion. `model` is the model's name, unless the provider reports another."""
 
     model: str
     with_usage: bool = False
@@ -61,7 +61,7 @@ class CompletionWriter:
         return self._chunk({"content": text})
 
     def last_chunks(self, result: TurnResult) -> list[str]:
-        """The last chunks: the calls, why it ends, and what it took."""
+        """Encode the last chunks: tool calls, finish reason and usage."""
         chunks = [
             self._chunk({"tool_calls": [{"index": number, **_encode_tool_call(call)}]})
             for number, call in enumerate(result.pending)
@@ -88,7 +88,7 @@ class CompletionWriter:
 
 
 def finish_reason(result: TurnResult) -> str:
-    """Why the answer ends."""
+    """Return OpenAI's finish reason."""
     last = next((each.stop_reason for each in reversed(result.messages) if each.role == "assistant"), None)
     if last == "refusal" and not result.pending:
         return "content_filter"
@@ -96,7 +96,7 @@ def finish_reason(result: TurnResult) -> str:
 
 
 def encode_usage(usage: ChatUsage) -> dict[str, Any] | None:
-    """The tokens, where the provider counts them."""
+    """Encode the token usage, if the provider reports it."""
     if usage.input_tokens is None and usage.output_tokens is None:
         return None
     prompt_tokens, completion_tokens = usage.input_tokens or 0, usage.output_tokens or 0
@@ -117,11 +117,11 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
 async def stream_completion(
     request: Request, completion: Completion, writer: CompletionWriter, settings: ServerSettings
 ) -> Response:
-    """The answer as it comes. What fails before its first piece is raised, unless that piece is slow to come."""
+    """Stream the answer. Errors before the first piece are raised, unless it takes longer than a heartbeat."""
     items = completion.stream()
     first = asyncio.ensure_future(anext(items))
     frames = _encode_frames(first, items, writer)
-    await anext(frames)  # it has begun: closing it, wherever that happens, ends the turn
+    await anext(frames)  # the generator is now running, so closing it ends the turn
     try:
         await cancel_on_disconnect(request, asyncio.wait({first}, timeout=settings.heartbeat_seconds))
         if first.done():
@@ -135,12 +135,12 @@ async def stream_completion(
 
 
 def conversation_header(completion: Completion) -> dict[str, str]:
-    """The header that says which conversation it is, for the next request."""
+    """Return the header with the conversation id, for the client's next request."""
     return {} if completion.conversation_id is None else {CONVERSATION_HEADER: completion.conversation_id}
 
 
 def encode_error_frame(error: Exception, request_id: str | None) -> bytes:
-    """The last frame of a stream that failed, as OpenAI's clients look for it."""
+    """Encode the last frame of a failed stream in OpenAI's format."""
     problem = json.loads(bytes(any_error_response(error, request_id).body))
     return encode_frame(None, json.dumps(encode_error(problem)[1]).encode())
 
@@ -153,7 +153,7 @@ async def _encode_frames(
             yield b""
             item = await first
         finally:
-            await cancel_and_wait(first)  # as long as it waits for an item, the items cannot be closed
+            await cancel_and_wait(first)  # the items cannot be closed while it waits for the next one
         yield _encode_chunk(writer.first_chunk())
         while True:
             if isinstance(item, TextDelta):

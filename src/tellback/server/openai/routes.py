@@ -52,7 +52,7 @@ DEFAULT_MODEL_NAMES = (OWN_MODEL, AUTO)
 NO_SPACE = "none"
 
 ConversationHeader = Annotated[
-    str | None, Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to go on with.")
+    str | None, Header(alias="X-Tellback-Conversation", max_length=200, description="The conversation to continue.")
 ]
 IdempotencyKeyHeader = Annotated[
     str | None, Header(alias="Idempotency-Key", min_length=1, max_length=validation.KEY_LENGTH)
@@ -60,16 +60,16 @@ IdempotencyKeyHeader = Annotated[
 
 
 class OpenAIRequest(StrictRequest):
-    """A request of which pictures and files are bounded by the body."""
+    """A request whose attachments are limited only by the body size."""
 
     @staticmethod
     def is_attachment(name: str, value: str) -> bool:
-        """Whether it is something that the size of the body bounds."""
+        """Whether a value is an attachment, which only the body size limits."""
         return name in ("data", "file_data") or (name == "url" and value.startswith("data:"))
 
 
 class OpenAIRoute(APIRoute):
-    """A route whose errors are in OpenAI's shape."""
+    """A route whose errors have OpenAI's format."""
 
     def get_route_handler(self) -> Handler:
         handler, takes_body = super().get_route_handler(), self.body_field is not None
@@ -93,12 +93,12 @@ def _encoded_header(name: str, description: str) -> Any:
     return Header(alias=name, max_length=2_000, description=f"{description} Percent-encoded UTF-8.")
 
 
-SessionHeader = Annotated[str | None, _encoded_header("X-Tellback-Session", "Keeps chats of one namespace apart.")]
+SessionHeader = Annotated[str | None, _encoded_header("X-Tellback-Session", "Your id of a chat.")]
 NamespaceHeader = Annotated[
-    str | None, _encoded_header("X-Tellback-Namespace", "Your name for this kind of conversation (chat).")
+    str | None, _encoded_header("X-Tellback-Namespace", "The kind of conversation; `chat` by default.")
 ]
 SpaceHeader = Annotated[
-    str | None, _encoded_header("X-Tellback-Space", "The memory space (default); `none` remembers nothing.")
+    str | None, _encoded_header("X-Tellback-Space", "The memory space, `default` by default; `none` disables memory.")
 ]
 
 
@@ -117,17 +117,17 @@ async def create_chat_completion(
     space: SpaceHeader = None,
     key: IdempotencyKeyHeader = None,
 ) -> Response:
-    """Answer a chat whose history the client keeps, with what is remembered of the user.
+    """Create a chat completion with the user's memories. The client keeps the history.
 
-    The model gets the client's messages as they are, with memories behind the system prompt. What is new in them, and
-    the answer, go into the log; the same request sent again, before it is answered, is logged once. The answer says in
-    `X-Tellback-Conversation` which conversation it belongs to. With `stream` it comes as server-sent events.
+    The model gets the client's messages unchanged, with memories after the system prompt. New messages and the answer
+    are logged; a request that is repeated before it is answered is logged once. The response header
+    `X-Tellback-Conversation` has the conversation id. With `stream`, the answer is sent as server-sent events.
     """
     if ShutdownSignal.for_app(request.app).is_set:
         return shutdown_response(get_request_id(request))
     models = list_served_models(caller)
     if body.model not in models:
-        raise NotFoundError("model", body.model[:120], f"Models: {', '.join(models)}.")
+        raise NotFoundError("model", body.model[:120], f"Available models: {', '.join(models)}.")
     model, chat = models[body.model], parse_messages(body.messages)
     user = resolve_user(caller, body.user, USER_HEADER in request.headers)
     named_space = _decode_header("X-Tellback-Space", space) or "default"
@@ -155,22 +155,22 @@ async def create_chat_completion(
 
 @router.get("/models", response_model=ModelListOut, responses=error_responses())
 async def list_models(caller: CallerDep) -> Response:
-    """The models that may be named; `tellback` is the server's own."""
+    """List the models that requests may use; `tellback` and `auto` mean the server's default model."""
     models = ModelListOut(data=[ModelOut(id=name) for name in list_served_models(caller)])
     return _json_response(models.model_dump())
 
 
 @router.get("/models/{id:path}", response_model=ModelOut, responses=error_responses(404))
 async def get_model(caller: CallerDep, id: Annotated[str, Path(max_length=200, examples=[OWN_MODEL])]) -> Response:
-    """A model that may be named."""
+    """Get a model that requests may use."""
     models = list_served_models(caller)
     if id not in models:
-        raise NotFoundError("model", id, f"Models: {', '.join(models)}.")
+        raise NotFoundError("model", id, f"Available models: {', '.join(models)}.")
     return _json_response(ModelOut(id=id).model_dump())
 
 
 def list_served_models(caller: Caller) -> dict[str, Any]:
-    """The models that may be named, by their names."""
+    """Return the models that requests may use, by name."""
     default_model = caller.server.tb.model
     name = _model_name(default_model)
     return {
@@ -181,17 +181,18 @@ def list_served_models(caller: Caller) -> dict[str, Any]:
 
 
 def resolve_user(caller: Caller, requested: str | None, by_header: bool) -> User:
-    """Whose memory it is: the key's user, or the one that `user` or the header names."""
+    """Return the key's user, or the one in the field `user` or the header."""
     if requested is None:
         if caller.user_id is None:
             raise InvalidFieldError(
-                "user", f"Whose memory? This key is for any user of its app: name one as `user`, or by {USER_HEADER}."
+                "user",
+                f"This key is valid for any user of its app: send the user's id as `user` or {USER_HEADER}.",
             )
         return caller.user
     user_id = validation.validate_scope_id("user", requested)
     user = caller.user_handle(user_id)
     if by_header and caller.user_id != user_id:
-        raise InvalidFieldError("user", f"`user` and the header {USER_HEADER} name two users: which is it?")
+        raise InvalidFieldError("user", f"`user` and the header {USER_HEADER} must be the same user.")
     return user
 
 
@@ -219,7 +220,7 @@ def _decode_header(header: str, value: str | None) -> str | None:
     try:
         return unquote(value, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidArgumentError(f"{header} is percent-encoded UTF-8.") from None
+        raise InvalidArgumentError(f"{header} must be percent-encoded UTF-8.") from None
 
 
 def _json_response(body: Any, headers: dict[str, str] | None = None) -> Response:

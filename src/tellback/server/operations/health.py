@@ -15,31 +15,31 @@ from tellback.server.responses import json_response, problem_responses
 from tellback.wire.base import WireModel
 
 STORE_TIMEOUT_SECONDS = 2.0
-"""How long the store may take to answer."""
+"""Timeout of the store check."""
 
 CACHE_SECONDS = 1.0
-"""For how long an answer holds: probes, which need no credential, cannot load the store."""
+"""How long a result is cached, so that unauthenticated probes cannot overload the store."""
 
 router = APIRouter(prefix="/health", tags=["operations"])
 
 
 class Health(WireModel):
-    """That a server does what is asked for."""
+    """The status of the server."""
 
     status: str = Field(examples=["live", "ready"])
 
 
 @router.get("/live", response_model=Health)
 async def live() -> Response:
-    """Answers for as long as the process does. If it does not, restart it."""
+    """Report that the process is alive. If this fails, restart the process."""
     return json_response(Health(status="live"))
 
 
 @router.get("/ready", response_model=Health, responses=problem_responses())
 async def ready(request: Request) -> Response:
-    """Whether requests should be sent here: the store answers, and the server is not stopping."""
+    """Report whether the server can handle requests: the store responds and the server is not shutting down."""
     readiness: Readiness = request.app.state.readiness
-    reason = "The server is stopping." if request.app.state.stopping.is_set else await readiness.unavailable_reason()
+    reason = "Shutting down." if request.app.state.stopping.is_set else await readiness.unavailable_reason()
     if reason is None:
         return json_response(Health(status="ready"), headers={"Cache-Control": "no-store"})
     headers = {"Retry-After": "1", "Cache-Control": "no-store"}
@@ -47,7 +47,7 @@ async def ready(request: Request) -> Response:
 
 
 class Readiness:
-    """Whether a Tellback can work. Opening it has migrated its store; this asks whether the store answers now."""
+    """Checks that the store responds. Its schema is already migrated, because the Tellback is open."""
 
     def __init__(self, tb: Tellback) -> None:
         self._rc = tb
@@ -56,7 +56,7 @@ class Readiness:
         self._reason: str | None = None
 
     async def unavailable_reason(self) -> str | None:
-        """What is missing, in a sentence; None if nothing is."""
+        """Return why the server is not ready, or None if it is."""
         async with self._lock:
             if time.monotonic() - self._checked_at > CACHE_SECONDS:
                 self._reason = await self._check_store()
@@ -70,5 +70,5 @@ class Readiness:
         except TimeoutError:
             return f"The store did not answer within {STORE_TIMEOUT_SECONDS:g} seconds."
         except StoreError as error:
-            return f"The store cannot be used now ({type(error).__name__})."
+            return f"The store is unavailable ({type(error).__name__})."
         return None

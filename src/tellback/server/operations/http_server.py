@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 HEADER_SECONDS = 20.0
 MAX_HEADER_BYTES = 64 * 1024
-"""How long the head of a request may take, and how large it may be. A body has as long once its request is answered."""
+"""Limits of a request's headers. The rest of a body gets the same time once the response is sent."""
 
 STALLED_SECONDS = 60.0
-"""For how long a client may take nothing of an answer that waits for it."""
+"""How long a client may stop reading a response before it is disconnected."""
 
 log = logging.getLogger("tellback.server")
 
@@ -47,11 +47,11 @@ BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 15
 MAX_WEBSOCKET_BYTES = 1_000_000
 CANCEL_SECONDS = 5.0
-"""How long requests that were cut off have to come to an end, before the store is closed."""
+"""How long cancelled requests have to finish before the store is closed."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Ends connections whose request does not come, or whose answer is not taken: uvicorn waits without end."""
+    """Closes connections that send or read too slowly, for which uvicorn has no limits."""
 
     header_seconds = HEADER_SECONDS
     stalled_seconds = STALLED_SECONDS
@@ -78,11 +78,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if not self._in_headers:
             return
-        # What ended a head or a body is no part of the next head, as far as can be told.
+        # Data that completed headers or a body does not count towards the next headers.
         self._header_size = 0 if self._has_progressed else self._header_size + len(data)
         if self._header_size > MAX_HEADER_BYTES and not self.transport.is_closing():
-            self.send_400_response(f"The head of a request has at most {MAX_HEADER_BYTES} bytes here.")
-        elif self._header_size and self._deadline is None:  # a connection that is idle is uvicorn's to end
+            self.send_400_response(f"Request headers may have at most {MAX_HEADER_BYTES} bytes.")
+        elif self._header_size and self._deadline is None:  # uvicorn closes idle connections
             self._start_deadline()
 
     def on_headers_complete(self) -> None:
@@ -91,13 +91,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The body is read, and what follows is another head."""
+        """The body is complete; headers of the next request follow."""
         self._in_headers = self._has_progressed = True
         self._cancel_deadline()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer is given. Nobody reads the rest of its request's body, and uvicorn waits for that without end."""
+        """Limit the wait for the rest of an unread body, for which uvicorn waits without limit."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._abort_if_stalled()
@@ -119,7 +119,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._abort_if_stalled()
 
     def _abort_if_stalled(self, previous_size: int | None = None) -> None:
-        """Abort if the client takes none of the last bytes: a transport that is closed waits for that without end."""
+        """Abort if the client reads none of the remaining bytes; a closing transport would wait without limit."""
         size = self.transport.get_write_buffer_size()
         if size and size == previous_size:
             self.transport.abort()
@@ -141,17 +141,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _close_on_deadline(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._start_deadline()  # the request before it is still answered
+            self._start_deadline()  # the previous request is still running
         elif not self.transport.is_closing():
             self.transport.close()
             self._abort_if_stalled()
 
 
 async def check_options(options: ServeOptions) -> ServeOptions:
-    """The options, if a server can run by them: its store is there and migrated, its agents and models are known.
+    """Validate and complete the options: the store must open, and its models and agents must be known.
 
-    Where no model is named it is the best at hand. Where there has never been a credential the server is open, which
-    only this machine may use. Raises `TellbackError` that says what to do.
+    Without a model, the best one available is used. If the store has never had a credential, the server is open, but
+    only to this machine. Raises `TellbackError` with the reason.
     """
     options = replace(options, model=(await asyncio.to_thread(choose_model, options.model)).name)
     for model in filter(None, (options.model, *options.models)):
@@ -163,25 +163,25 @@ async def check_options(options: ServeOptions) -> ServeOptions:
             return options
         if keys:
             raise ConfigurationError(
-                "All API keys of this store have expired or were revoked, so nobody could get in. Make another one,"
+                "All API keys of this store have expired or were revoked. Create a new one"
                 f" with {key_creation_command(options.url)}."
             )
         if not is_loopback(options.host):
             raise ConfigurationError(
-                f"Nobody could be told apart on {options.host}: there is no API key, and no JWT issuer. Make a key"
-                f" first, with {key_creation_command(options.url)}, or serve this machine alone with --host 127.0.0.1."
+                f"Serving on {options.host} needs an API key or a JWT issuer. Create a key"
+                f" with {key_creation_command(options.url)}, or serve this machine only with --host 127.0.0.1."
             )
     return replace(options, open=True)
 
 
 def key_creation_command(url: str) -> str:
-    """The command that makes an API key for this store; a URL may hold a password, and is not repeated."""
+    """Return the command that creates an API key. The URL is not repeated, as it may contain a password."""
     command = "tellback keys create --role admin"
     return f"`{command}` (and the same --url)" if "://" in url else f"`{command} --url {shlex.quote(url)}`"
 
 
 def build_tellback(options: ServeOptions) -> tuple[Tellback, list[Agent]]:
-    """The Tellback that is served, not yet open, and its agents with routes."""
+    """Build the Tellback to serve, not yet open, and its agents with routes."""
     extractor: ExtractorLike = options.extractor
     if options.prompts is not None and extractor != "verbatim":
         from tellback.memory.extraction.extractors import LlmExtractor
@@ -192,13 +192,13 @@ def build_tellback(options: ServeOptions) -> tuple[Tellback, list[Agent]]:
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket at that address. It does not listen yet, so clients wait elsewhere until the server is ready."""
+    """Bind a socket without listening, so clients cannot connect before the server is ready."""
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError) as error:
-        raise ConfigurationError(f"{host!r} is no address of this machine: {error}.") from error
+        raise ConfigurationError(f"Cannot resolve the address {host!r} on this machine: {error}.") from error
     sock = socket.socket(family, kind, protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -213,7 +213,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def server_url(sock: socket.socket) -> str:
-    """The URL of a server on a socket."""
+    """Return the URL of a server on this socket."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -221,12 +221,12 @@ def server_url(sock: socket.socket) -> str:
 def run_server(
     options: ServeOptions, sock: socket.socket, on_ready: Callable[[], None], *, is_supervised: bool = False
 ) -> None:
-    """Serve in this process until told to stop; `on_ready` is called when requests are answered."""
+    """Serve in this process until it is stopped; `on_ready` is called when the server accepts requests."""
     try:
         import uvloop
 
         factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
-    except ModuleNotFoundError:  # there is none for Windows
+    except ModuleNotFoundError:  # uvloop does not support Windows
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve_app(options, sock, on_ready, is_supervised=is_supervised))
@@ -235,7 +235,7 @@ def run_server(
 async def serve_app(
     options: ServeOptions, sock: socket.socket, on_ready: Callable[[], None], *, is_supervised: bool = False
 ) -> None:
-    """Open the store, answer requests, and close it after the last one."""
+    """Open the store, serve requests, and close the store after the last one."""
     tb, agents = build_tellback(options)
     async with tb:
         await tb.warm_up()
@@ -243,12 +243,15 @@ async def serve_app(
             tb, options, agents=agents, opens=False, web_uis=[build_web_ui() for build_web_ui in options.web_uis]
         )
         await Server(app, options, on_ready, is_supervised=is_supervised).serve([sock])
-    log.info("stopped")
+    log.info("Server stopped")
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which tells the app first when it has to stop. A second signal ends the process at once, unless it is
-    supervised: then that is for the supervisor to do, as a terminal or a service manager may signal both."""
+    """A uvicorn server that notifies the app before it shuts down.
+
+    A second signal ends the process immediately. If the server is supervised, only the supervisor does that, because a
+    terminal or service manager may signal both.
+    """
 
     def __init__(
         self,
@@ -271,17 +274,20 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let what runs come to its end, for as long as it may take."""
+        """Wait for running requests, up to the shutdown timeout."""
         self._stopping.set()
-        log.info("stopping; what runs has %g seconds to end", self.config.timeout_graceful_shutdown or 0)
+        log.info("Shutting down; requests have %g seconds to finish", self.config.timeout_graceful_shutdown or 0)
         await super().shutdown(sockets)
-        if self.server_state.tasks:  # they were cancelled, and note in the store how far they came
+        if self.server_state.tasks:  # cancelled requests still store their progress
             await asyncio.wait(self.server_state.tasks, timeout=CANCEL_SECONDS)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Listen to signals while it serves. A worker that then closes its store is not to be interrupted by another
-        one, so it leaves them ignored: its supervisor can still kill it."""
+        """Handle signals while serving.
+
+        A supervised worker ignores later signals, so that closing its store is not interrupted; the supervisor can
+        still kill it.
+        """
         if not self._is_supervised or threading.current_thread() is not threading.main_thread():
             with super().capture_signals():
                 yield
@@ -306,7 +312,7 @@ def _uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
-        # Only pages for people use WebSockets; what comes by them are clicks and texts, not files.
+        # Only web UIs use WebSockets; their messages are small.
         ws="websockets-sansio" if options.web_uis else "none",
         ws_max_size=MAX_WEBSOCKET_BYTES,
         lifespan="on",

@@ -33,10 +33,10 @@ current_trace_id: ContextVar[str | None] = ContextVar("tellback_trace_id", defau
 
 OWN_LOGGERS = ("tellback", "uvicorn.error")
 PASSTHROUGH_LOGGER = "tellback.tools.mcp"
-"""Loggers whose lines are shown as they are, and one of them that passes on what other programs write."""
+"""Loggers whose lines are logged unchanged, except one that forwards the output of other programs."""
 
 MAX_FRAMES = 12
-"""How many of the innermost calls an exception is shown with."""
+"""The number of innermost stack frames logged with an exception."""
 
 _SAFE_ERRORS = (
     ConfigurationError,
@@ -49,20 +49,20 @@ _SAFE_ERRORS = (
 
 
 class RedactingFilter(logging.Filter):
-    """Keeps out of a handler's lines what may quote a user. Add it to a handler of your own if you set up logging.
+    """Removes text that may quote users from log records. Add it to your handlers if you configure logging.
 
-    Other libraries' lines below a warning are left out.
+    It drops records of other libraries below WARNING.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether there is a line at all; the record is changed to what may be shown."""
+        """Redact the record, and return whether to log it."""
         if getattr(record, "is_redacted", False):
             return True
         if not _is_own_logger(record.name):
             if record.levelno < logging.WARNING:
                 return False
             record.msg, record.args = _describe_origin(record), None
-        elif record.name == "uvicorn.error":  # a failure to start comes as a text of many lines
+        elif record.name == "uvicorn.error":  # startup errors have many lines
             record.msg, record.args = record.getMessage().partition("\n")[0], None
         elif record.args:
             record.args = _redact_arguments(record.args)
@@ -77,7 +77,7 @@ class RedactingFilter(logging.Filter):
 
 
 def _describe_origin(record: logging.LogRecord) -> str:
-    """Where another library logs something."""
+    """Describe the origin of another library's record."""
     if record.name == "py.warnings":
         match = re.match(r".*:\d+: \w+", record.getMessage())
         return match.group() if match else "a warning"
@@ -90,7 +90,7 @@ def _is_own_logger(name: str) -> bool:
 
 
 def _redact_arguments(args: Any) -> Any:
-    """Arguments of a line, errors by their type alone."""
+    """Return the record's arguments, with exceptions replaced by their type."""
     if isinstance(args, tuple):
         return tuple(_redact(each) for each in args)
     return {name: _redact(each) for name, each in args.items()}
@@ -101,7 +101,7 @@ def _redact(value: Any) -> Any:
 
 
 def format_exception(error: BaseException) -> str:
-    """An exception and what led to it: types and places.
+    """Format an exception and its causes as types and code locations.
 
     >>> try:
     ...     raise ValueError("I live in Lisbon")
@@ -138,7 +138,7 @@ def _short_path(path: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object for each line."""
+    """Formats records as JSON lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -153,12 +153,12 @@ class JsonFormatter(logging.Formatter):
             entry["exception"] = record.exc_text
         try:
             return to_json(entry, fallback=str).decode()
-        except ValueError:  # half of a character, in the name of something
+        except ValueError:  # a lone surrogate in a name
             return json.dumps(entry, default=str)
 
 
 class TextFormatter(logging.Formatter):
-    """Lines for people."""
+    """Formats records as readable text."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
@@ -178,12 +178,12 @@ def _request_context(record: logging.LogRecord) -> dict[str, str]:
 
 
 def log_to_stderr(log_format: LogFormat = "auto", *, verbose: bool = False) -> logging.Handler:
-    """Log there: JSON, text, or whichever suits a terminal or a file. For processes that are servers and no more."""
+    """Log to stderr as JSON or text; auto chooses text for a terminal. For processes that only run a server."""
     handler = logging.StreamHandler(sys.stderr)
     is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     handler.addFilter(RedactingFilter())
-    # Nobody reads them in our lines, and finding them out is a third of a line's cost.
+    # Our formats do not use these fields, and collecting them is a third of a record's cost.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     for previous in [each for each in root.handlers if getattr(each, "is_server_handler", False)]:

@@ -33,11 +33,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 JOB_REFRESH_SECONDS = 15.0
-"""How often at most the store is asked for its jobs, however often `/metrics` is."""
+"""The minimum time between job counts, regardless of how often `/metrics` is read."""
 
 STORE_TIMEOUT_SECONDS = 2.0
 MAX_JOBS = 500
-"""How long the store may take for that, and how many jobs are counted of each kind."""
+"""The timeout of the job count, and the largest count per status."""
 
 router = APIRouter(tags=["operations"])
 
@@ -50,7 +50,7 @@ _METRICS_RESPONSE: dict[int | str, dict[str, Any]] = {
 
 @router.get("/metrics", response_class=Response, responses={**problem_responses(), **_METRICS_RESPONSE})
 async def read_metrics(request: Request) -> Response:
-    """Metrics in the format of Prometheus: for callers on this machine, or with the server's metrics token."""
+    """Return metrics in the Prometheus format. Needs the metrics token, or a client on this machine."""
     server_context: ServerContext = request.app.state.server_context
     check_metrics_access(request, server_context.settings.metrics_token)
     metrics: Metrics = request.app.state.metrics
@@ -59,14 +59,15 @@ async def read_metrics(request: Request) -> Response:
 
 
 def check_metrics_access(request: Request, token: str | None) -> None:
-    """Refuse who may not read metrics. A token that is set is needed by all: behind a proxy everyone seems local.
+    """Raise unless the client may read metrics.
 
-    Without one they are for this machine, under a name of its own: a page's name that leads here is not.
+    If a token is configured, all clients need it, since clients behind a proxy look local. Otherwise only this machine
+    may read metrics, under a loopback name, so that a web page cannot read them by a domain that resolves to it.
     """
     if token is not None:
         header = request.headers.get("authorization", "")
         if not hmac.compare_digest(header.encode(), f"Bearer {token}".encode()):
-            raise NotAuthenticatedError("Metrics need `Authorization: Bearer <metrics token>`.")
+            raise NotAuthenticatedError("Reading metrics needs `Authorization: Bearer <metrics token>`.")
         return
     try:
         _LOOPBACK_ONLY.check(dict(request.scope["headers"]), request.client)
@@ -75,26 +76,26 @@ def check_metrics_access(request: Request, token: str | None) -> None:
         is_local = False
     if not is_local:
         raise NotAllowedError(
-            "Metrics are for this machine alone, as http://localhost or http://127.0.0.1, until the server has a"
-            " metrics token."
+            "Without a metrics token, metrics are only available on this machine, as http://localhost or"
+            " http://127.0.0.1."
         )
 
 
 class Metrics:
-    """What an app counts, in a registry of its own."""
+    """The metrics of one app, in a separate registry."""
 
     def __init__(self) -> None:
-        # Whoever set the variable too late gets the counts of the process that is asked.
+        # If the variable was set too late, only this process is counted.
         self._folder = os.environ.get(MULTIPROCESS_DIR_VARIABLE) if ValueClass._multiprocess else None
         options: dict[str, Any] = {"registry": CollectorRegistry()}
         self._registry: CollectorRegistry = options["registry"]
         labels = ("method", "route", "status")
-        self._requests = Counter("tellback_requests", "Requests, by route and class of status.", labels, **options)
+        self._requests = Counter("tellback_requests", "Requests, by method, route and status class.", labels, **options)
         self._seconds = Histogram(
-            "tellback_request_seconds", "How long requests took.", ("method", "route"), buckets=BUCKETS, **options
+            "tellback_request_seconds", "Duration of requests.", ("method", "route"), buckets=BUCKETS, **options
         )
-        self.open_streams = Gauge("tellback_streams_open", "Streams open now.", multiprocess_mode="livesum", **options)
-        self._rate_limited = Counter("tellback_rate_limited", "Requests over their credential's limit.", **options)
+        self.open_streams = Gauge("tellback_streams_open", "Open streams.", multiprocess_mode="livesum", **options)
+        self._rate_limited = Counter("tellback_rate_limited", "Requests rejected by a rate limit.", **options)
         self._auth_failures = Counter("tellback_auth_failures", "Requests without a valid credential.", **options)
         self._jobs = Gauge(
             "tellback_jobs",
@@ -130,7 +131,7 @@ class Metrics:
         return await asyncio.to_thread(_render_all_processes, self._folder)
 
     async def _refresh_job_counts(self, tb: Tellback) -> None:
-        """Count the store's jobs, unless that was done lately."""
+        """Count the store's jobs, unless they were counted recently."""
         async with self._refresh_lock:
             if time.monotonic() - self._refreshed_at < JOB_REFRESH_SECONDS:
                 return
@@ -141,7 +142,7 @@ class Metrics:
                         found = await tb.jobs.list(status, limit=MAX_JOBS)
                         self._jobs.labels(status).set(len(found))
             except (StoreError, TimeoutError) as error:
-                log.warning("jobs could not be counted: %s", type(error).__name__)
+                log.warning("Could not count jobs: %s", type(error).__name__)
 
 
 def _render_all_processes(folder: str) -> bytes:
@@ -152,11 +153,11 @@ def _render_all_processes(folder: str) -> bytes:
 
 
 def remove_dead_processes(folder: str) -> None:
-    """Drop what processes that are gone had open; what they counted stays."""
+    """Remove the gauges of dead processes; their counters remain."""
     for path in Path(folder).glob("gauge_live*.db"):
         pid = path.stem.rpartition("_")[2]
         if pid.isdecimal() and not _is_alive(int(pid)):
-            with contextlib.suppress(FileNotFoundError):  # another worker was asked at the same time
+            with contextlib.suppress(FileNotFoundError):  # another worker removed it at the same time
                 mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
 
 

@@ -1,7 +1,7 @@
-"""Several worker processes on one port, and the supervisor that starts and restarts them.
+"""Run several worker processes on one port, with a supervisor that starts and restarts them.
 
-Uvicorn's own `Multiprocess` is not used: on shutdown it waits for workers without a limit, starts one that keeps dying
-without a pause, does not say when all are ready, and its workers outlive a supervisor that is killed.
+Uvicorn's `Multiprocess` is not used: it waits for workers without a limit on shutdown, restarts dying workers without a
+delay, does not report when all are ready, and its workers survive a killed supervisor.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ log = logging.getLogger("tellback.server")
 STARTUP_FAILED = 3
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
-"""How much longer than its requests may take a worker has to close its store, before it is killed."""
+"""Additional seconds that a worker has to close its store after its requests, before it is killed."""
 
 MAX_BACKOFF_SECONDS = 30.0
-"""How long at most a worker that keeps dying has to wait for its next start."""
+"""The longest delay before a worker that keeps dying is restarted."""
 
 
 def supervise(options: ServeOptions, sock: socket.socket, on_ready: Callable[[], None]) -> int:
-    """Keep `options.workers` processes serving until told to stop; gives the exit code.
+    """Run `options.workers` server processes until stopped, and return the exit code.
 
-    `on_ready` is called when all answer. A worker that dies is started again.
+    `on_ready` is called when all workers accept requests. Dead workers are restarted.
     """
     with tempfile.TemporaryDirectory(prefix="tellback-metrics-") as folder:
         os.environ[MULTIPROCESS_DIR_VARIABLE] = (
@@ -51,7 +51,7 @@ def supervise(options: ServeOptions, sock: socket.socket, on_ready: Callable[[],
 
 
 def run_worker(options: ServeOptions, sock: socket.socket, ready: Connection) -> None:
-    """What a worker process does."""
+    """Run a worker process."""
     from tellback.server.operations.http_server import run_server
 
     log_to_stderr(options.log_format, verbose=options.verbose)
@@ -60,12 +60,12 @@ def run_worker(options: ServeOptions, sock: socket.socket, ready: Connection) ->
     try:
         run_server(options, sock, lambda: ready.send(True), is_supervised=True)
     except TellbackError as error:
-        log.error("a worker cannot serve: %s", error)
+        log.error("A worker cannot start: %s", error)
         raise SystemExit(STARTUP_FAILED) from None
 
 
 def _exit_with_parent(grace_seconds: float) -> None:
-    """Stop when the supervisor is gone: nobody else would tell this process to, or kill it if it does not."""
+    """Stop this process if the supervisor dies, and kill it if it does not stop."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -75,7 +75,7 @@ def _exit_with_parent(grace_seconds: float) -> None:
 
 
 class _WorkerProcess:
-    """A worker process, and how it is."""
+    """A worker process and its state."""
 
     def __init__(self, options: ServeOptions, sock: socket.socket) -> None:
         context = multiprocessing.get_context("spawn")
@@ -89,7 +89,7 @@ class _WorkerProcess:
         self.is_ready = False
 
     def poll(self) -> None:
-        """Hear whether it answers."""
+        """Update `is_ready`."""
         if not self.is_ready and self._ready_pipe.poll():
             try:
                 self.is_ready = bool(self._ready_pipe.recv())
@@ -97,13 +97,13 @@ class _WorkerProcess:
                 return
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it is there."""
+        """Send a signal to the process if it is alive."""
         if self.process.pid is not None and self.process.is_alive():
             os.kill(self.process.pid, number)
 
 
 class Supervisor:
-    """Starts workers, starts those again that die, and ends all when it is told to."""
+    """Starts workers, restarts dead ones, and stops all on a signal."""
 
     def __init__(self, options: ServeOptions, sock: socket.socket, on_ready: Callable[[], None]) -> None:
         self._options = options
@@ -116,7 +116,7 @@ class Supervisor:
         self._next_start = 0.0
 
     def run(self) -> int:
-        """Until the end; gives the exit code."""
+        """Run until stopped, and return the exit code."""
         handled = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self._on_signal) for number in handled}
         try:
@@ -136,14 +136,14 @@ class Supervisor:
         self._signals += 1
 
     def _check_workers(self) -> bool:
-        """See how they are; gives False if there is no use in going on."""
+        """Check and restart workers. Return False if they cannot start."""
         for worker in list(self._workers):
             worker.poll()
             if worker.process.is_alive():
                 continue
             if not worker.is_ready and not self._was_ready:
-                return False  # the same would happen to the next one; it has said why
-            log.error("worker %s has died (%s); it is started again", worker.process.pid, worker.process.exitcode)
+                return False  # a restart would fail in the same way; the worker has logged why
+            log.error("Worker %s died with exit code %s; restarting it", worker.process.pid, worker.process.exitcode)
             self._workers.remove(worker)
             self._delay_restart(worker)
         self._start_missing()
@@ -163,8 +163,8 @@ class Supervisor:
                 self._workers.append(_WorkerProcess(self._options, self._sock))
 
     def _stop_workers(self) -> None:
-        """Ask all to stop, and wait; a second signal, or too long a wait, ends them at once."""
-        self._sock.close()  # as long as it listens, clients connect, and wait for nobody
+        """Ask all workers to stop and wait; kill them after a second signal or the timeout."""
+        self._sock.close()  # clients can connect as long as it listens
         signals_before, deadline = self._signals, time.monotonic() + self._options.shutdown_seconds + GRACE_SECONDS
         for worker in self._workers:
             worker.signal(signal.SIGTERM)

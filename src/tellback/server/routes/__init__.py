@@ -1,7 +1,7 @@
-"""The REST routes under `/ai-…`: those of the table, with the functions that some of its operations need.
+"""The REST routes under `/ai-…`, built from the operation table, with custom functions for some operations.
 
-`endpoint` builds the routes; the other modules hold what is particular about a group of operations.
-Only `server.app` imports this package, and the console what it shows in the same way.
+`endpoint` builds the routes; the other modules contain the custom parts of each group of operations. Only `server.app`
+imports this package, and the console for what it displays in the same way.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ __all__ = ["admin", "agents", "all_routers", "conversations", "events", "memory"
 
 @cache
 def all_routers() -> list[APIRouter]:
-    """Every path there is."""
+    """Return the routers of all paths."""
     return [build_router([*OPERATIONS.values()]), openai.router]

@@ -1,4 +1,4 @@
-"""`/ai-admin`: export, erasure and usage of a user, API keys, and what concerns all users of an app."""
+"""`/ai-admin`: export, erasure and usage of a user, API keys, and operations on all users of an app."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tellback.wire.values import NewApiKeyWire, Replayed, StaleClosed
 _EXPORT_MEDIA_TYPES = {"json": "application/json", "zip": "application/zip"}
 _EXPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "One JSON object, or a zip with a JSON-lines file for each collection and a manifest.",
+        "description": "A JSON object, or a zip with one JSON-lines file per collection and a manifest.",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             "application/zip": {"schema": {"type": "string", "format": "binary"}},
@@ -40,7 +40,7 @@ _EXPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
 
 @handle("export_user_data", responses=_EXPORT_RESPONSE)
 async def export_user_data(call: Call) -> Response:
-    """A user's data as a download."""
+    """Return a user's data as a download."""
     user = _resolve_user(call.caller, call.arguments.pop("user_id"))
     return await export_response(call.caller, user, **call.arguments)
 
@@ -54,14 +54,14 @@ async def delete_user_data(call: Call) -> Any:
 
 @handle("get_usage", "get_usage_totals")
 async def get_usage(call: Call) -> Any:
-    """The costs of one user, or of all users of the app."""
+    """Return the usage of one user, or of all users of the app."""
     arguments = call.arguments
     user_id, everyone = arguments.pop("user_id"), arguments.pop("everyone")
     if not everyone:
         return await getattr(_resolve_user(call.caller, user_id).admin, call.operation.attribute)(**arguments)
     call.caller.require_admin()
     if user_id is not None:
-        raise InvalidArgumentError("everyone is for all users: leave out userId, or everyone.")
+        raise InvalidArgumentError("everyone selects all users: send either userId or everyone.")
     tenant_id, app_id = call.caller.app
     return await getattr(call.caller.server.tb, call.operation.attribute)(
         **arguments, tenant_id=tenant_id, app_id=app_id
@@ -71,7 +71,7 @@ async def get_usage(call: Call) -> Any:
 async def export_response(
     caller: Caller, user: User, format: Literal["json", "zip"], *, include_vectors: bool = False
 ) -> Response:
-    """An export as a download, of any size."""
+    """Return an export of any size as a download."""
     file = await asyncio.to_thread(tempfile.TemporaryFile)
     try:
         await user.admin.export_user_data(to=file, format=format, include_vectors=include_vectors)
@@ -80,7 +80,9 @@ async def export_response(
     except BaseException as error:
         file.close()
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise StoreFullError("There is no room for the export: free some where temporary files are.") from error
+            raise StoreFullError(
+                "No disk space for the export: free some in the folder for temporary files."
+            ) from error
         raise
     return FileDownload(
         file, size, f"export.{format}", _EXPORT_MEDIA_TYPES[format], caller.server.settings.stalled_seconds
@@ -88,7 +90,7 @@ async def export_response(
 
 
 def _resolve_user(caller: Caller, user_id: str | None) -> User:
-    """The user it is about: the caller's own, or another one if the caller is an admin."""
+    """Return the caller's user, or another user if the caller is an admin."""
     if user_id is None or user_id == caller.user_id:
         return caller.user
     caller.require_admin()
@@ -97,7 +99,7 @@ def _resolve_user(caller: Caller, user_id: str | None) -> User:
 
 @handle("close_everyones_stale")
 async def close_everyones_stale(call: Call) -> Response:
-    """Close the stale conversations of those users whose conversations are on one page."""
+    """Close the stale conversations of the users on one page of conversations."""
     body = call.body
     found, next_cursor = await _list_conversations(call.caller, None, body.cursor, body.limit)
     closed: list[str] = []
@@ -109,7 +111,7 @@ async def close_everyones_stale(call: Call) -> Response:
 
 @handle("replay_conversations")
 async def replay_conversations(call: Call) -> Response:
-    """Queue a page of conversations to be extracted again."""
+    """Queue one page of conversations for extraction."""
     body = call.body
     namespace = validation.validate_optional_text("namespace", body.namespace, validation.NAME_LENGTH)
     found, next_cursor = await _list_conversations(call.caller, namespace, body.cursor, body.limit)
@@ -130,7 +132,7 @@ async def replay_conversations(call: Call) -> Response:
 async def _list_conversations(
     admin: Caller, namespace: str | None, cursor: str | None, limit: int
 ) -> tuple[list[tuple[Scope, str]], str | None]:
-    """Conversations of all users of the app, and the cursor of the next ones."""
+    """Return conversations of all users of the app, and the next cursor."""
     position = decode_cursor(cursor)
     if position is not None and not validation.is_valid_id(position):
         raise invalid_cursor_error()
@@ -144,21 +146,21 @@ async def _list_conversations(
 
 @handle("create_key")
 async def create_key(call: Call) -> Response:
-    """Make a key; nothing may store the response, as it shows the secret."""
+    """Create a key. The response must not be stored, because it contains the secret."""
     created = await call.run()
     return json_response(NewApiKeyWire.from_value(created), 201, {"Cache-Control": "no-store"})
 
 
 @check("create_key")
 async def limit_new_key(call: Call) -> None:
-    """Refuse a key that may do more than the one it is made with, or for longer."""
+    """Raise for keys with a higher rate limit or a later expiry than the caller's credential."""
     principal, arguments = call.caller.principal, call.arguments
     limit, end = arguments.get("rate_limit"), arguments.get("expires_at")
     if principal.rate_limit is not None and limit is not None and limit > principal.rate_limit:
-        raise NotAllowedError(f"rateLimit is at most {principal.rate_limit} here: your own credential has no more.")
+        raise NotAllowedError(f"rateLimit must be at most {principal.rate_limit}, the limit of your own credential.")
     if principal.expires_at is not None and end is not None and end > principal.expires_at:
         raise NotAllowedError(
-            f"expiresAt is at most {principal.expires_at.isoformat()} here: your own credential ends then."
+            f"expiresAt must be at most {principal.expires_at.isoformat()}, when your own credential expires."
         )
     arguments["rate_limit"] = principal.rate_limit if limit is None else limit
     arguments["expires_at"] = principal.expires_at if end is None else end

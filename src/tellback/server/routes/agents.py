@@ -1,4 +1,4 @@
-"""Routes of agents and of their sessions: `/ai-agents`."""
+"""`/ai-agents`: agents and their sessions."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _DIAGRAM_RESPONSE: dict[int | str, dict[str, Any]] = {
 }
 
 MAX_PAGES_READ = 20
-"""How many pages of a user's sessions are looked through for those of one agent, in one request."""
+"""The number of pages of a user's sessions to search for one agent's sessions per request."""
 
-_NOT_MODIFIED_RESPONSE: dict[int | str, dict[str, Any]] = {304: {"description": "You have it already."}}
+_NOT_MODIFIED_RESPONSE: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified."}}
 
 
 @handle("list_agents")
 async def list_agents(call: Call) -> Response:
-    """Agents by description, then those with routes."""
+    """List agents from specs, then agents with routes."""
     caller = call.caller
     specs, agents = _agent_specs(caller), caller.server.agents
     names = dict.fromkeys([*(spec.name for spec in specs.list()), *agents])
@@ -81,7 +81,7 @@ async def get_agent(call: Call) -> Response:
 
 @handle("invoke_agent")
 async def invoke_agent(call: Call) -> Response:
-    """Run a turn of an agent by its description."""
+    """Run a turn of an agent from a spec."""
     request, caller, name, body = call.request, call.caller, call.arguments["name"], call.body
     agents = caller.user.agents
     spec = agents.get(name)
@@ -99,10 +99,10 @@ async def invoke_agent(call: Call) -> Response:
 
 @handle("respond")
 async def respond(call: Call) -> Response:
-    """Let an agent with routes answer."""
+    """Run a turn of an agent with routes."""
     request, caller, body, if_match = call.request, call.caller, call.body, call.arguments["if_match"]
     if body.history is not None and caller.principal.role == "user":
-        raise NotAllowedError("A credential of the role 'user' passes a message: the server has the history.")
+        raise NotAllowedError("A credential of the role 'user' may only send a message, not a history.")
     _reject_changed_inputs(caller, body)
     served = _served_agent(call)
     session, status = await _resolve_session(served, body.session_id, if_match)
@@ -135,7 +135,7 @@ async def get_diagram(call: Call) -> Response:
 
 
 def _agent_specs(caller: Caller) -> Agents:
-    """The descriptions: they are the same for every user."""
+    """Return the agent specs, which are the same for all users."""
     return caller.user_handle(caller.user_id or LOCAL_USER).agents
 
 
@@ -144,7 +144,7 @@ def _describe_agent(caller: Caller, spec: AgentSpec | None, name: str) -> AgentW
 
 
 def _resolve_model(caller: Caller, spec: AgentSpec, body: InvokeAgent) -> Any:
-    """The model that was named, if callers may: by name, or by an argument that the description puts there."""
+    """Return the requested model, by name or by an argument of the spec. Raises if callers may not use it."""
     spec_model: Any = spec.model
     if isinstance(spec_model, Parameter):
         named = (body.arguments_ or {}).get(spec_model.name)
@@ -154,19 +154,19 @@ def _resolve_model(caller: Caller, spec: AgentSpec, body: InvokeAgent) -> Any:
 
 
 def _reject_changed_inputs(caller: Caller, body: InvokeAgent | RespondTo) -> None:
-    """A person decides whether a call is made for them; with what it is made is between the agent and its app."""
+    """Raise if a user changes the input of a call. Users may only approve or deny it."""
     decisions = (body.approvals or {}).values()
     if caller.principal.role == "user" and any(getattr(each, "input", None) is not None for each in decisions):
-        raise NotAllowedError("A credential of the role 'user' says yes or no: a call's input is not theirs to change.")
+        raise NotAllowedError("A credential of the role 'user' may approve or deny a call, but not change its input.")
 
 
 async def _resolve_session(
     served: ServedAgent, session_id: str | None, if_match: list[str] | None
 ) -> tuple[SessionState | str | None, str]:
-    """The session to respond in, and its status. By its id turns wait for each other; with a version they do not."""
+    """Return the session (or its id) and its status. Turns queue by session id, but not if a version was sent."""
     if session_id is None:
         if if_match is not None:
-            raise InvalidArgumentError("If-Match is about a session: name it with sessionId.")
+            raise InvalidArgumentError("If-Match needs a session: send its sessionId.")
         return None, "active"
     found = await served.load_state(session_id)
     etag = None if found is None else session_etag(found[0].version, found[1])
@@ -191,7 +191,7 @@ async def _encode_frames(chunks: AsyncGenerator[StreamChunk, None], has_conditio
 def _to_precondition_error(error: SessionConflictError, has_condition: bool) -> TellbackError:
     if not has_condition:
         return error
-    return PreconditionFailedError("The session is not as If-Match says any more: read it again, and decide then.")
+    return PreconditionFailedError("The session has changed since the ETag in If-Match: read it again and retry.")
 
 
 def _encode_response(response: AgentResponse) -> AgentResponseWire:
@@ -202,7 +202,7 @@ def _encode_response(response: AgentResponse) -> AgentResponseWire:
 
 @handle("create_session")
 async def create_session(call: Call) -> Response:
-    """Begin a session."""
+    """Create a session."""
     body = call.body
     served = _served_agent(call)
     try:
@@ -213,13 +213,13 @@ async def create_session(call: Call) -> Response:
             initial_data=validation.validate_metadata(body.initial_data),
         )
     except SessionConflictError as error:
-        raise SessionConflictError(error.id, 0, 0) from error  # it may be another user's: how far it is, is theirs
+        raise SessionConflictError(error.id, 0, 0) from error  # the session may be another user's, so hide its version
     return _session_response(created, 201)
 
 
 @handle("list_sessions")
 async def list_sessions(call: Call) -> Response:
-    """The user's sessions with this agent: an adapter lists those with all agents."""
+    """List the user's sessions with this agent. The adapter lists the sessions with all agents."""
     status, page_size = call.arguments["status"], call.page_size
     served = _served_agent(call)
     user_id, last = served.user.scope.user_id, _parse_session_cursor(call.position)
@@ -240,7 +240,7 @@ async def list_sessions(call: Call) -> Response:
 
 @handle("get_session", responses=_NOT_MODIFIED_RESPONSE)
 async def get_session(call: Call) -> Response:
-    """A session, unless the client has it."""
+    """Return a session, or 304 if the client has the current version."""
     found = await _served_agent(call).get_session(call.arguments["session_id"])
     etag = session_etag(found.version, found.status)
     if is_not_modified(call.arguments["if_none_match"], etag):
@@ -250,7 +250,7 @@ async def get_session(call: Call) -> Response:
 
 @check("update_session", "complete_session", "abandon_session", "delete_session")
 async def validate_etag(call: Call) -> None:
-    """Refuse to change a session that is not as the client has seen it."""
+    """Raise if the session has changed since the client read it."""
     found = await _served_agent(call).get_session(call.arguments.get("session_id") or call.arguments["id"])
     require_match(call.arguments["if_match"], session_etag(found.version, found.status))
 
@@ -268,14 +268,14 @@ async def update_session(call: Call) -> Response:
 
 @handle("delete_session")
 async def delete_session(call: Call) -> None:
-    """Forget where a session stood."""
+    """Delete a session."""
     if not await _served_agent(call).persistence.delete_session(call.arguments["id"]):
         raise NotFoundError("session", call.arguments["id"])
 
 
 @handle("get_session_messages")
 async def get_session_messages(call: Call) -> Response:
-    """The newest messages of a session."""
+    """Return the newest messages of a session."""
     served, id, before = _served_agent(call), call.arguments["id"], parse_position(call.position)
     await served.get_session(id)
     found = await served.persistence.get_session_messages(id, call.page_size + 1, before=before)
@@ -285,7 +285,7 @@ async def get_session_messages(call: Call) -> Response:
 
 @handle("load_session_history")
 async def load_session_history(call: Call) -> Response:
-    """The events of a session's last messages."""
+    """Return the events of a session's last messages."""
     id = call.arguments["id"]
     served = _served_agent(call)
     await served.get_session(id)
@@ -304,7 +304,7 @@ def _session_response(session: SessionData, status: int = 200) -> Response:
 
 
 def _parse_session_cursor(position: str | None) -> SessionData | None:
-    """The session a page ended with, as far as its place in the list goes."""
+    """Parse a cursor to the last session of the previous page."""
     if position is None:
         return None
     micros, _, id = position.partition(" ")

@@ -1,4 +1,4 @@
-"""`/ai-conversations`: what appending checks, and pages of messages from the newest back."""
+"""`/ai-conversations`: checks of appended content, and pages of messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tellback.types.conversations import StoredMessage
 
 BATCH_SIZE = 20
 MAX_PAGE_CHARACTERS = 4_000_000
-"""After how many characters a page ends early."""
+"""The number of characters after which a page ends early."""
 
 
 @check("append_user_message", "append_assistant_turn", "append_system_message", "append_turn", "append_messages")
 async def validate_content(call: Call) -> None:
-    """Refuse content with results of an agent's calls, which would pass for what its tools gave."""
+    """Raise for content with results of an agent's calls, which would look like its tools' output."""
     arguments = call.arguments
     senders = (arguments, arguments.get("assistant", {}), *arguments.get("messages", ()))
     contents = [each.get("content") for each in senders]
@@ -26,28 +26,28 @@ async def validate_content(call: Call) -> None:
 
 @check("append_tool_result")
 async def validate_tool_result(call: Call) -> None:
-    """Refuse the result of an agent's call."""
+    """Raise for results of an agent's calls."""
     result = {"type": "tool_result", "tool_use_id": call.arguments["tool_use_id"], "content": ""}
     await validate_appended(call.caller.user, call.arguments["id"], [result])
 
 
 @check("get_pending_calls")
 async def require_conversation(call: Call) -> None:
-    """Refuse a conversation that is not there: nothing waits in it, which says the same of one that is."""
+    """Raise if the conversation does not exist. Its list of pending calls would be empty as well."""
     if await call.caller.user.conversations.get(call.arguments["id"]) is None:
         raise NotFoundError("conversation", call.arguments["id"])
 
 
 @check("refresh_rolling_summary")
 async def resolve_model(call: Call) -> None:
-    """Refuse a model that callers may not name."""
+    """Raise for models that callers may not use."""
     if call.arguments.get("model") is not None:
         call.arguments["model"] = call.caller.resolve_model(call.arguments["model"])
 
 
 @handle("get_messages", "get_raw_turns")
 async def get_messages(call: Call) -> Response:
-    """The newest messages, oldest first, or those after a `seq`."""
+    """Return the newest messages, oldest first, or the messages after a `seq`."""
     before, after = call.arguments["before"], call.arguments["after"]
     forward = after is not None and before is None
     seq = parse_position(call.position)
@@ -58,13 +58,13 @@ async def get_messages(call: Call) -> Response:
 
 
 async def _read_bounded(call: Call, before: int | None, after: int | None) -> tuple[list[StoredMessage], bool]:
-    """Up to a page of messages, fewer if they are large, and whether there may be more."""
+    """Return at most one page of messages, fewer if they are large, and whether there may be more."""
     conversations, id, max_messages = call.caller.user.conversations, call.arguments["id"], call.page_size
     internal, hidden = call.arguments.get("include_internal", True), call.arguments.get("include_hidden", False)
     forward = after is not None and before is None
     messages: list[StoredMessage] = []
     while True:
-        # A few at a time, as a page of pictures would fill the memory.
+        # Read in small batches: a whole page of images could fill the memory.
         size = min(max_messages + 1 - len(messages), BATCH_SIZE)
         batch = await conversations.messages(id, size, internal, before, after, hidden)
         messages = [*messages, *batch] if forward else [*batch, *messages]
@@ -78,5 +78,5 @@ async def _read_bounded(call: Call, before: int | None, after: int | None) -> tu
 
 
 def _character_count(message: StoredMessage) -> int:
-    """About how many characters a message has."""
+    """Estimate the number of characters of a message."""
     return sum(len(value) for block in message.content for value in block.values() if isinstance(value, str))

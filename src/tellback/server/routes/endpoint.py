@@ -1,7 +1,7 @@
-"""Build the route of an operation of the table: decode its arguments, call the handle's method, encode the result.
+"""Build the route of an operation in the table: decode its arguments, call the handle's method, encode the result.
 
-Modules beside this one add what the table cannot say: `@check` runs before an operation, `@handle` in the place of
-its handle's method.
+The other modules of this package add what the table cannot describe: `@check` runs before an operation, `@handle`
+replaces its handle's method.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HEADERS: dict[str, tuple[Any, Any]] = {
     "last": (
         Annotated[
             str | None,
-            Header(alias="Last-Event-ID", max_length=100, description="The position of the last event one has."),
+            Header(alias="Last-Event-ID", max_length=100, description="The position of the last event received."),
         ],
         None,
     ),
@@ -62,7 +62,7 @@ HEADERS: dict[str, tuple[Any, Any]] = {
         None,
     ),
 }
-"""The headers that operations name, each with its default."""
+"""The headers that operations may declare, with their defaults."""
 
 RETRY_EXTENSIONS = {"turn": LONG_RUNNING, "safe": NOT_STORED, "read": NOT_STORED, "once": NOT_STORED}
 
@@ -75,12 +75,12 @@ HANDLES: dict[type[Any], Callable[[Caller], Any]] = {
     AppBindings: lambda caller: AppBindings(caller.server.tb.bindings, *caller.app),
     AppKeys: lambda caller: AppKeys(caller.server.tb.keys, *caller.app),
 }
-"""The handle that has an operation's method, by its class."""
+"""How to get the handle of an operation's method, by class."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A request for an operation: the arguments of its method, the page of a list, and the body as it was sent."""
+    """A request for an operation: the method's arguments, the page of a list, and the parsed body."""
 
     request: Request
     caller: Caller
@@ -91,8 +91,8 @@ class Call:
     position: str | None = None
 
     async def run(self) -> Any:
-        """What the handle's method gives."""
-        assert self.operation.handle is not None, f"{self.operation.name} needs a function that answers it"
+        """Call the handle's method."""
+        assert self.operation.handle is not None, f"{self.operation.name} needs a function with @handle"
         handle = HANDLES[self.operation.handle](self.caller)
         work = getattr(handle, self.operation.method.__name__)(**self.arguments)
         if self.operation.is_cancelled_on_disconnect:
@@ -100,14 +100,14 @@ class Call:
         return await work
 
     def page(self, rows: Sequence[Any], next_position: str | None = None) -> Response:
-        """A page of a list; `rows` holds one more than it has if there is more, whose place is its last one's id."""
+        """Return a page of a list. If `rows` has one more item than the page, there is a next page."""
         items = rows[: self.page_size]
         if len(rows) > self.page_size and next_position is None:
             next_position = str(items[-1].id)
         return self.items(items, next_position if len(rows) > self.page_size else None)
 
     def items(self, items: Sequence[Any], next_position: str | None = None) -> Response:
-        """Values as a list, and where it goes on."""
+        """Return values as a list, with the cursor of the next page."""
         model = self.operation.item_model
         assert model is not None
         next_cursor = None if next_position is None else encode_cursor(next_position)
@@ -115,7 +115,7 @@ class Call:
         return json_response(page, self.operation.status)
 
     def respond(self, value: Any) -> Response:
-        """The response for what the method gave."""
+        """Build the response to the method's result."""
         operation = self.operation
         if operation.item_model is None:
             return Response(status_code=204)
@@ -140,7 +140,7 @@ _RESPONSES: dict[str, dict[int | str, dict[str, Any]]] = {}
 
 
 def check(*names: str) -> Callable[[F], F]:
-    """Run a function before these operations: it may refuse a call, or change its arguments."""
+    """Decorate a function to run before these operations. It may reject a call or change its arguments."""
 
     def register(function: F) -> F:
         for name in names:
@@ -151,9 +151,9 @@ def check(*names: str) -> Callable[[F], F]:
 
 
 def handle(*names: str, responses: dict[int | str, dict[str, Any]] | None = None) -> Callable[[F], F]:
-    """Let a function answer these operations: it gives what the method would, or a response.
+    """Decorate a function to handle these operations. It returns the method's result or a response.
 
-    `responses` describes in OpenAPI what is not JSON.
+    `responses` are OpenAPI descriptions of responses that are not JSON.
     """
 
     def register(function: F) -> F:
@@ -166,7 +166,7 @@ def handle(*names: str, responses: dict[int | str, dict[str, Any]] | None = None
 
 
 def build_router(operations: Sequence[Operation[..., Any]]) -> APIRouter:
-    """The routes of operations: paths with a word come before those with an id in its place."""
+    """Build the routes. Literal paths come before paths with an id in the same place."""
     router = APIRouter(route_class=StrictRoute)
     mounted = [each for each in operations if each.is_mounted]
     for operation in sorted(mounted, key=lambda each: [part.startswith("{") for part in each.path.split("/")]):
@@ -191,7 +191,7 @@ def build_router(operations: Sequence[Operation[..., Any]]) -> APIRouter:
 
 
 async def _get_caller_of_user(request: Request) -> Caller:
-    """The caller of a request that is about a user, whom it must name."""
+    """Return the caller, or raise if the request does not say which user it acts for."""
     caller = await get_caller(request)
     assert caller.user
     return caller
@@ -201,7 +201,7 @@ _DEPENDENCIES = {"user": _get_caller_of_user, "caller": get_caller, "admin": get
 
 
 def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[Response]]:
-    """The function that answers an operation, with the signature that FastAPI reads."""
+    """Build the function of a route, with the signature that FastAPI reads."""
     checks, handler = _CHECKS.get(operation.name, ()), _HANDLERS.get(operation.name, Call.run)
     names = {each.wire_name: each.name for each in operation.parameters}
     takes_limit = operation.page is not None or "limit" in operation.extra
@@ -224,7 +224,7 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
             _add_page(call, limit, cursor)
         elif (call.arguments.get("limit") or 0) > caller.server.settings.largest_page:
             largest = caller.server.settings.largest_page
-            raise InvalidArgumentError(f"limit is at most {largest} here, not {call.arguments['limit']}.")
+            raise InvalidArgumentError(f"limit must be at most {largest}, got {call.arguments['limit']}.")
         if operation.takes_key:
             call.arguments = with_idempotency_key(call.arguments, request.headers.get(KEY_HEADER))
         for each in checks:
@@ -240,7 +240,7 @@ def _build_endpoint(operation: Operation[..., Any]) -> Callable[..., Awaitable[R
 
 
 def _add_page(call: Call, limit: int | None, cursor: str | None) -> None:
-    """Which page of a list is asked for: one more than it has, to know whether there are more."""
+    """Set the page of a list. One more item is requested, to know whether there is a next page."""
     order = call.operation.page
     call.page_size, call.position = resolve_page_size(call.caller, limit), decode_cursor(cursor)
     if order in ("before", "after"):
@@ -284,9 +284,9 @@ def _query_type(parameter: Parameter) -> Any:
 
 
 def with_idempotency_key(arguments: dict[str, Any], key: str | None) -> dict[str, Any]:
-    """Arguments with the idempotency key of the header, unless the body has the same one."""
+    """Add the idempotency key of the header. It must not differ from the body's."""
     if key is None:
         return arguments
     if arguments.get("idempotency_key") not in (None, key):
-        raise InvalidArgumentError("The header Idempotency-Key and idempotencyKey are not the same.")
+        raise InvalidArgumentError("The header Idempotency-Key and the field idempotencyKey must be equal.")
     return {**arguments, "idempotency_key": key}

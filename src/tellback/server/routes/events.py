@@ -1,4 +1,4 @@
-"""`/ai-events` and the progress of jobs, as server-sent events."""
+"""`/ai-events` and job progress, as server-sent events."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tellback.wire.base import MAX_SAFE_INTEGER
 from tellback.wire.values import JobWire
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 1.0
-"""How often a job is looked at: seldom once it takes long."""
+"""The interval of job polls, which grows while nothing changes."""
 MAX_TYPES = 50
 
 
 @handle("follow_events")
 async def follow_events(call: Call) -> Response:
-    """The changes of a user, or of everyone of an app."""
+    """Stream the changes of a user, or of all users of an app."""
     request, caller, arguments = call.request, call.caller, call.arguments
     if arguments["everyone"]:
         caller.require_admin()
@@ -43,7 +43,7 @@ async def follow_events(call: Call) -> Response:
 
 @handle("follow_job")
 async def follow_job(call: Call) -> Response:
-    """A job of the user at each change."""
+    """Stream a job of the user on each change."""
     request, caller = call.request, call.caller
     job = await get_own_job(caller, call.arguments["id"])
     frames = _job_frames(caller, job, ShutdownSignal.for_app(request.app), get_validity_check(request))
@@ -70,7 +70,7 @@ def _encode_job_frame(job: Job) -> bytes:
 
 
 def get_validity_check(request: Request) -> Callable[[], Awaitable[bool]]:
-    """What tells whether the credential of a request still holds."""
+    """Return a function that checks whether the request's credential is still valid."""
     check: Callable[[], Awaitable[bool]] = request.scope["state"]["is_still_valid"]
     return check
 
@@ -79,12 +79,12 @@ def _parse_position(after: str | None) -> int | None:
     if after is None or after == "latest":
         return None
     if not (after.isascii() and after.isdecimal()) or len(after) > 16 or int(after) > MAX_SAFE_INTEGER:
-        raise InvalidArgumentError("after, or Last-Event-ID, is the position of an event, or 'latest'.")
+        raise InvalidArgumentError("after (or Last-Event-ID) must be the position of an event, or 'latest'.")
     return int(after)
 
 
 def _parse_types(types: str | None) -> list[str] | None:
     names = [name.strip() for name in (types or "").split(",") if name.strip()]
     if len(names) > MAX_TYPES:
-        raise InvalidArgumentError(f"types has {len(names)} names; {MAX_TYPES} is the limit.")
+        raise InvalidArgumentError(f"types has {len(names)} names; at most {MAX_TYPES} are allowed.")
     return names or None

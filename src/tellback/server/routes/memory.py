@@ -1,4 +1,4 @@
-"""`/ai-memory` and `/ai-working-context`: what memory operations check, who may bind whose conversations, and jobs."""
+"""`/ai-memory` and `/ai-working-context`: checks of memory operations and bindings, and the view of jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tellback.types.jobs import ANY, ExtractionPolicy, ExtractionRun, Job
 
 MAX_OFFSET = 10**9 - 1
 MAX_CITED = 1_000
-"""How many messages one request may cite: each is looked up."""
+"""Limit on the messages that one request may cite; each needs a query."""
 
 
 @check("add_atom", "add_atoms", "supersede_atom")
 async def validate_sources(call: Call) -> None:
-    """Refuse atoms that cite a conversation or a message which is not the user's, or not of that conversation."""
+    """Raise for atoms that cite a conversation or message that is not the user's, or does not match."""
     user = call.caller.user
     conversations: set[str] = set()
     messages: dict[str, set[str | None]] = {}
@@ -34,7 +34,7 @@ async def validate_sources(call: Call) -> None:
         for id in atom.get("source_message_ids") or ():
             messages.setdefault(id, set()).add(source)
     if len(messages) > MAX_CITED:
-        raise InvalidArgumentError(f"{len(messages)} messages are cited; {MAX_CITED} in one request is the limit.")
+        raise InvalidArgumentError(f"{len(messages)} messages are cited; at most {MAX_CITED} are allowed per request.")
     for id in conversations:
         if await user.conversations.get(id) is None:
             raise NotFoundError("conversation", id)
@@ -46,7 +46,7 @@ async def validate_sources(call: Call) -> None:
 
 @check("remember_conversation")
 async def require_space(call: Call) -> None:
-    """Refuse a space that is not there, also if nothing is added to it."""
+    """Raise if the space does not exist, even if nothing would be added to it."""
     space_id = call.arguments["space_id"]
     if await call.caller.user.memory.get_space(space_id) is None:
         raise NotFoundError("space", space_id)
@@ -54,7 +54,7 @@ async def require_space(call: Call) -> None:
 
 @handle("search_entities")
 async def search_entities(call: Call) -> Response:
-    """All entities or, with a query, those that match; ranked ones have their place in the list as their cursor."""
+    """List all entities, or search them with a query. Search results use their offset as cursor."""
     memory, arguments, size = call.caller.user.memory, call.arguments, call.page_size
     if arguments["query"] is None:
         after = validation.validate_optional_text("cursor", call.position, validation.KEY_LENGTH)
@@ -68,13 +68,13 @@ async def search_entities(call: Call) -> Response:
 
 @check("build_working_context")
 async def allow_no_conversation(call: Call) -> None:
-    """A conversation that is yet to begin has no id."""
+    """Allow a missing conversation id, for a conversation that has not started."""
     call.arguments.setdefault("conversation_id", None)
 
 
 @check("create_binding")
 async def require_own_scopes(call: Call) -> None:
-    """Refuse a user's own credential to bind conversations of others."""
+    """Raise if a user's credential would bind conversations of other users."""
     scopes = call.arguments["conversation_scope"]
     _require_own_users(
         call.caller, [each.get("user_id", ANY) for each in ([scopes] if isinstance(scopes, dict) else scopes)]
@@ -83,7 +83,7 @@ async def require_own_scopes(call: Call) -> None:
 
 @check("update_binding", "delete_binding")
 async def require_own_binding(call: Call) -> None:
-    """Refuse a binding that another user made."""
+    """Raise if another user created the binding."""
     caller, id = call.caller, call.arguments["id"]
     found = await caller.user.memory.get_binding(id)
     if found is None or found.created_by != caller.user.scope.user_id:
@@ -95,13 +95,13 @@ def _require_own_users(caller: Caller, user_ids: Iterable[str]) -> None:
     own = caller.user.scope.user_id
     if caller.principal.role == "user" and any(user_id != own for user_id in user_ids):
         raise NotAllowedError(
-            f"This credential may bind conversations of its own user only: say userId {own!r} in conversationScope."
+            f"This credential may only bind conversations of its own user: set userId {own!r} in conversationScope."
         )
 
 
 @handle("create_binding", "update_binding", "update_anyones_binding", "run_extraction")
 async def reject_unknown_version(call: Call) -> Any:
-    """A version of the prompt that a client names and nobody has written is the client's mistake, not the server's."""
+    """Raise `InvalidArgumentError` for an unknown prompt version, which is the client's mistake."""
     policy, version = call.arguments.get("extraction_policy"), call.arguments.get("extraction_version")
     if policy is not None:
         version = policy.get("extraction_version", ExtractionPolicy().extraction_version)
@@ -114,18 +114,18 @@ async def reject_unknown_version(call: Call) -> Any:
 
 
 def unknown_version_error(version: str) -> InvalidArgumentError:
-    """The error for a version of the prompt that there is not."""
+    """Return the error for an unknown prompt version."""
     return InvalidArgumentError(f"This server has no extraction prompt of version {version!r:.80}.")
 
 
 @handle("list_jobs", "get_job", "retry_job", "cancel_job")
 async def show_own_jobs(call: Call) -> Any:
-    """Jobs of the user, without what is for admins."""
+    """Return the user's jobs, without details for admins."""
     return show_jobs(await call.run())
 
 
 def show_jobs(value: Any) -> Any:
-    """Jobs, or a run of them, as their user may see them; other values as they are."""
+    """Hide the details of jobs; return other values unchanged."""
     if isinstance(value, Job):
         return public_job(value)
     if isinstance(value, ExtractionRun):
@@ -134,19 +134,19 @@ def show_jobs(value: Any) -> Any:
 
 
 def public_job(job: Job) -> Job:
-    """A job as its user may see it: why it failed, but not what a provider or the store said. Admins see that."""
+    """Hide a job's internal error text (of a provider or the store), which only admins may see."""
     return replace(job, error=public_job_error(job.error))
 
 
 @check("list_everyones_jobs")
 async def validate_filters(call: Call) -> None:
-    """Refuse what no database can look for."""
+    """Raise for filters that a database cannot search for."""
     for name in ("conversation_id", "user_id"):
         validation.validate_optional_text(name, call.arguments[name], validation.NAME_LENGTH)
 
 
 async def get_own_job(caller: Caller, id: str) -> Job:
-    """A job of the user; another's is as good as unknown."""
+    """Return a job of the user, or raise `NotFoundError`."""
     found = await caller.user.memory.get_job(id)
     if found is None:
         raise NotFoundError("job", id)

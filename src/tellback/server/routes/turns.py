@@ -1,4 +1,4 @@
-"""Turns: `/ai-conversations/chat` and `run-turn`, whole or as a stream of events."""
+"""`/ai-conversations/chat` and `run-turn`: run turns, as JSON or as a stream of events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tellback.wire.turns import (
 )
 
 DEFAULT_CYCLES = 10
-"""How often the model is asked in a turn, unless a caller says otherwise."""
+"""The default limit of model calls per turn."""
 MAX_LOOKBACK = 3 * MAX_CYCLES
 
 
@@ -42,7 +42,7 @@ async def chat(call: Call) -> Response:
     request, caller, body = call.request, call.caller, call.body
     arguments, continuation = _turn_arguments(call), TurnContinuation(body)
     if continuation.is_present and body.conversation_id is None:
-        raise InvalidArgumentError("toolResults and approvals go on with a conversation: pass its conversationId.")
+        raise InvalidArgumentError("toolResults and approvals continue a conversation: send its conversationId.")
     if body.conversation_id is not None:
         await continuation.validate(caller.user, body.conversation_id)
     arguments.update(model=caller.resolve_model(body.model), tools=continuation.tools, approvals=continuation.approvals)
@@ -99,7 +99,7 @@ def encode_turn_result(value: TurnResult, model: type[TurnResultWire]) -> TurnRe
 
 
 def encode_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
-    """What failed without ending a turn, in words that are fit for callers."""
+    """Encode the problems of a turn with messages that callers may see."""
     return [
         TurnProblemWire(
             step=each.step, error=public_message(each.error) if isinstance(each.error, TellbackError) else "failed"
@@ -127,7 +127,7 @@ def _turn_arguments(call: Call) -> dict[str, Any]:
 async def _iteration_options(
     user: User, id: str | None, body: BaseTurnInput, continuation: TurnContinuation
 ) -> dict[str, Any]:
-    """How often the model may be asked: a turn that goes on has used some of it, and at last gets no more tools."""
+    """Return the remaining model calls. A continued turn has used some; when none remain, it gets no tools."""
     max_cycles = DEFAULT_CYCLES if body.max_cycles is None else body.max_cycles
     if id is None or not continuation.is_present:
         return {"max_iterations": max_cycles}
@@ -137,12 +137,12 @@ async def _iteration_options(
 
 
 def wants_stream(call: Call) -> bool:
-    """Whether a turn is asked for as a stream of events."""
+    """Whether the client requests a stream of events."""
     return call.body.stream or MEDIA_TYPE in call.arguments["accept"]
 
 
 def _check_provider(model: Any, provider: str | None) -> Any:
-    """The model, if that provider serves it: another would be asked with another key."""
+    """Return the model, or raise if another provider serves it, whose credentials would be used."""
     if provider is None:
         return model
     names = {"offline"} if model is None else {str(getattr(model, "provider", ""))}
@@ -150,5 +150,5 @@ def _check_provider(model: Any, provider: str | None) -> Any:
         entry = resolve_registration(ChatOptions(model=model))
         names = {str(entry.variant), entry.display_name}
     if provider.lower() not in {name.lower() for name in names}:
-        raise NotAllowedError(f"Provider {provider!r:.120} does not serve this model here: leave it out.")
+        raise NotAllowedError(f"Provider {provider!r:.120} does not serve this model: omit the provider.")
     return model

@@ -1,7 +1,7 @@
 """Server-sent events: a response that batches frames, sends heartbeats, and stops when the client is gone.
 
-sse-starlette is not used: it sends each event by itself, and answers 200 before the first one. Here an error that comes
-before any event is answered with its own status.
+sse-starlette is not used: it sends each event separately, and responds with 200 before the first one. Here an error
+before the first event becomes a response with the error's status.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ log = logging.getLogger("tellback.server")
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT = b": \n\n"
 BUFFER_BYTES = 64 * 1024
-"""How much may wait for a client that reads slowly, before what makes it has to wait too."""
+"""The size of a slow client's buffer; when it is full, the producer waits."""
 
 RETRY_MS = 2_000
-"""After how long a browser connects again."""
+"""The reconnection delay of browsers."""
 
 
 def encode_frame(event: str | None, data: bytes, id: int | str | None = None) -> bytes:
-    """An event. `data` is JSON, which has no line breaks; a name or an id that could break the frame is refused.
+    """Encode an event. `data` is JSON without line breaks; names and ids that would break the frame raise.
 
     >>> encode_frame("text", b'{"text":"Hi"}', 7)
     b'id: 7\\nevent: text\\ndata: {"text":"Hi"}\\n\\n'
@@ -43,21 +43,21 @@ def encode_frame(event: str | None, data: bytes, id: int | str | None = None) ->
         fields += f"event: {event}\n"
     is_plain = id is None or isinstance(id, int) or id.isprintable()
     if b"\n" in data or b"\r" in data or not is_plain or not (event is None or event.isprintable()):
-        raise ValueError("what is in a frame has no line breaks")
+        raise ValueError("a frame must not contain line breaks")
     return b"%bdata: %b\n\n" % (fields.encode(), data)
 
 
 def error_frame(error: Exception, request_id: str | None) -> bytes:
-    """The last frame of a stream that failed."""
+    """Return the last frame of a failed stream."""
     return encode_frame("error", bytes(any_error_response(error, request_id).body))
 
 
 class EventStream(Response):
-    """An answer of frames, as an iterator gives them.
+    """A response that streams frames from an iterator.
 
-    The iterator is closed at once when the client goes away or takes nothing for too long. What it raises before its
-    first frame is answered like any other error, unless that takes longer than a heartbeat; later it becomes the last
-    frame, by `on_error`. `retry` is after how many milliseconds a browser should connect again.
+    The iterator is closed as soon as the client disconnects or reads nothing for too long. An error before the first
+    frame becomes an ordinary error response, unless it takes longer than a heartbeat. Later errors become the last
+    frame, by `on_error`. `retry` is the browser's reconnection delay in milliseconds.
     """
 
     media_type = MEDIA_TYPE
@@ -115,14 +115,14 @@ class EventStream(Response):
                 async with asyncio.timeout(self._settings.stalled_seconds):
                     await send(message)
             except TimeoutError:
-                log.warning("a client took nothing for %g seconds, and was left", self._settings.stalled_seconds)
+                log.warning("A client read nothing for %g seconds and was disconnected", self._settings.stalled_seconds)
                 return
             if not message["more_body"]:
                 return
 
 
 class _Buffer:
-    """What waits to be sent."""
+    """Frames that wait to be sent."""
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
@@ -134,7 +134,7 @@ class _Buffer:
         self.error: Exception | None = None
 
     def put(self, frame_bytes: bytes) -> bool:
-        """Whether there is room for more."""
+        """Add a frame, and return whether there is room for more."""
         self._frames.append(frame_bytes)
         self._size += len(frame_bytes)
         self._has_data.set()
@@ -161,7 +161,7 @@ class _Buffer:
         self._has_data.set()
 
     async def wait_for_data(self, seconds: float) -> bool:
-        """Wait for something to send, or for the end; False if nothing came for so long."""
+        """Wait for data or the end; return False on a timeout."""
         if self._has_data.is_set():
             return True
         try:
@@ -178,7 +178,7 @@ async def _fill_buffer(buffer: _Buffer, frames: AsyncGenerator[bytes, None]) -> 
             async for frame_bytes in frames:
                 if not buffer.put(frame_bytes):
                     await buffer.wait_for_room()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that it has failed
+    except Exception as error:  # noqa: BLE001 - sent to the client as the last frame
         buffer.end(error)
     else:
         buffer.end(None)

@@ -272,7 +272,7 @@ async def test_where_there_are_no_credentials_only_this_machine_is_let_in(tb: Te
         for host in ("evil.example", "192.168.1.7", "127.0.0.1.evil.example"):
             answer = await client.get("/console/", headers={"Host": host, **EYES})
             assert answer.status_code == 403
-            assert "open to its own machine" in answer.text
+            assert "requests from its own machine" in answer.text
         assert (await client.get("/console/", headers={"X-Forwarded-For": "10.0.0.1"})).status_code == 403
     remote_transport = httpx2.ASGITransport(app, client=("192.168.1.7", 5))
     async with httpx2.AsyncClient(transport=remote_transport, base_url="http://127.0.0.1") as client:
@@ -300,7 +300,7 @@ async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_
         await log_in(client, await create_key(tb, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert "3 requests a minute" in answers[-1].text
+        assert "3 requests per minute" in answers[-1].text
         assert answers[-1].headers["content-type"].startswith("text/html")
         assert "retry-after" in answers[-1].headers
         assert (await client.get("/console/_assets/app.js")).status_code == 200

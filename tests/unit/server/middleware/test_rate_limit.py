@@ -72,7 +72,7 @@ async def test_a_credential_has_so_many_requests_a_minute() -> None:
 async def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
     rates = RateLimiter(Windows(), 1, lambda: NOW + 12.5)
     await rates.acquire(make_principal())
-    with pytest.raises(RateLimitedError, match="1 requests a minute") as limited:
+    with pytest.raises(RateLimitedError, match="1 requests per minute") as limited:
         await rates.acquire(make_principal())
     assert limited.value.retry_after == 47.5
 
@@ -216,7 +216,7 @@ def test_so_many_at_once_and_nothing_is_held_of_those_who_left(
     at_once, active = ConcurrencyLimiter(limit), {"key_1": 0, "key_2": 0}
     for id, enters in steps:
         if enters and limit is not None and active[id] >= limit:
-            with pytest.raises(RateLimitedError, match="at once") as limited:
+            with pytest.raises(RateLimitedError, match="simultaneous") as limited:
                 at_once.acquire(id)
             assert limited.value.retry_after == 1
         elif enters:

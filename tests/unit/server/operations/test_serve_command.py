@@ -47,7 +47,7 @@ def error_text(*arguments: str) -> str:
         (("--allow-model", "gtp-5"), "gtp-5"),
         (("--agents", "nowhere"), "nowhere"),
         (("--workers", "3"), "PostgreSQL"),
-        (("--url", "postgresql://db/x", "--workers", "2", "--console"), "leave out --workers"),
+        (("--url", "postgresql://db/x", "--workers", "2", "--console"), "remove --workers"),
         (("--url", "/no/such/folder/x.db"), "x.db"),
         (("--url", "mysql://db"), "mysql"),
         (("--jwt-issuer", "https://x.test"), "--jwks-url"),
