@@ -10,16 +10,16 @@ from tellback.types.conversations import MessageData, SessionData, SessionStatus
 
 
 class SessionRepository(Protocol):
-    """Sessions of one database.
+    """The sessions of one database.
 
-    - `create` stores a session whose id is new; otherwise it raises `SessionConflictError`.
-    - `get` gives None for an id that is not there, or no longer.
-    - `find_active` gives the active session of a user, and of an agent if one is named, that was created last.
-    - `list_by_user` gives a user's sessions, those created last first (then the greater id first): at most `limit`,
-      those behind `before`.
-    - `update_status` changes the status and when it was completed, and gives the session as it is then, or None. It
-      leaves the version as it is: a turn that is running can still be saved, and does not change the status back.
-    - `delete` deletes a session and its messages, and says whether it was there.
+    - `create` stores a session with a new id; an existing id raises `SessionConflictError`.
+    - `get` returns None for an unknown or expired id.
+    - `find_active` returns the active session of a user (and of an agent, if given) that was created last.
+    - `list_by_user` returns a user's sessions, newest first (by creation, then by id): at most `limit`, starting after
+      `before`.
+    - `update_status` changes the status and the completion time, and returns the changed session, or None. It does not
+      change the version: a running turn can still be saved, and keeps the new status.
+    - `delete` deletes a session and its messages, and returns whether it existed.
     """
 
     async def create(self, session: SessionData) -> SessionData: ...
@@ -42,11 +42,11 @@ class SessionRepository(Protocol):
 class MessageRepository(Protocol):
     """The messages of those sessions.
 
-    - `add` appends messages to one session, all or none, in order, and counts them in it (`message_count`,
-      `last_message_at`, `updated_at`; not its version). It gives them with their positions. Raises `NotFoundError` if
-      there is no such session. An id of a message that is stored already may be refused (`InvalidArgumentError`).
-    - `list_by_session` gives messages in the order they were added: the last `limit` of those before the position
-      `before`, or the first `limit` of those after the position `after`.
+    - `add` appends messages to one session, all or none, in order, and updates the session (`message_count`,
+      `last_message_at`, `updated_at`; not its version). It returns them with their positions. It raises `NotFoundError`
+      for an unknown session. The id of a stored message may be rejected with `InvalidArgumentError`.
+    - `list_by_session` returns messages in the order they were added: the last `limit` before the position `before`, or
+      the first `limit` after the position `after`.
     """
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]: ...
@@ -58,25 +58,25 @@ class MessageRepository(Protocol):
 
 @runtime_checkable
 class PersistenceAdapter(Protocol):
-    """A database that keeps sessions and their messages.
+    """A database that stores sessions and their messages.
 
-    - `initialize` makes what is missing: tables, indexes, migrations. It may be called twice, and by many at once.
-    - `disconnect` gives up the connections it opened itself; it may be called twice. A client that was passed in is
-      its owner's to close. After `initialize` it works again.
-    - `save` stores a session after a turn and the messages of that turn, **in one step**: all of it or nothing. It
-      raises `SessionConflictError` unless the version that is stored is the one before the session's; a session that
-      is not there has version 0. Of a session that is there, `user_id` and `agent_name` are kept if they are set, and
-      `status`, `completed_at`, `created_at` are kept always; `message_count` and `last_message_at` are counted on. It
-      gives the session as it is stored then.
-    - `purge_expired` deletes what is past its time to live, and says how many sessions and messages that were; where
-      the database does that by itself, it need not do anything. What is past its time is never given, purged or not:
-      a session `session_ttl` after its last change, a message `message_ttl` after it was stored.
+    - `initialize` creates missing tables and indexes, and runs migrations. It may be called twice, and by several
+      processes at the same time.
+    - `disconnect` closes the connections that the adapter opened; it may be called twice. It does not close a client
+      that was passed in. `initialize` opens the adapter again.
+    - `save` stores a session after a turn and the messages of that turn **in one step**: everything or nothing. It
+      raises `SessionConflictError` unless the stored version is the one before the session's; a session that does not
+      exist has version 0. For an existing session, it keeps `user_id` and `agent_name` if they are set, always keeps
+      `status`, `completed_at` and `created_at`, and adds to `message_count` and `last_message_at`. It returns the
+      session as stored.
+    - `purge_expired` deletes expired rows, and returns the number of deleted sessions and messages; if the database
+      deletes them automatically, it may do nothing. Expired data is never returned, purged or not: a session expires
+      `session_ttl` after its last change, a message `message_ttl` after it was stored.
 
-    What it is given is plain: ids are texts that are not empty, `collected_data`, `tool_calls` and `event` are JSON,
-    moments are aware and in UTC. It gives the same back exactly, to the microsecond. Ids are checked in every method:
-    anything but a text raises `InvalidArgumentError`. A database that cannot be reached raises `StoreUnavailableError`,
-    and works again by itself when it is back. Use before `initialize` raises `StoreClosedError`.
-
+    Arguments are plain: ids are non-empty strings, `collected_data`, `tool_calls` and `event` are JSON, times are aware
+    and in UTC. The adapter returns exactly equal values, with times to the microsecond. Every method checks ids:
+    anything but a string raises `InvalidArgumentError`. An unreachable database raises `StoreUnavailableError`; the
+    adapter reconnects when it is back. Use before `initialize` raises `StoreClosedError`.
     >>> from tellback.sessions import InMemoryAdapter
     >>> isinstance(InMemoryAdapter(), PersistenceAdapter)
     True

@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 
 
 class InMemorySnapshot(TypedDict):
-    """All that an `InMemoryAdapter` holds."""
+    """All data of an `InMemoryAdapter`."""
 
     sessions: list[SessionData]
     messages: list[MessageData]
@@ -28,7 +28,7 @@ class InMemorySnapshot(TypedDict):
 
 @dataclass(slots=True)
 class _StoredSession:
-    """What is held of a session: the session itself, unless it is past its time, and its messages with theirs."""
+    """A session, or None if it has expired, and its messages with their expiry times."""
 
     session: SessionData | None = None
     expires_at: float = math.inf
@@ -36,7 +36,7 @@ class _StoredSession:
 
 
 class _InMemoryStorage:
-    """Sessions by id, and what tells the time."""
+    """Sessions by id, and a clock."""
 
     def __init__(self, session_ttl: float | None, message_ttl: float | None, clock: Clock) -> None:
         self._session_ttl = session_ttl or math.inf
@@ -45,7 +45,7 @@ class _InMemoryStorage:
         self.entries: dict[str, _StoredSession] = {}
 
     def live_entry(self, session_id: str) -> _StoredSession:
-        """What is held of a session, without what is past its time."""
+        """Return a session's entry without expired data."""
         entry = self.entries.get(session_id) or _StoredSession()
         now = self._clock()
         if entry.expires_at <= now:
@@ -55,10 +55,10 @@ class _InMemoryStorage:
         return entry
 
     async def initialize(self) -> None:
-        """There is nothing to make."""
+        """Do nothing: memory needs no setup."""
 
     async def disconnect(self) -> None:
-        """There is nothing to give up: what it holds stays."""
+        """Do nothing: the data stays in memory."""
 
     async def create(self, session: SessionData) -> SessionData:
         records.encode_valid_session(session)
@@ -130,15 +130,15 @@ class _InMemoryStorage:
         return before - self._count()
 
     def _count(self) -> int:
-        """How many sessions and messages are held, past their time or not."""
+        """Return how many sessions and messages are stored, expired or not."""
         return sum((entry.session is not None) + len(entry.messages) for entry in self.entries.values())
 
     def _put(self, session: SessionData, messages: Sequence[MessageData] = ()) -> list[MessageData]:
-        """Keep a session, and append messages to it."""
+        """Store a session, and append messages to it."""
         entry, now = self.live_entry(session.id), self._clock()
         entry.session = session
         entry.expires_at = now + self._session_ttl
-        # Those that were counted may be past their time: their positions are not given again.
+        # Continue after the counted messages, even if they have expired: positions are never reused.
         last = max(entry.messages[-1][0].position if entry.messages else 0, session.message_count - len(messages))
         positioned = [replace(copy.deepcopy(each), position=last + n) for n, each in enumerate(messages, start=1)]
         entry.messages.extend((each, now + self._message_ttl) for each in positioned)
@@ -168,11 +168,11 @@ class InMemoryAdapter(StorageAdapter):
         super().__init__(self._sessions)
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Delete all data."""
         self._sessions.entries.clear()
 
     def snapshot(self) -> InMemorySnapshot:
-        """All that it holds, by session in the order they were stored."""
+        """Return all data, by session in the order they were stored."""
         entries = [self._sessions.live_entry(id) for id in self._sessions.entries]
         return {
             "sessions": copy.deepcopy([each.session for each in entries if each.session is not None]),
@@ -182,7 +182,7 @@ class InMemoryAdapter(StorageAdapter):
 
 def _refuse_unstorable(messages: Sequence[MessageData]) -> None:
     for each in messages:
-        records.encode_message(each)  # what no database could keep is not kept here either
+        records.encode_message(each)  # reject what a database could not store
 
 
 def _sort_key(session: SessionData) -> tuple[datetime, str]:

@@ -1,6 +1,7 @@
 """Sessions and messages as records of plain values, and the rules for merging a turn into a stored session.
 
-Every adapter shares these, so that all databases store and return the same."""
+All adapters share these, so that all databases store and return the same values.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +26,18 @@ MESSAGE_FIELDS = (
 )
 RECORD_FIELDS = {"sessions": SESSION_FIELDS, "messages": MESSAGE_FIELDS}
 EXPIRES_AT = "expires_at"
-"""When a record is past its time: a field of the database alone."""
+"""The expiry time of a record: a field that exists only in the database."""
 
 TIME_FIELDS = frozenset({"last_message_at", "completed_at", "created_at", "updated_at"})
 JSON_FIELDS = frozenset({"collected_data", "tool_calls", "event"})
 NUMBER_FIELDS = frozenset({"message_count", "version", "position"})
 
 DEFAULT_NAMES = {"sessions": "agent_sessions", "messages": "agent_messages"}
-"""What tables, collections or indices are called unless other names are given."""
+"""The default names of tables, collections or indices."""
 
 
 class FieldNames:
-    """The names that records have in a database: `{"user_id": "customer"}` gives one another name.
+    """The field names in a database: `{"user_id": "customer"}` renames one.
 
     >>> FieldNames("sessions", SESSION_FIELDS, {"user_id": "customer"})["user_id"]
     'customer'
@@ -52,32 +53,32 @@ class FieldNames:
         return self._names[name]
 
     def to_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """A record under the database's names."""
+        """Return a record with the database's names."""
         return {self._names[name]: value for name, value in record.items()}
 
     def from_database(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """A record under our names; what is not ours is left out."""
+        """Return a record with our names, without fields that are not ours."""
         return {self._fields_by_name[name]: value for name, value in record.items() if name in self._fields_by_name}
 
 
 def validate_field_mappings(field_mappings: Any) -> Mapping[str, Any]:
-    """The names that fields of sessions and of messages have in a database; each is checked by `FieldNames`."""
+    """Check the type of `field_mappings`. `FieldNames` checks the names of fields."""
     if not isinstance(field_mappings, Mapping | None):
-        raise ConfigurationError(f"field_mappings is a mapping of mappings, not {field_mappings!r:.80}.")
+        raise ConfigurationError(f"field_mappings must be a mapping of mappings, got {field_mappings!r:.80}.")
     unknown = (field_mappings or {}).keys() - {"sessions", "messages"}
     if unknown:
-        raise ConfigurationError(f"field_mappings has sessions and messages, but not {', '.join(map(str, unknown))}.")
+        raise ConfigurationError(f"field_mappings allows sessions and messages, not {', '.join(map(str, unknown))}.")
     return field_mappings or {}
 
 
 def resolve_field_names(field_mappings: Any) -> dict[str, FieldNames]:
-    """The names of the fields of both, by what they are of."""
+    """Return the field names of sessions and of messages."""
     mappings = validate_field_mappings(field_mappings)
     return {role: FieldNames(role, fields, mappings.get(role)) for role, fields in RECORD_FIELDS.items()}
 
 
 def format_time(moment: datetime) -> str:
-    """A moment as text that sorts.
+    """Format a time as a string that sorts by time.
 
     >>> from tellback.types.ids import as_utc
     >>> format_time(as_utc("2026-03-01T12:00:00+02:00"))
@@ -87,7 +88,7 @@ def format_time(moment: datetime) -> str:
 
 
 def session_from_record(record: Mapping[str, Any]) -> SessionData:
-    """A session from a record with our names, whichever form its parts have."""
+    """Build a session from a record with our names, in the form of any database."""
     values = {name: _decode_field(name, record[name]) for name in SESSION_FIELDS if name in record}
     values["collected_data"] = values.get("collected_data") or {}
     values["message_count"] = int(values.get("message_count") or 0)
@@ -96,7 +97,7 @@ def session_from_record(record: Mapping[str, Any]) -> SessionData:
 
 
 def message_from_record(record: Mapping[str, Any]) -> MessageData:
-    """A message from a record with our names, whichever form its parts have."""
+    """Build a message from a record with our names, in the form of any database."""
     values = {name: _decode_field(name, record[name]) for name in MESSAGE_FIELDS if name in record}
     values["tool_calls"] = tuple(values.get("tool_calls") or ())
     return MessageData(**values)
@@ -113,22 +114,22 @@ def _decode_field(name: str, value: Any) -> Any:
 
 
 def encode_session(session: SessionData) -> dict[str, Any]:
-    """A session to store, validated: moments are texts that sort, JSON parts are JSON texts."""
+    """Validate a session and convert it to a record: times and JSON values become strings."""
     return encode_valid_session(validation.validate_session(session))
 
 
 def encode_valid_session(session: SessionData, *, times: bool = True) -> dict[str, Any]:
-    """A session to store, which was validated, in the same form; without `times`, moments stay as they are."""
+    """Convert a valid session to a record. Without `times`, times stay datetimes."""
     return _encode_record("session", session, SESSION_FIELDS, times=times)
 
 
 def encode_message(message: MessageData, *, times: bool = True) -> dict[str, Any]:
-    """A message to store, which was validated, in the same form."""
+    """Convert a valid message to a record. Without `times`, times stay datetimes."""
     return _encode_record("message", message, MESSAGE_FIELDS, times=times)
 
 
 def positioned_messages(message_records: Sequence[Mapping[str, Any]], first_position: int) -> list[MessageData]:
-    """Messages from their records, with the positions from that one on."""
+    """Build messages from records, with consecutive positions from `first_position`."""
     messages = map(message_from_record, message_records)
     return [replace(each, position=position) for position, each in enumerate(messages, start=first_position)]
 
@@ -144,9 +145,9 @@ def _encode_record(
             record["tool_calls"] = [dict(call) for call in value.tool_calls]
         for name in JSON_FIELDS & record.keys():
             if record[name] is not None:
-                record[name] = json.dumps(record[name], allow_nan=False)  # in ASCII: no database stumbles over it
+                record[name] = json.dumps(record[name], allow_nan=False)  # ASCII is safe in every database
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{kind} {value.id!r} holds what is not JSON: {error}.") from error
+        raise InvalidArgumentError(f"{kind} {value.id!r} contains data that is not JSON: {error}.") from error
     if times:
         for name in TIME_FIELDS & record.keys():
             if record[name] is not None:
@@ -155,9 +156,9 @@ def _encode_record(
 
 
 def merge_turn(stored: SessionData | None, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
-    """A session as it is stored after a turn, with what a turn does not change as it was.
+    """Return the session to store after a turn. Fields that a turn must not change keep their stored values.
 
-    Raises `SessionConflictError` unless the turn began from what is stored.
+    Raises `SessionConflictError` unless the turn started from the stored version.
     """
     version = 0 if stored is None else stored.version
     if version != session.version - 1:
@@ -178,7 +179,7 @@ def merge_turn(stored: SessionData | None, session: SessionData, messages: Seque
 
 
 def count_messages(session: SessionData, messages: Sequence[MessageData], at: datetime | None = None) -> SessionData:
-    """A session with more messages."""
+    """Return a session with more messages counted."""
     return replace(
         session,
         message_count=session.message_count + len(messages),

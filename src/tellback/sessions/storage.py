@@ -1,7 +1,8 @@
-"""`StorageAdapter`, the part of a session adapter that is the same for every database, and its client's life.
+"""`StorageAdapter`, the part of a session adapter that all databases share, and the lifetime of database clients.
 
-The adapter validates what it is given, and passes it on to a `SessionStorage`, which knows one database. Every adapter
-of the package is a `StorageAdapter`; one from elsewhere need only be a `PersistenceAdapter`."""
+The adapter validates arguments, and passes them to a `SessionStorage`, which knows one database. Every adapter of this
+package is a `StorageAdapter`; third-party adapters only need to be a `PersistenceAdapter`.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from tellback.types.conversations import MessageData, SessionData, SessionStatus
 
 C = TypeVar("C")
 Ttl = timedelta | float | None
-"""A time to live as an adapter takes it: in seconds or as a timedelta; None is for ever."""
+"""A time to live: seconds or a timedelta; None means forever."""
 
 
 class SessionStorage(Protocol):
-    """What a database does for a `PersistenceAdapter`, whose contract it keeps.
+    """The database part of a `PersistenceAdapter`, with the same contract.
 
-    Its arguments are valid, `limit` is a number, and `add` is given at least one message. It refuses what is not JSON.
+    Its arguments are valid, `limit` is a number, and `add` receives at least one message. It rejects values that are
+    not JSON.
     """
 
     async def initialize(self) -> None: ...
@@ -57,22 +59,23 @@ class SessionStorage(Protocol):
 
 
 class StorageAdapter:
-    """A `PersistenceAdapter` on a storage."""
+    """A `PersistenceAdapter` that validates arguments and calls a storage."""
 
     def __init__(self, storage: SessionStorage) -> None:
         self._storage = storage
         repository = _StorageRepository(storage)
         self.session_repository: SessionRepository = repository
-        """The sessions."""
+        """The repository of sessions."""
         self.message_repository: MessageRepository = repository
-        """Their messages."""
+        """The repository of their messages."""
 
     async def initialize(self) -> None:
-        """Connect, and make what is missing. It may be called twice, and by many at once."""
+        """Connect, and create missing tables or indexes. Safe to call twice, and from several tasks at the same
+        time."""
         await self._storage.initialize()
 
     async def disconnect(self) -> None:
-        """Give up the connections it opened; a client that was passed in stays open."""
+        """Close the connections it opened; a client that was passed in stays open."""
         await self._storage.disconnect()
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
@@ -81,12 +84,12 @@ class StorageAdapter:
         return await self._storage.save(session, validation.validate_messages(messages, session.id))
 
     async def purge_expired(self) -> int:
-        """Delete what is past its time, and say how much that was."""
+        """Delete expired data, and return how many sessions and messages that were."""
         return await self._storage.purge_expired()
 
 
 class _StorageRepository:
-    """The sessions and messages of a storage, which is given only what is valid."""
+    """The repositories of a storage: validate arguments, then call the storage."""
 
     def __init__(self, storage: SessionStorage) -> None:
         self._storage = storage
@@ -138,9 +141,9 @@ class _StorageRepository:
 
 
 class ClientConnection(Generic[C]):
-    """A client of a database: its owner's, or one of its own between `open` and `close`, in one event loop.
+    """A client of a database, in one event loop: passed in by its owner, or created by `open` and closed by `close`.
 
-    `place` names the database in errors.
+    `place` is the database's name in errors.
     """
 
     def __init__(self, client: C | str, place: str) -> None:
@@ -150,7 +153,7 @@ class ClientConnection(Generic[C]):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> bool:
-        """Make the client if there is none in this event loop, and say whether it was made."""
+        """Create the client if there is none in this event loop. Return whether it was created."""
         loop = asyncio.get_running_loop()
         if self._client is not None and self._loop is loop:
             return False
@@ -160,7 +163,7 @@ class ClientConnection(Generic[C]):
 
     @asynccontextmanager
     async def initialization(self) -> AsyncIterator[None]:
-        """Open it for what is done inside; if that fails, it is closed again unless it was open before."""
+        """Open the client for the block. If the block fails, close it again unless it was open before."""
         is_new = self.open()
         try:
             yield
@@ -170,14 +173,14 @@ class ClientConnection(Generic[C]):
             raise
 
     async def close(self) -> None:
-        """Give up the client; one that was passed in stays open."""
+        """Close the client; one that was passed in stays open."""
         client, self._client = self._client, None
-        # The connections of a loop that has ended ended with it.
+        # A closed event loop has already ended its connections.
         if client is not None and client is not self._client_or_url and self._loop is asyncio.get_running_loop():
             await self._close_client(client)
 
     def require_open(self) -> C:
-        """The client, if it may be used here."""
+        """Return the client if it can be used in this event loop."""
         if self._client is None:
             raise StoreClosedError(f"The adapter of {self.place} is not open: await adapter.initialize() first.")
         if self._loop is not asyncio.get_running_loop():
@@ -195,7 +198,7 @@ class ClientConnection(Generic[C]):
 
 
 def resolve_ttls(session_ttl: Ttl, message_ttl: Ttl) -> tuple[float | None, float | None]:
-    """Both times to live in seconds."""
+    """Return both times to live in seconds."""
     return (
         validation.to_ttl_seconds("session_ttl", session_ttl),
         validation.to_ttl_seconds("message_ttl", message_ttl),

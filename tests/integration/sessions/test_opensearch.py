@@ -105,7 +105,7 @@ class TestIndices(SharedServerFixtures):
     async def test_an_index_of_another_kind_is_refused(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
         adapter = make()
         await client.index(index=adapter.indices["sessions"], body={"id": "x", "user_id": "maya"})
-        with pytest.raises(ConfigurationError, match=r"as text, and it must be keyword"):
+        with pytest.raises(ConfigurationError, match=r"as text, but it must be keyword"):
             await adapter.initialize()
 
     async def test_an_alias_is_as_good_as_an_index(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:

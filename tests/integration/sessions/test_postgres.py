@@ -253,7 +253,7 @@ def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> Non
     ],
 )
 def test_what_is_no_database_is_refused_without_its_password(database: Any) -> None:
-    with pytest.raises(ConfigurationError, match="PostgresAdapter takes") as caught:
+    with pytest.raises(ConfigurationError, match="PostgresAdapter needs") as caught:
         PostgresAdapter(database)
     assert "ecret" not in str(caught.value)
 

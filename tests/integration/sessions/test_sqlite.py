@@ -129,7 +129,7 @@ class TestSqliteTables(SqlTablesContract):
     async def test_a_moment_that_cannot_be_read_is_named(self, make: Make, run: Run) -> None:
         await run("CREATE TABLE agent_sessions (id TEXT PRIMARY KEY, created_at TEXT)")
         await run("INSERT INTO agent_sessions VALUES ('web-1', 'last Monday')")
-        with pytest.raises(StoreError, match="agent_sessions holds 'last Monday'"):
+        with pytest.raises(StoreError, match="agent_sessions has 'last Monday'"):
             await make().initialize()
         assert await run("SELECT * FROM agent_sessions") == [("web-1", "last Monday")]
 

@@ -200,7 +200,7 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT COUNT(*) FROM messages").fetchall()
-            with pytest.raises(StoreBusyError, match=r"rows are deleted.*traces"):
+            with pytest.raises(StoreBusyError, match=r"rows are deleted.*bytes"):
                 await maya.admin.delete_user_data(confirm=True)
             export = await maya.admin.export_user_data()
             assert not any(export[name] for name in COLLECTIONS if name != "messages")

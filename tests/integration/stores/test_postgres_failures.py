@@ -352,7 +352,7 @@ async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
             await Tellback(postgres_server.url(name, "poor")).open()
         async with Tellback(postgres_url):
             pass
-        with pytest.raises(StoreError, match=r"GRANT tellback_app|its rights"):
+        with pytest.raises(StoreError, match=r"GRANT tellback_app|its privileges"):
             async with Tellback(postgres_server.url(name, "poor")) as tb:
                 await conversations_of(tb).create("chat")
         postgres_server.psql("GRANT tellback_app TO poor")

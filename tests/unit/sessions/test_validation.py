@@ -34,5 +34,5 @@ async def test_an_id_that_may_format_as_another_text_is_refused() -> None:
         messages.list_by_session(id),
         adapter.save(make_session(version=1), [replace(make_message("Hi"), user_id=id)]),
     ):
-        with pytest.raises(InvalidArgumentError, match="must be a str itself, got 'maya' of MaskedText"):
+        with pytest.raises(InvalidArgumentError, match="must be a str, got 'maya' of type MaskedText"):
             await attempt

@@ -27,24 +27,24 @@ T = TypeVar("T")
 
 LOCK_SECONDS = 2.0
 PURGE_BATCH_SIZE = 1_000
-"""How many documents are deleted at once."""
+"""How many documents are deleted at a time."""
 
 _TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at", "version")
 _MIN_WIRE_VERSION = 9
 """MongoDB 4.4."""
 
 LAST_POSITION = "last_position"
-"""The position of a session's last message: a field of the database alone."""
+"""The position of a session's last message: a field that exists only in the database."""
 
 SERVER_TIME = "server-now"
-"""The server's time, as a field of what it answers: no other field can have this name."""
+"""The field for the server's time in query results. No other field can have this name."""
 
 MAX_DEPTH = 50
-"""How deep JSON may be nested to be kept as a document; the rest is kept as text."""
+"""How deep JSON may be nested to be stored as a document; deeper JSON is stored as text."""
 
 
 class Documents:
-    """What both collections have in common: the names of their fields, and how long a document lives."""
+    """The common part of both collections: field names and the time to live."""
 
     def __init__(self, role: str, fields: tuple[str, ...], overrides: Any, ttl: float | None) -> None:
         overrides = {"id": "_id", **overrides} if isinstance(overrides, Mapping) else overrides or {"id": "_id"}
@@ -53,20 +53,20 @@ class Documents:
         self._ttl_ms = None if ttl is None else max(1, round(ttl * 1000))
         taken = [name for name in (*fields, EXPIRES_AT) if self.fields[name] == "_id" and name != "id"]
         if taken:
-            raise ConfigurationError(f"field_mappings[{role!r}]: only id can be _id, not {taken[0]}.")
+            raise ConfigurationError(f"field_mappings[{role!r}]: only id can be mapped to _id, not {taken[0]}.")
 
     @property
     def projection(self) -> Document:
-        """The fields to answer with, and the server's time."""
+        """Return the fields to read, and the server's time."""
         return {**{self.fields[name]: 1 for name in self._field_names}, SERVER_TIME: "$$NOW"}
 
     def is_live(self) -> Document:
-        """A condition: it is not past its time, by the server's clock."""
+        """Return the condition that a document has not expired, by the server's clock."""
         expires = self.fields[EXPIRES_AT]
         return {"$or": [{expires: None}, {"$expr": {"$gt": [f"${expires}", "$$NOW"]}}]}
 
     def indexes(self, *fields: tuple[str, ...]) -> list[IndexModel]:
-        """Indexes over these fields, one to expire by, and one for the id if it is not `_id`."""
+        """Return indexes over these fields, one for expiry, and one for the id if it is not `_id`."""
         models = [IndexModel([(self.fields[name], ASCENDING) for name in names]) for names in fields]
         models.append(IndexModel([(self.fields[EXPIRES_AT], ASCENDING)], expireAfterSeconds=0))
         if self.fields["id"] != "_id":
@@ -75,7 +75,7 @@ class Documents:
 
 
 class SessionDocuments(Documents):
-    """The documents of sessions."""
+    """The format of session documents."""
 
     def __init__(self, overrides: Any, ttl: float | None) -> None:
         super().__init__("sessions", (*records.SESSION_FIELDS, LAST_POSITION), overrides, ttl)
@@ -83,7 +83,7 @@ class SessionDocuments(Documents):
     def build_update(
         self, values: Mapping[str, Any], *, set_once: Mapping[str, Any] | None = None, added: int = 0
     ) -> list[Document]:
-        """An update that sets fields of a record, some only if they are not set, and counts so many more messages."""
+        """Build an update that sets fields of a record, some only if they are unset, and adds to the message count."""
         changes: Document = {name: {"$literal": value} for name, value in values.items()}
         if "collected_data" in values:
             changes["collected_data"] = {"$literal": to_native_json(values["collected_data"])}
@@ -91,12 +91,12 @@ class SessionDocuments(Documents):
             changes[name] = {"$ifNull": [f"${self.fields[name]}", {"$literal": value}]}
         for name in ("message_count", LAST_POSITION) if added else ():
             changes[name] = {"$add": [{"$ifNull": [f"${self.fields[name]}", 0]}, added]}
-        # Each change gives it its time again, from now on by the server's clock.
+        # Each change renews the time to live, by the server's clock.
         changes[EXPIRES_AT] = {"$literal": None} if self._ttl_ms is None else {"$add": ["$$NOW", self._ttl_ms]}
         return [{"$set": self.fields.to_database(changes)}]
 
     def is_older_than(self, session: SessionData, created_at: str) -> Document:
-        """A condition: it comes behind a session among its user's."""
+        """Return the condition that a session comes after this one in its user's list."""
         created, id = self.fields["created_at"], self.fields["id"]
         alternatives = [{created: {"$lt": created_at}}, {created: created_at, id: {"$lt": session.id}}]
         return {created: {"$lte": created_at}, "$and": [{"$or": alternatives}]}
@@ -109,13 +109,13 @@ class SessionDocuments(Documents):
 
 
 class MessageDocuments(Documents):
-    """The documents of messages."""
+    """The format of message documents."""
 
     def __init__(self, overrides: Any, ttl: float | None) -> None:
         super().__init__("messages", records.MESSAGE_FIELDS, overrides, ttl)
 
     def to_documents(self, rows: Sequence[Mapping[str, Any]], position: int, now: datetime) -> list[Document]:
-        """The documents of messages whose first one has that position."""
+        """Build documents of messages with consecutive positions from `position`."""
         expiry = {} if self._ttl_ms is None else {EXPIRES_AT: now + timedelta(milliseconds=self._ttl_ms)}
         documents = []
         for place, record in enumerate(rows, start=position):
@@ -128,7 +128,7 @@ class MessageDocuments(Documents):
 
 
 def to_native_json(text: str | None) -> Any:
-    """JSON as MongoDB's own values, so that it can be queried, or as it is if they would not be the same.
+    """Convert JSON to MongoDB values, so that it can be queried; keep the text if they would not be equal.
 
     >>> to_native_json('{"to": "Rome"}'), to_native_json('{"$to": "Rome"}')
     ({'to': 'Rome'}, '{"$to": "Rome"}')
@@ -138,7 +138,7 @@ def to_native_json(text: str | None) -> Any:
 
 
 def to_plain_json(value: Any) -> Any:
-    """A value as JSON has it: the driver has a kind of its own for large numbers."""
+    """Convert a MongoDB value to JSON: the driver has its own type for large integers."""
     if isinstance(value, dict):
         return {name: to_plain_json(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -147,7 +147,7 @@ def to_plain_json(value: Any) -> Any:
 
 
 def _is_lossless(value: Any, max_depth: int) -> bool:
-    """Whether MongoDB gives it back exactly."""
+    """Whether MongoDB returns the value unchanged."""
     if isinstance(value, dict):
         return max_depth > 0 and all(
             _is_valid_key(name) and _is_lossless(each, max_depth - 1) for name, each in value.items()
@@ -164,7 +164,7 @@ def _is_valid_key(name: str) -> bool:
 
 
 class _MongoStorage:
-    """Two collections, and the steps in which they change."""
+    """Two collections, and the transactions on them."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _MongoStorage:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def initialize(self) -> None:
-        """Make the indexes that are missing."""
+        """Create missing indexes."""
         async with self.connection.initialization():
             async with self.connection.operation():
                 await self._check_server()
@@ -287,7 +287,7 @@ class _MongoStorage:
         return found[::direction]
 
     async def purge_expired(self) -> int:
-        """Delete what is past its time; MongoDB does so too, about once a minute."""
+        """Delete expired data; MongoDB also does so, about once a minute."""
         purged = 0
         for name, documents in (("messages", self.messages), ("sessions", self.sessions)):
             while deleted := await self._purge_batch(name, documents):
@@ -306,10 +306,10 @@ class _MongoStorage:
 
     @asynccontextmanager
     async def _lock_session(self, session_id: str) -> AsyncIterator[None]:
-        """One change of a session after another, in this process: so they are seldom in each other's way."""
+        """Serialize changes of a session in this process, which avoids most conflicts."""
         lock = self._locks.setdefault(session_id, asyncio.Lock())
         is_acquired = False
-        # It is only a courtesy, so nobody waits for long: the database keeps changes apart.
+        # This is only an optimization, so it does not wait for long: transactions keep the data correct.
         with suppress(TimeoutError):
             is_acquired = await asyncio.wait_for(lock.acquire(), LOCK_SECONDS)
         try:
@@ -321,7 +321,7 @@ class _MongoStorage:
     async def _update_session(
         self, session: AsyncClientSession | None, query: Document, update: list[Document], *, upsert: bool = False
     ) -> Document | None:
-        """A session's document after an update, or None if there is none."""
+        """Update a session's document and return it, or None if there is none."""
         documents = self._collection("sessions")
         found: Document | None = await documents.find_one_and_update(
             query,
@@ -336,7 +336,7 @@ class _MongoStorage:
     async def _create_session(
         self, session: AsyncClientSession, record: Mapping[str, Any], expected: int, added: int = 0
     ) -> Document:
-        """Make a session that is not there, behind the messages that are."""
+        """Create a session. Its positions continue after existing messages."""
         id = record["id"]
         stored = await self._collection("sessions").find_one(self._session_query(id), session=session)
         if stored is not None or expected != 0:
@@ -352,7 +352,7 @@ class _MongoStorage:
     async def _append_messages(
         self, session: AsyncClientSession, document: Document, message_records: Sequence[Mapping[str, Any]]
     ) -> int:
-        """Store messages that were counted in the session's document, and give the position of the first."""
+        """Store messages that the session's document already counts. Return the first position."""
         first_position = self.sessions.last_position(document) - len(message_records) + 1
         if message_records:
             documents = self.messages.to_documents(message_records, first_position, document[SERVER_TIME])
@@ -360,7 +360,7 @@ class _MongoStorage:
         return first_position
 
     def _session_query(self, session_id: str) -> Document:
-        """A session of that id that is not past its time."""
+        """Return the query for an unexpired session by id."""
         return {self.sessions.fields["id"]: session_id, **self.sessions.is_live()}
 
     async def _last_position(self, session: AsyncClientSession, session_id: str) -> int:
@@ -395,15 +395,13 @@ class _MongoStorage:
                 " is enough."
             )
         if hello["maxWireVersion"] < _MIN_WIRE_VERSION:
-            raise ConfigurationError(
-                f"{self.connection.place} is older than MongoDB 4.4, which is the first that will do."
-            )
+            raise ConfigurationError(f"{self.connection.place} is older than MongoDB 4.4: upgrade it.")
         by_name = {"name": {"$in": list(self.names.values())}}
         async for found in await self.connection.database().list_collections(filter=by_name):
             if found["type"] != "collection" or "collation" in found["options"]:
                 raise ConfigurationError(
-                    f"Collection {found['name']!r} is a view, or has a collation by which unlike ids may be equal: give"
-                    " collections=... other names."
+                    f"Collection {found['name']!r} is a view, or has a collation that treats different ids as equal:"
+                    " pass other names in collections=... ."
                 )
 
     async def _create_indexes(self) -> None:
@@ -418,15 +416,15 @@ class _MongoStorage:
 class MongoAdapter(StorageAdapter):
     """Sessions in MongoDB, as documents that can be queried.
 
-    `client` is a `pymongo.AsyncMongoClient`, which stays its owner's to close, or a URL. `collections` and
-    `field_mappings` give things other names, as in `field_mappings={"sessions": {"user_id": "customer"}}`; an id is
-    `_id` unless it is mapped. A session lives for `session_ttl` after its last change, and a message for `message_ttl`
-    (seconds or a timedelta; None is for ever). What was gathered is a document of its own, or JSON text where MongoDB
-    would not give it back exactly. A server that does not answer is given up after ten seconds, or the client's
-    `timeoutMS` if that is less.
+    `client` is a `pymongo.AsyncMongoClient`, which its owner closes, or a URL. `collections` and `field_mappings`
+    rename collections and fields, for example `field_mappings={"sessions": {"user_id": "customer"}}`; an id is `_id`
+    unless it is mapped. Sessions expire `session_ttl` after their last change and messages `message_ttl` after they
+    were stored (seconds or a timedelta; None means never). Collected data is stored as an embedded document, or as JSON
+    text if MongoDB would not return it unchanged. Requests time out after ten seconds, or after the client's
+    `timeoutMS` if that is shorter.
 
-    A turn is a transaction, so it is stored whole or not at all. What was acknowledged is on the disks of most servers
-    of the replica set. Transactions need a replica set, of MongoDB 4.4 or later; one server is enough for it.
+    A turn is one transaction, so it is stored completely or not at all. Acknowledged changes are on the disks of most
+    servers of the replica set. Transactions need a replica set with MongoDB 4.4 or later; one server is enough.
 
     >>> MongoAdapter("mongodb://localhost:27017/?replicaSet=rs0", "shop", collections={"sessions": "chats"})
     MongoAdapter(MongoDB at localhost:27017, 'shop', sessions='chats', messages='agent_messages')

@@ -39,7 +39,7 @@ T = TypeVar("T")
 Document = dict[str, Any]
 
 DRIVER_ERRORS = (errors.PyMongoError, BSONError, OSError, RuntimeError)
-"""What the driver raises. A RuntimeError is that of another event loop."""
+"""Errors of the driver. It raises RuntimeError for a client of another event loop."""
 
 DUPLICATE_KEY = 11000
 _TOO_LARGE = (10334, 17419, 17420, 17280)
@@ -53,10 +53,10 @@ _MAX_MESSAGE_LENGTH = 300
 
 OPERATION_SECONDS = 10.0
 DELETE_SECONDS = 30.0
-"""For what may be much."""
+"""The timeout of deletions, which may affect many documents."""
 
 INDEX_SECONDS = 600.0
-"""For indexes of collections that are there already."""
+"""The timeout for indexing existing collections."""
 
 _DEFAULT_OPTIONS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "appname": "tellback"}
 _DATABASE_NAME = re.compile(r'[^/\\. "$*<>:|?\x00-\x1f]{1,63}')
@@ -66,7 +66,7 @@ _CODEC: CodecOptions[Document] = CodecOptions(document_class=dict, tz_aware=True
 
 
 def error_code(error: BaseException) -> int | None:
-    """The server's number for it, if the server said it."""
+    """Return the server's error code, if the server sent one."""
     if isinstance(error, errors.BulkWriteError):
         details: Any = error.details
         codes = [each.get("code") for each in details.get("writeErrors", [])]
@@ -75,8 +75,8 @@ def error_code(error: BaseException) -> int | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the transaction was undone for others' sake, and may be run again."""
-    # The driver says so of a client that was closed too.
+    """Whether the transaction was aborted because of a conflict, and may be run again."""
+    # The driver also labels errors of a closed client as transient.
     if not isinstance(error, errors.PyMongoError) or isinstance(error, errors.InvalidOperation):
         return False
     return error.has_error_label("TransientTransactionError")
@@ -88,22 +88,22 @@ def is_commit_unknown(error: BaseException) -> bool:
 
 
 def is_write_unknown(error: BaseException) -> bool:
-    """Whether a change without a transaction may have been made."""
+    """Whether a change without a transaction may have taken effect."""
     if isinstance(error, errors.ServerSelectionTimeoutError | errors.WaitQueueTimeoutError):
         return False
     return isinstance(error, errors.ConnectionFailure | errors.WriteConcernError) or error_code(error) in _TIMED_OUT
 
 
 def translate_error(error: BaseException, place: str, *, in_doubt: bool = False) -> TellbackError:
-    """What went wrong, and what to do about it."""
+    """Convert an error to a store error that says what to do."""
     if isinstance(error, errors.InvalidOperation):
-        return StoreClosedError(f"The client of {place} was closed: make an adapter with one that is open.")
+        return StoreClosedError(f"The client of {place} is closed: create an adapter with an open client.")
     if isinstance(error, RuntimeError):
-        return ConfigurationError(f"The client of {place} cannot be used in this event loop: {error}.")
+        return ConfigurationError(f"The client of {place} belongs to another event loop: {error}.")
     if isinstance(error, errors.DocumentTooLarge) or error_code(error) in _TOO_LARGE:
-        return InvalidArgumentError("A session or a message is larger than the 16 MB that MongoDB keeps as one.")
+        return InvalidArgumentError("A session or a message is larger than 16 MB, MongoDB's limit for a document.")
     if isinstance(error, BSONError):
-        return InvalidArgumentError(f"MongoDB cannot hold what was passed: {_error_message(error)}.")
+        return InvalidArgumentError(f"MongoDB cannot store these values: {_error_message(error)}.")
     if isinstance(error, errors.WaitQueueTimeoutError):
         return StoreBusyError(f"All connections to {place} are in use: raise the client's maxPoolSize.")
     if isinstance(error, errors.OperationFailure):
@@ -116,24 +116,26 @@ def _translate_server_error(
 ) -> TellbackError:
     message = _error_message(error)
     if code in _REFUSED:
-        return StoreUnavailableError(f"{place} refused: {message}. Check the user, the password and the user's rights.")
+        return StoreUnavailableError(
+            f"{place} rejected the login: {message}. Check the user, the password and permissions."
+        )
     if code == DUPLICATE_KEY:
-        return InvalidArgumentError(f"A message of that id is stored already: {message}.")
+        return InvalidArgumentError(f"A message with that id already exists: {message}.")
     if is_transient(error) or code in _BUSY:
         return StoreBusyError(f"{place} is too busy: {message}. Try again.")
     if code in _OUT_OF_DISK:
         return StoreFullError(f"The disk of {place} is full: {message}. Free some space and try again.")
     if code in _INDEX_CONFLICT:
-        return ConfigurationError(f"{place} has an index that is in the way: {message}. Drop it, and try again.")
+        return ConfigurationError(f"{place} has a conflicting index: {message}. Drop it, and try again.")
     if code in _NOT_WRITABLE:
-        return StoreReadOnlyError(f"{place} takes no changes: {message}. Is this a secondary?")
+        return StoreReadOnlyError(f"{place} is read-only: {message}. Connect to the primary server.")
     if in_doubt or error.timeout or code in _TIMED_OUT:
         return _unavailable_error(error, place, in_doubt)
     return StoreError(f"{place}: {message}")
 
 
 def _unavailable_error(error: BaseException, place: str, in_doubt: bool) -> StoreUnavailableError:
-    doubt = " The change may have been stored: load the session again, and look." if in_doubt else ""
+    doubt = " The change may have been stored: load the session again to check." if in_doubt else ""
     timed_out = isinstance(error, errors.NetworkTimeout | errors.ExecutionTimeout | TimeoutError)
     problem = "did not answer in time" if timed_out else f"cannot be reached: {_error_message(error)}"
     return StoreUnavailableError(f"{place} {problem}.{doubt}", in_doubt=in_doubt)
@@ -147,7 +149,7 @@ def _error_message(error: BaseException) -> str:
 
 
 class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
-    """A client to reach a database with: its owner's, or one of its own between `open` and `close`."""
+    """A client for a database: passed in by its owner, or created by `open` and closed by `close`."""
 
     def __init__(self, client: Any, database_name: Any) -> None:
         if (
@@ -155,17 +157,19 @@ class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
             or not _DATABASE_NAME.fullmatch(database_name)
             or database_name in _RESERVED_DATABASES
         ):
-            raise ConfigurationError(f"database_name is the name of a database of your own, not {database_name!r:.80}.")
+            raise ConfigurationError(
+                f"database_name must be a valid, unreserved database name, got {database_name!r:.80}."
+            )
         if not isinstance(client, str | AsyncMongoClient):
             raise ConfigurationError(
-                f"The MongoDB adapter takes a pymongo.AsyncMongoClient or a URL, not {type(client).__name__}."
+                f"The MongoDB adapter needs a pymongo.AsyncMongoClient or a URL, got {type(client).__name__}."
             )
         place = _describe_url(client) if isinstance(client, str) else f"MongoDB, database {database_name!r},"
         super().__init__(client, place)
         self.database_name = database_name
 
     def database(self) -> AsyncDatabase[Document]:
-        """The database. What is read was stored by most servers, and so was what is acknowledged."""
+        """The database, with majority read and write concerns."""
         return self.require_open().get_database(
             self.database_name,
             codec_options=_CODEC,
@@ -175,12 +179,12 @@ class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
         )
 
     def collection(self, name: str) -> AsyncCollection[Document]:
-        """A collection of it."""
+        """Return a collection of the database."""
         return self.database().get_collection(name)
 
     @asynccontextmanager
     async def operation(self, seconds: float | None = None, *, changes: bool = False) -> AsyncIterator[None]:
-        """What is awaited inside has so much time, and fails in our words."""
+        """Limit the time of the block, and translate its errors."""
         try:
             with pymongo.timeout(self._timeout(seconds)):
                 yield
@@ -188,7 +192,7 @@ class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
             raise translate_error(error, self.place, in_doubt=changes and is_write_unknown(error)) from error
 
     async def transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], seconds: float | None = None) -> T:
-        """What `work` gives, in a transaction, which is begun again where others were in its way."""
+        """Run `work` in a transaction, and return its result. Retry after conflicts."""
         client, attempt = self.require_open(), 0
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout(seconds)
@@ -204,7 +208,7 @@ class MongoConnection(ClientConnection[AsyncMongoClient[Any]]):
                 await asyncio.sleep(pause)
 
     def _timeout(self, seconds: float | None) -> float:
-        """So many seconds (default: `OPERATION_SECONDS`), or the client's own `timeoutMS` if that is less."""
+        """Return the timeout (default: `OPERATION_SECONDS`), or the client's own `timeoutMS` if that is shorter."""
         limit = OPERATION_SECONDS if seconds is None else seconds
         client_timeout = None if self._client is None else self._client.options.timeout
         return min(limit, client_timeout or limit)
@@ -233,7 +237,7 @@ async def _run_transaction(client: AsyncMongoClient[Any], work: Callable[[AsyncC
 
 
 def _can_retry(error: BaseException, attempt: int) -> bool:
-    # Two who make one session at once may also be told of a duplicate; the one who comes second then finds the first's.
+    # Concurrent creations of one session may fail with a duplicate key; the retry finds the session.
     return (is_transient(error) and not is_commit_unknown(error)) or (
         error_code(error) == DUPLICATE_KEY and attempt < 3
     )
@@ -241,7 +245,7 @@ def _can_retry(error: BaseException, attempt: int) -> bool:
 
 def _describe_url(url: str) -> str:
     try:
-        if not url.startswith("mongodb+srv://"):  # its hosts are asked for when it connects
+        if not url.startswith("mongodb+srv://"):  # its hosts are looked up when it connects
             parse_uri(url)
         hosts = urlsplit(url).netloc.rpartition("@")[2]
     except (PyMongoError, ValueError):
@@ -252,9 +256,9 @@ def _describe_url(url: str) -> str:
 
 
 def _invalid_url_error() -> ConfigurationError:
-    # The driver's words are not passed on: they may hold parts of a password.
+    # The driver's message is left out: it may contain parts of a password.
     return ConfigurationError(
-        "The URL of a MongoDB server is like mongodb://user:password@host:27017/?replicaSet=rs0 or mongodb+srv://…, and"
-        " what is special in a password is percent-encoded. The one that was passed is not like that, or has an option"
-        " that MongoDB does not know."
+        "The URL of a MongoDB server must be like mongodb://user:password@host:27017/?replicaSet=rs0 or"
+        " mongodb+srv://…, with special characters in the password percent-encoded and only options that"
+        " MongoDB knows."
     )

@@ -6,7 +6,7 @@ from tellback.errors import MissingExtraError
 
 try:
     from tellback.sessions.opensearch.adapter import OpenSearchAdapter
-except ImportError as error:  # without aiohttp the driver is there, but has no asynchronous client
+except ImportError as error:  # without aiohttp the driver has no asynchronous client
     raise MissingExtraError("opensearch-py", "opensearch", "The OpenSearch adapter") from error
 
 __all__ = ["OpenSearchAdapter"]

@@ -32,7 +32,7 @@ from tellback.types.jsontext import is_storable
 
 _REFRESH = {False: "false", True: "true", "wait_for": "wait_for"}
 _MAX_QUERY_LENGTH = 2_000
-"""Characters. More words than a server puts into one query do not fit into that."""
+"""In characters. A longer query could have more words than a server accepts in one query."""
 _PAGE_SIZE = 500
 SearchHit = dict[str, Any]
 
@@ -40,11 +40,11 @@ _PURGE_PAGE_SIZE = 200
 _MAX_CONCURRENCY = 8
 _MESSAGE_BATCH_SIZE = 1_000
 _PENDING_WINDOW_MS = 7 * 24 * 3600 * 1000
-"""How far back to look for messages that did not get into their index."""
+"""How far back to look for messages that are not indexed yet."""
 
 
 class _OpenSearchStorage:
-    """Sessions by their ids and by whose they are, and their messages by their positions."""
+    """Sessions by id and by user, and their messages by position."""
 
     def __init__(
         self, connection: OpenSearchConnection, layout: DocumentLayout, refresh: str, *, auto_create: bool, fresh: bool
@@ -56,7 +56,7 @@ class _OpenSearchStorage:
         self.searcher = Searcher(self._store, fresh=fresh)
 
     async def initialize(self) -> None:
-        """Create the indices that are missing."""
+        """Create missing indices."""
         await self.connection.leave_closed_loop()
         async with self.connection.initialization():
             for name, definition in self.layout.index_definitions().items():
@@ -140,12 +140,12 @@ class _OpenSearchStorage:
         return [self.layout.message_from_document(each) for each in found]
 
     async def purge_expired(self) -> int:
-        """Delete what is past its time, and finish what broke off."""
+        """Delete expired data, and finish interrupted work."""
         return await purge(self._store)
 
 
 class Searcher:
-    """Searches both indices; `fresh` makes all that was stored before a search visible to it."""
+    """Searches both indices. `fresh` makes everything stored before a search visible to it."""
 
     def __init__(self, store: DocumentStore, *, fresh: bool) -> None:
         self._store = store
@@ -154,7 +154,7 @@ class Searcher:
     async def find_sessions(
         self, terms: Mapping[str, str], max_count: int, before: SessionData | None = None
     ) -> list[SessionData]:
-        """Sessions whose fields are exactly these, those created last first."""
+        """Return sessions with exactly these fields, newest first."""
         layout = self._store.layout
         created, id = layout.sessions["created_at"], layout.sessions["id"]
         now = now_millis()
@@ -176,7 +176,7 @@ class Searcher:
         return found[:max_count]
 
     async def find_messages(self, text: str, owner: str | None, max_count: int) -> list[MessageData]:
-        """Messages that have some of these words, the best first. What was deleted is left out, indexed or not."""
+        """Return messages with some of these words, best first, without those of deleted sessions."""
         layout = self._store.layout
         names = layout.messages
         now = now_millis()
@@ -201,7 +201,7 @@ class Searcher:
         return found[:max_count]
 
     async def _load_lives(self, lives: dict[str, tuple[str, int]], ids: set[str]) -> None:
-        """Which life each session is in, and how far its messages go."""
+        """Load the current life of each session, and its last position."""
         unknown = sorted(ids - lives.keys())
         source = [f"{INTERNAL}.{name}" for name in ("life", "last", "record")]
         requests = ({"_id": document_id(each), "_source": source} for each in unknown)
@@ -217,7 +217,7 @@ class Searcher:
 
 
 class SearchPages:
-    """The hits of a search that has an order, however many."""
+    """The hits of an ordered search, page by page."""
 
     def __init__(self, store: DocumentStore, index: str, body: Mapping[str, Any], size: int) -> None:
         self._store = store
@@ -226,7 +226,7 @@ class SearchPages:
         self._has_more = True
 
     async def next(self) -> list[SearchHit]:
-        """The next of them; nothing if there are no more."""
+        """Return the next hits; empty if there are no more."""
         if not self._has_more:
             return []
         hits = await search(self._store, self._index, self._body)
@@ -237,12 +237,12 @@ class SearchPages:
 
 
 async def refresh_index(store: DocumentStore, index: str) -> None:
-    """Make what was stored visible to searches."""
+    """Make stored data visible to searches."""
     await store.connection.request("POST", f"/{index}/_refresh", seconds=WORK_SECONDS)
 
 
 async def search(store: DocumentStore, index: str, body: Mapping[str, Any]) -> list[SearchHit]:
-    """The hits of one search; a part of them is never taken for all."""
+    """Return the hits of one search. Raise an error if some shards did not answer."""
     params = {"allow_partial_search_results": "false"}
     answer = await store.connection.request("POST", f"/{index}/_search", body=body, params=params, seconds=WORK_SECONDS)
     hits: list[SearchHit] = answer["hits"]["hits"]
@@ -258,7 +258,7 @@ def _any_of(*queries: Any) -> dict[str, Any]:
 
 
 async def purge(store: DocumentStore) -> int:
-    """Delete what is past its time, and say how many sessions and messages that were."""
+    """Delete expired data, and return how many sessions and messages that were."""
     sessions = 0
     while True:
         purged, changed = await _purge_session_page(store)
@@ -270,7 +270,7 @@ async def purge(store: DocumentStore) -> int:
 
 
 async def _purge_session_page(store: DocumentStore) -> tuple[int, int]:
-    """Deal with one page of sessions: how many were purged, and for how many anything was done."""
+    """Purge one page of sessions. Return how many were purged, and how many were changed at all."""
     index, now = store.layout.sessions_index, now_millis()
     query = {"bool": {"should": _purgeable_queries(store, now), "minimum_should_match": 1}}
     expired: list[SessionEntry] = []
@@ -303,7 +303,7 @@ def _purgeable_queries(store: DocumentStore, now: int) -> list[dict[str, Any]]:
 
 
 async def _purge_parts(store: DocumentStore, found: SessionEntry, semaphore: asyncio.Semaphore) -> tuple[bool, bool]:
-    """Take away what is past its time of what still has some: whether that was the session, and whether anything."""
+    """Delete the expired parts of one session. Return whether the session expired, and whether anything changed."""
     expired = False
 
     def decide(entry: SessionEntry, now: int) -> SessionEntry | None:
@@ -326,7 +326,7 @@ async def _purge_parts(store: DocumentStore, found: SessionEntry, semaphore: asy
 
 
 async def _index_leftovers(store: DocumentStore) -> None:
-    """Index messages whose writer broke off before it did."""
+    """Index messages whose writer was interrupted before it indexed them."""
     since = {"range": {f"{INTERNAL}.written_at": {"gte": now_millis() - _PENDING_WINDOW_MS}}}
     some = {"range": {f"{INTERNAL}.pending_count": {"gte": 1}}}
     id = store.layout.sessions["id"]
@@ -349,30 +349,30 @@ async def _purge_messages(store: DocumentStore) -> int:
 async def _find_some(
     store: DocumentStore, index: str, query: dict[str, Any], size: int, source: list[str] | bool = False
 ) -> list[dict[str, Any]]:
-    """Some of what is found now, in no order."""
+    """Return some of the hits, in any order."""
     await refresh_index(store, index)
     return await search(store, index, {"query": query, "size": size, "seq_no_primary_term": True, "_source": source})
 
 
 class OpenSearchAdapter(StorageAdapter):
-    """Sessions in OpenSearch or Elasticsearch 7, for those who want to search what was said, or have it anyway.
+    """Sessions in OpenSearch or Elasticsearch 7, with search over their messages.
 
-    `client` is an `AsyncOpenSearch`, which stays its owner's to close, or a URL. `indices` names the two indices, and
+    `client` is an `AsyncOpenSearch`, which its owner closes, or a URL. `indices` names the two indices, and
     `field_mappings` their fields: `{"sessions": {"user_id": "customer"}}`. With `auto_create_indices=False` both must
-    be there, as `index_definitions` says. `refresh` is when a change is seen by searches of others: False within the
-    index's refresh interval, True at once, `"wait_for"` returns when it is. This adapter's own lists are complete
-    anyway, as it makes what is stored visible before it searches; `fresh_searches=False` saves that work. `session_ttl`
-    and `message_ttl` are seconds or a timedelta, and None is for ever; something must call `purge_expired` now and
-    then.
+    exist with the mappings of `index_definitions`. `refresh` sets when other clients' searches see a change: False
+    within the index's refresh interval, True immediately; `"wait_for"` waits until they do. This adapter's own lists
+    are always complete, because it refreshes the index before it searches; `fresh_searches=False` saves that work.
+    `session_ttl` and `message_ttl` are seconds or a timedelta, and None means forever; call `purge_expired`
+    periodically.
 
     >>> adapter = OpenSearchAdapter("https://app:secret@search.example:9200", indices={"sessions": "shop-sessions"})
     >>> adapter.indices
     {'sessions': 'shop-sessions', 'messages': 'agent_messages'}
 
-    There are no transactions, and none are needed: a session's document is replaced only if it is still the one that
-    was read, and the messages of a turn ride in that same write before they get documents of their own. Reading by id
-    sees every write at once. What was acknowledged outlives a kill of the server, as its translog is synced with
-    each request: leave `index.translog.durability` at `request`.
+    It needs no transactions: a session's document is replaced only if it has not changed since it was read, and the
+    messages of a turn are part of that write before they get their own documents. Reading by id sees every write
+    immediately. Acknowledged changes survive a crash of the server, because it syncs its translog with each request:
+    leave `index.translog.durability` at `request`.
     """
 
     def __init__(
@@ -388,14 +388,14 @@ class OpenSearchAdapter(StorageAdapter):
         message_ttl: Ttl = None,
     ) -> None:
         if refresh not in (True, False, "wait_for"):
-            raise ConfigurationError(f"refresh is True, False or 'wait_for', not {refresh!r:.80}.")
+            raise ConfigurationError(f"refresh must be True, False or 'wait_for', got {refresh!r:.80}.")
         connection = OpenSearchConnection(client)
         self.indices = validation.resolve_names(
             "indices",
             indices,
             DEFAULT_NAMES,
             is_name=INDEX_NAME.fullmatch,
-            form="small letters, digits, '_', '-' and '.'",
+            form="lowercase letters, digits, '_', '-' and '.'",
         )
         session_ttl, message_ttl = map(_to_millis, resolve_ttls(session_ttl, message_ttl))
         layout = DocumentLayout(
@@ -415,19 +415,19 @@ class OpenSearchAdapter(StorageAdapter):
 
     @property
     def index_definitions(self) -> dict[str, dict[str, Any]]:
-        """What each index is created with, by its name: for those who create them themselves."""
+        """The definition of each index by name, for applications that create them manually."""
         return self._search.layout.index_definitions()
 
     async def search_messages(
         self, text: str, *, user_id: str | None = None, limit: int | None = 20
     ) -> list[MessageData]:
-        """Messages that have some of these words, the best first: of a user, or of all of them.
+        """Return messages with some of these words, best first: of one user, or of all users.
 
-        A message without a user is found as one of its session's user.
+        A message without a user belongs to its session's user.
         """
         if not isinstance(text, str) or not text.strip() or not is_storable(text) or len(text) > _MAX_QUERY_LENGTH:
             raise InvalidArgumentError(
-                f"text is words to search for, at most {_MAX_QUERY_LENGTH} characters: {text!r:.80}"
+                f"text must be words to search for, at most {_MAX_QUERY_LENGTH} characters, got {text!r:.80}"
             )
         owner = validation.validate_optional_id("user_id", user_id)
         return await self._search.searcher.find_messages(text, owner, validation.validate_limit(limit))

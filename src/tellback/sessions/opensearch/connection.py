@@ -25,17 +25,17 @@ from tellback.errors import (
 from tellback.sessions.storage import ClientConnection
 from tellback.sessions.validation import has_unescaped_password
 
-IN_DOUBT_HINT = " The change may have been stored: look before you try again."
+IN_DOUBT_HINT = " The change may have been stored: check before you retry."
 _NOT_EXECUTED = ("unavailable_shards_exception", "cluster_block_exception", "master_not_discovered_exception")
-"""What is said before anything is done."""
+"""Errors that the server reports before it runs a request."""
 
 READ_SECONDS = 10.0
-"""For what is looked up by its id. Every change begins with that, so this is when a dead server is known."""
+"""The timeout of lookups by id. Every change begins with one, so it also detects a dead server."""
 WORK_SECONDS = 30.0
 _SHARD_TIMEOUT = "8s"
 _POOL_SIZE = 32
 _RETRY_DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Between attempts while a server is there, but its shards are not yet."""
+"""Delays between attempts while the server is reachable, but its shards are not ready."""
 _BULK_BYTES = 5_000_000
 _BULK_ITEMS = 500
 _STREAMED_BYTES = 2**16
@@ -47,7 +47,7 @@ def is_connection_lost(error: BaseException | None) -> bool:
 
 
 def translate_error(error: TransportError, place: str, *, is_write: bool = False) -> TellbackError:
-    """What went wrong, and what to do about it. `changing` is for what must not be done twice."""
+    """Convert an error to a store error that says what to do. `is_write`: the request must not be repeated."""
     doubt = IN_DOUBT_HINT if is_write else ""
     if isinstance(error, ConnectionTimeout):
         return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=is_write)
@@ -59,16 +59,18 @@ def translate_error(error: TransportError, place: str, *, is_write: bool = False
 
 
 def response_error(status: int, error: Any, place: str, *, is_write: bool = False) -> TellbackError:
-    """An answer that says no, of a request or of one of the many things that were asked at once."""
+    """Convert an error response, of a request or of one item of a bulk request, to a store error."""
     kind, message = _parse_error(error)
     if kind == "index_not_found_exception":
-        return StoreError(f"{place}: {message}. Call initialize() to create what is missing.")
+        return StoreError(f"{place}: {message}. Call initialize() to create missing indices.")
     if "flood-stage" in message or "read-only-allow-delete" in message or "read-only / allow delete" in message:
         return StoreFullError(f"The disk of {place} is full: {message}. Free some space and try again.")
     if kind == "cluster_block_exception" and status == 403:
-        return StoreReadOnlyError(f"{place} takes no changes: {message}. Take the block away and try again.")
+        return StoreReadOnlyError(f"{place} is read-only: {message}. Remove the block and try again.")
     if status in (401, 403):
-        return ConfigurationError(f"{place} refused: {message}. Check the user's name, its password and its rights.")
+        return ConfigurationError(
+            f"{place} rejected the login: {message}. Check the user, the password and permissions."
+        )
     if status == 429:
         return StoreBusyError(f"{place} is too busy: {message}. Try again.")
     if status in (500, 502, 503, 504):
@@ -80,7 +82,7 @@ def response_error(status: int, error: Any, place: str, *, is_write: bool = Fals
 
 
 def error_type(error: TransportError) -> str:
-    """The name that the server has for it."""
+    """Return the server's name of the error."""
     error_body = error.info.get("error") if isinstance(error.info, dict) else None
     return _parse_error(error_body)[0]
 
@@ -94,7 +96,7 @@ def _parse_error(error: Any) -> tuple[str, str]:
 
 
 class _ChunkedHttpConnection(AIOHttpConnection):
-    """The driver's own, but it sends what is large piece by piece: others in the event loop get their turn."""
+    """The driver's connection, but it sends large bodies in chunks, so that other tasks can run in between."""
 
     async def perform_request(
         self,
@@ -102,7 +104,7 @@ class _ChunkedHttpConnection(AIOHttpConnection):
         url: str,
         params: Mapping[str, Any] | None = None,
         body: Any = None,
-        timeout: float | None = None,  # noqa: ASYNC109 -- as the driver has it
+        timeout: float | None = None,  # noqa: ASYNC109 -- the driver's signature
         ignore: Collection[int] = (),
         headers: Mapping[str, str] | None = None,
     ) -> Any:
@@ -112,25 +114,27 @@ class _ChunkedHttpConnection(AIOHttpConnection):
 
 
 class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
-    """Requests to a server by a client."""
+    """Sends requests to a server with a client."""
 
     def __init__(self, client: Any) -> None:
         super().__init__(_validate_client(client), _describe_server(client))
 
     def open(self) -> bool:
         if self._client is not None and self._loop is not asyncio.get_running_loop():
-            raise ConfigurationError(f"The adapter of {self.place} is in use in another event loop: make one for each.")
+            raise ConfigurationError(
+                f"The adapter of {self.place} is in use in another event loop: create one per loop."
+            )
         return super().open()
 
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None and client is not self._client_or_url:
-            # Connections of a loop that has ended went with it, but the client has to be closed all the same.
+            # A closed event loop has ended the connections, but the client must be closed anyway.
             with contextlib.suppress(RuntimeError) if self._is_loop_closed() else contextlib.nullcontext():
                 await client.close()
 
     async def leave_closed_loop(self) -> None:
-        """Give up the client of an event loop that has ended."""
+        """Drop the client of a closed event loop."""
         if self._is_loop_closed():
             await self.close()
 
@@ -147,7 +151,7 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
         seconds: float = READ_SECONDS,
         accept: Collection[int] = (),
     ) -> Any:
-        """Ask for something that can be asked twice."""
+        """Send a request that is safe to repeat, and retry it."""
         for attempt in range(len(_RETRY_DELAYS) + 1):
             try:
                 return await self._send(method, path, body, params, seconds, accept)
@@ -156,12 +160,12 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
                 if not is_retryable and not (is_connection_lost(error) and attempt == 0):
                     raise translate_error(error, self.place) from error
                 await asyncio.sleep(_RETRY_DELAYS[attempt] if is_retryable else 0)
-        raise AssertionError("the last attempt has an end")
+        raise AssertionError("the last attempt returns or raises")
 
     async def request_once(
         self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any], accept: Collection[int] = ()
     ) -> Any:
-        """Ask for something that must not be done twice: once, and if it may have been done the error says so."""
+        """Send a request that must not be repeated. If it may have taken effect, the error is in doubt."""
         try:
             parameters = {"timeout": _SHARD_TIMEOUT, **params}
             return await self._send(method, path, body, parameters, WORK_SECONDS, accept)
@@ -171,9 +175,9 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
     async def bulk(
         self, actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]], refresh: str, index: str
     ) -> int:
-        """Do many things in one index that can be done twice: `index` or `delete`, what, and the document.
+        """Run many repeatable actions in one index: `index` or `delete`, the metadata, and the document.
 
-        Says how many were done. What is to be deleted may be gone, or be changed since.
+        Return how many succeeded. Documents to delete may be missing or changed already.
         """
         done = 0
         for lines in _bulk_batches(actions):
@@ -193,7 +197,7 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
         return done
 
     async def get_many(self, index: str, documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Documents by their ids, as they are now; `found` says which are there."""
+        """Return the current documents with these ids; `found` is whether each exists."""
         requested = list(documents)
         if not requested:
             return []
@@ -221,9 +225,9 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
         except TransportError:
             raise
         except OpenSearchException as error:
-            raise StoreError(f"{self.place} answered what cannot be read. Is it an OpenSearch server?") from error
+            raise StoreError(f"{self.place} sent no JSON: check that it is an OpenSearch server.") from error
         if not isinstance(answer, dict | bool):
-            raise StoreError(f"{self.place} answered {answer!r:.80}. Is it an OpenSearch server?")
+            raise StoreError(f"{self.place} answered {answer!r:.80}: check that it is an OpenSearch server.")
         return answer
 
     def _create_client(self, url: str) -> AsyncOpenSearch:
@@ -246,12 +250,12 @@ class OpenSearchConnection(ClientConnection[AsyncOpenSearch]):
 
 
 def dump_json(value: Any) -> str:
-    """JSON as it is sent. The texts in it were checked, or are ASCII: so all of it can be sent."""
+    """Encode JSON to send. Strings were validated or are ASCII, so encoding cannot fail."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _describe_server(target: AsyncOpenSearch | str) -> str:
-    """How errors call the server: without its user and password.
+    """Return the server's name for errors, without user and password.
 
     >>> _describe_server("https://app:secret@search.example:9200/")
     'https://search.example:9200'
@@ -263,21 +267,21 @@ def _describe_server(target: AsyncOpenSearch | str) -> str:
 
 
 def _validate_client(target: Any) -> AsyncOpenSearch | str:
-    """An asynchronous client, or a URL that one can be made for."""
+    """Return an asynchronous client, or a URL to create one for."""
     if isinstance(target, AsyncOpenSearch):
         return target
     if not isinstance(target, str):
-        raise ConfigurationError(f"OpenSearchAdapter takes an AsyncOpenSearch or a URL, not a {type(target).__name__}.")
+        raise ConfigurationError(f"OpenSearchAdapter needs an AsyncOpenSearch or a URL, got a {type(target).__name__}.")
     try:
         parts = urlsplit(target)
         is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         is_valid = False
     if not is_valid or has_unescaped_password(target):
-        # The text may hold a password.
+        # The URL may contain a password.
         raise ConfigurationError(
-            "OpenSearchAdapter takes a URL such as https://user:password@search.example:9200, with what is special"
-            " in a password percent-encoded."
+            "OpenSearchAdapter needs a URL such as https://user:password@search.example:9200, with special"
+            " characters in the password percent-encoded."
         )
     return target
 
@@ -285,7 +289,7 @@ def _validate_client(target: Any) -> AsyncOpenSearch | str:
 def _bulk_batches(
     actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]],
 ) -> Iterable[list[str]]:
-    """Lines for one request each: servers refuse what is too large."""
+    """Yield the lines of each request: servers reject requests that are too large."""
     lines: list[str] = []
     size = 0
     for verb, metadata, document in actions:

@@ -1,4 +1,4 @@
-"""Session documents in OpenSearch: their shape, and how they are read and replaced."""
+"""Session documents in OpenSearch: their format, and how they are read and replaced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tellback.sessions.records import EXPIRES_AT, FieldNames
 from tellback.types.conversations import MessageData, SessionData
 
 INTERNAL = "tellback"
-"""The field that holds what is nobody's but ours."""
+"""The field with the adapter's internal data."""
 FOREVER = 2**53
 MAX_WRITE_IDS = 32
 
@@ -42,9 +42,9 @@ _KEYWORD = {"type": "keyword"}
 _NUMBER = {"type": "long", "ignore_malformed": True}
 _MILLIS = {"type": "date", "format": "epoch_millis"}
 _TIME = {"type": "keyword", "fields": {"date": {"type": "date", "ignore_malformed": True}}}
-"""A text that sorts to the microsecond, and beside it a date for dashboards."""
+"""A string that sorts by time to the microsecond, with a date field for dashboards."""
 _STORED_ONLY = {"type": "object", "enabled": False}
-"""Stored as it is, and not searched."""
+"""Stored, but not searchable."""
 
 _FIELD_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(records.JSON_FIELDS, _STORED_ONLY),
@@ -69,13 +69,13 @@ _READ_BATCH = 250
 
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
-    """All that is held under a session's id.
+    """All data stored under a session's id.
 
-    `session` is None when it was purged while messages of it still have time. `life` is another one each time an id is
-    created anew, so that what was deleted cannot come back. The messages have the positions from `first` to `last`, and
-    none of them has time beyond `until`. Those in `pending` may not be in the index of messages yet. `writes` are the
-    names of the last changes. Times are milliseconds since 1970. `version` says which write of it was read, by its
-    number and the term of its primary; None if there is no document.
+    `session` is None if it has expired while some of its messages have not. `life` changes each time an id is created
+    again, so that deleted messages cannot reappear. The messages have the positions from `first` to `last`, and all of
+    them have expired by `until`. Those in `pending` may not be in the index of messages yet. `writes` are the ids of
+    the last changes. Times are milliseconds since 1970. `version` is the sequence number and primary term of the
+    document that was read; None if there is no document.
     """
 
     id: str
@@ -91,7 +91,7 @@ class SessionEntry:
     version: tuple[int, int] | None = field(default=None, compare=False)
 
     def live_session(self, now: int) -> SessionData | None:
-        """The session, unless it is past its time."""
+        """Return the session, unless it has expired."""
         return None if self.expires is not None and self.expires <= now else self.session
 
     def message_key(self, position: int) -> str:
@@ -99,12 +99,12 @@ class SessionEntry:
 
 
 def now_millis() -> int:
-    """This moment, in milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def document_id(session_id: str) -> str:
-    """The id of a session's document: the session's own where it can be one.
+    """Return the id of a session's document: the session's id, or its hash if that is not possible.
 
     >>> document_id("web-42"), document_id("a/b")[:9]
     ('web-42', '~c14cddc0')
@@ -116,7 +116,7 @@ def document_id(session_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLayout:
-    """How documents are written: the names of indices and fields, and the times to live, in milliseconds."""
+    """The format of documents: the names of indices and fields, and the times to live, in milliseconds."""
 
     sessions_index: str
     messages_index: str
@@ -126,7 +126,7 @@ class DocumentLayout:
     message_ttl: int | None
 
     def index_definitions(self) -> dict[str, dict[str, Any]]:
-        """What each index is created with, by its name."""
+        """Return the definition of each index by name."""
         return {
             self.sessions_index: _build_definition(self.sessions, records.SESSION_FIELDS, _INTERNAL_SESSION_FIELDS),
             self.messages_index: _build_definition(self.messages, records.MESSAGE_FIELDS, {"owner": _KEYWORD}),
@@ -135,7 +135,7 @@ class DocumentLayout:
     def store_turn(
         self, entry: SessionEntry, session: SessionData, messages: Sequence[MessageData], now: int
     ) -> SessionEntry:
-        """What is held after a session is stored and messages are appended to it."""
+        """Return the entry after a session was stored and messages were appended."""
         base = SessionEntry(entry.id) if entry.deleted else entry
         first, until = (base.first, base.until) if base.until > now else (base.last + 1, 0)
         message_expiry = FOREVER if self.message_ttl is None else now + self.message_ttl
@@ -169,11 +169,11 @@ class DocumentLayout:
         return {**fields, INTERNAL: internal}
 
     def entry_from_hit(self, hit: Mapping[str, Any]) -> SessionEntry:
-        """What a session's document says that was read or found with its version."""
+        """Build the entry from a document that was read with its version."""
         return replace(self.entry_from_document(hit["_source"]), version=(hit["_seq_no"], hit["_primary_term"]))
 
     def entry_from_document(self, source: Document) -> SessionEntry:
-        """What a session's document says. What was left out of it is as if it were nothing."""
+        """Build the entry from a document's content. Fields that were not requested count as missing."""
         record = self.sessions.from_database(source)
         internal = source.get(INTERNAL) or {}
         return SessionEntry(
@@ -190,14 +190,14 @@ class DocumentLayout:
         )
 
     def read_back(self, entry: SessionEntry | None) -> SessionData:
-        """The session that was stored, as it is read."""
+        """Build the stored session."""
         assert entry is not None
         session = self.entry_from_document(self.session_document(entry, 0)).session
         assert session is not None
         return session
 
     def message_document(self, message: MessageData, expires_at: int, owner: str | None) -> dict[str, Any]:
-        """A message's document. It is found among those of its user, or else of its session's."""
+        """Build a message's document. Its owner for searches is its own user, or else its session's user."""
         document = self.messages.to_database(records.encode_message(message))
         if expires_at != FOREVER:
             document[self.messages[EXPIRES_AT]] = expires_at
@@ -216,7 +216,7 @@ class DocumentLayout:
 
 
 def resolve_field_names(field_mappings: Any) -> dict[str, FieldNames]:
-    """The names of fields, of sessions and of messages."""
+    """The names of the fields of sessions and of messages."""
     names = records.resolve_field_names(field_mappings)
     for role, mapping in (field_mappings or {}).items():
         for name in (mapping or {}).values():
@@ -228,12 +228,12 @@ def resolve_field_names(field_mappings: Any) -> dict[str, FieldNames]:
 async def prepare_index(
     connection: OpenSearchConnection, name: str, definition: Mapping[str, Any], *, create: bool
 ) -> None:
-    """Create an index unless it is there, and check that what is searched in it is as it must be."""
+    """Create an index unless it exists, and check that its searchable fields have the right types."""
     if not await connection.request("HEAD", f"/{name}"):
         if not create:
             raise ConfigurationError(
                 f"{connection.place} has no index {name!r}, and auto_create_indices is False: create it with the"
-                " mappings that index_definitions gives."
+                " mappings of index_definitions."
             )
         await _create_index(connection, name, definition)
     found = await connection.request("GET", f"/{name}/_mapping")
@@ -257,8 +257,8 @@ def _check_mapping(index: str, expected: Mapping[str, Any], found: Mapping[str, 
             _check_mapping(index, each["properties"], existing.get("properties", {}), f"{path}{name}.")
         elif each["type"] in ("keyword", "text", "date") and existing.get("type") != each["type"]:
             raise ConfigurationError(
-                f"Index {index!r} has {path}{name} as {existing.get('type', 'nothing')}, and it must be {each['type']}:"
-                " use another index, or create it anew with the mappings that index_definitions gives."
+                f"Index {index!r} has {path}{name} as {existing.get('type', 'nothing')}, but it must be {each['type']}:"
+                " use another index, or recreate it with the mappings of index_definitions."
             )
 
 
@@ -268,12 +268,12 @@ def _build_definition(fields: FieldNames, names: tuple[str, ...], internal: Mapp
 
 
 Decision = Callable[[SessionEntry, int], SessionEntry | None]
-"""Makes of what is held now, at this time, what shall be held; None leaves it as it is. It may be called again."""
+"""Computes the new entry from the current one and the time; None changes nothing. It may be called again."""
 
 
 @dataclass(slots=True)
 class _WriteAttempts:
-    """What one change tried to store, so that it knows its own write when the answer was lost."""
+    """The attempts to store one change, so that its own write is recognized if the answer was lost."""
 
     deadline: float
     max_pause: float = 0.01
@@ -281,33 +281,34 @@ class _WriteAttempts:
     unconfirmed: SessionEntry | None = None
 
     async def pause(self, session_id: str) -> None:
-        """Wait so that those who met here do not meet again; but not for ever."""
+        """Wait a random time after a conflict. Raise `StoreBusyError` after too many conflicts."""
         if asyncio.get_running_loop().time() > self.deadline:
             raise StoreBusyError(
-                f"Session {session_id!r} was changed by others for {CONFLICT_SECONDS:g} seconds. Try again."
+                f"Session {session_id!r} had conflicting changes for {CONFLICT_SECONDS:g} seconds. Try again."
             )
         await asyncio.sleep(random.uniform(0, self.max_pause))
         self.max_pause = min(2 * self.max_pause, 0.5)
 
     def add_write_id(self, entry: SessionEntry) -> SessionEntry:
-        """The same with a name for this write."""
+        """Return the entry with an id for this write."""
         self.last_sent = replace(entry, writes=(*entry.writes, uuid.uuid4().hex[:16])[-MAX_WRITE_IDS:])
         return self.last_sent
 
     def find_own_write(self, found: SessionEntry) -> SessionEntry | None:
-        """What was stored, if one of these was. A client may have sent the last one twice, and say it was refused."""
+        """Return the stored entry if it is one of these writes. A client may send a write twice and report a
+        conflict."""
         sent = (each for each in (self.last_sent, self.unconfirmed) if each is not None)
         return next((each for each in sent if each.writes[-1] in found.writes), None)
 
     def mark_in_doubt(self, error: StoreError) -> StoreError:
-        """The error, and that an earlier attempt may have been stored if so."""
+        """Return the error, marked as in doubt if an earlier attempt may have been stored."""
         if self.unconfirmed is None or error.in_doubt:
             return error
         return type(error)(f"{error}{IN_DOUBT_HINT}", in_doubt=True)
 
 
 class DocumentStore:
-    """Reads and changes what is held of sessions."""
+    """Reads and changes session entries."""
 
     def __init__(self, connection: OpenSearchConnection, layout: DocumentLayout, refresh: str) -> None:
         self.connection = connection
@@ -315,7 +316,7 @@ class DocumentStore:
         self._refresh = refresh
 
     async def find(self, session_id: str, *, brief: bool = False) -> SessionEntry:
-        """What is held of a session now; `brief` leaves out all but which life of it that is."""
+        """Return the current entry of a session; `brief` loads only its life."""
         includes = f"{self.layout.sessions['id']},{INTERNAL}.life,{INTERNAL}.record"
         params = {"_source_includes": includes} if brief else {}
         answer = await self.connection.request("GET", self._path(session_id), params=params, accept=(404,))
@@ -324,12 +325,12 @@ class DocumentStore:
         return self.layout.entry_from_hit(answer) if answer["found"] else SessionEntry(session_id)
 
     async def exists(self, entry: SessionEntry) -> bool:
-        """Whether it was not deleted since."""
+        """Whether the entry still exists, in the same life."""
         found = await self.find(entry.id, brief=True)
         return not found.deleted and found.life == entry.life
 
     async def change(self, session_id: str, decide: Decision) -> SessionEntry | None:
-        """Decide on what is held, store that in one step, and give it; decide again if another was faster."""
+        """Compute the new entry, store it in one step, and return it. Retry if another write was faster."""
         attempts = _WriteAttempts(asyncio.get_running_loop().time() + CONFLICT_SECONDS)
         while True:
             try:
@@ -349,7 +350,7 @@ class DocumentStore:
             return await self._finish(stored)
 
     async def index_pending(self, entries: Sequence[SessionEntry]) -> None:
-        """Put messages into their index that are not there yet."""
+        """Index messages that are not indexed yet."""
         now, layout = now_millis(), self.layout
         pending = [
             (entry, document) for entry in entries for document in entry.pending if layout.is_live(document, now)
@@ -364,7 +365,7 @@ class DocumentStore:
             await self._index_messages(entry, messages)
 
     async def _messages_at(self, entry: SessionEntry, positions: Sequence[int]) -> list[Document]:
-        """The documents of messages that are there, in the order of the positions."""
+        """Return the existing messages at these positions, in order."""
         pending = {self.layout.position_of(each): each for each in entry.pending}
         missing = [each for each in positions if each not in pending]
         found = await self.connection.get_many(
@@ -376,7 +377,7 @@ class DocumentStore:
     async def read_messages(
         self, session_id: str, max_count: int, before: int | None, after: int | None
     ) -> list[Document]:
-        """Documents of a session's messages that have time left, in their order, by their positions alone."""
+        """Return documents of a session's messages that have not expired, in order, by their positions alone."""
         while True:
             entry = await self.find(session_id)
             if entry.deleted:
@@ -390,7 +391,7 @@ class DocumentStore:
     async def _read_positions(
         self, entry: SessionEntry, low: int, high: int, max_count: int, *, forward: bool
     ) -> tuple[list[Document], bool]:
-        """At most so many from one end, and whether there was one at every position."""
+        """Return at most `max_count` messages from one end, and whether no position was missing."""
         messages: list[Document] = []
         is_complete = True
         now = now_millis()
@@ -405,14 +406,14 @@ class DocumentStore:
         return messages, is_complete
 
     async def delete_remains(self, entry: SessionEntry) -> None:
-        """Delete the messages of a session that was deleted, and then what is left of itself."""
+        """Delete the messages of a deleted session, and then its own document."""
         await self._delete_all_messages(entry)
         found = await self.find(entry.id, brief=True)
         if found.deleted and found.life == entry.life:
             await self.delete_sessions([found])
 
     async def delete_sessions(self, entries: Iterable[SessionEntry]) -> int:
-        """Delete documents of sessions that are as they were read, and say how many."""
+        """Delete session documents that have not changed since they were read. Return how many."""
         keys = (
             {"_id": document_id(each.id), "if_seq_no": each.version[0], "if_primary_term": each.version[1]}
             for each in entries
@@ -431,7 +432,7 @@ class DocumentStore:
             await self.index_pending([entry])
 
     async def _write(self, entry: SessionEntry, version: tuple[int, int] | None, attempts: _WriteAttempts) -> bool:
-        """Store what is held if nobody stored anything since it was read, and say whether so."""
+        """Store an entry if the document has not changed since it was read. Return whether it was stored."""
         params: dict[str, Any] = {"refresh": self._refresh}
         if version is None:
             params["op_type"] = "create"
@@ -443,7 +444,7 @@ class DocumentStore:
                 "POST", self._path(entry.id), body=document, params=params, accept=(409,)
             )
         except StoreUnavailableError as error:
-            # Whether it was stored, the next look tells; but a server that is slow is not asked again.
+            # The next read shows whether it was stored; but a slow server gets no second request.
             if not error.in_doubt or attempts.unconfirmed or not is_connection_lost(error.__cause__):
                 raise
             attempts.unconfirmed = entry
@@ -451,19 +452,19 @@ class DocumentStore:
         return "error" not in answer
 
     async def _finish(self, entry: SessionEntry) -> SessionEntry:
-        """What was decided is stored: now do what follows from it."""
+        """Do what follows from a stored change: delete or index messages."""
         if entry.deleted:
             try:
                 await self.delete_remains(entry)
             except TellbackError as error:
-                text = f"{error} The session is deleted, but not all of its messages: delete it again, or purge."
+                text = f"{error} The session is deleted, but some of its messages are not: delete it again, or purge."
                 raise StoreUnavailableError(text, in_doubt=True) from error
         elif entry.pending:
             try:
                 await self._index_messages(entry, entry.pending)
             except TellbackError as error:
-                # They are stored, in the session's document, and the next change puts them into the index.
-                log.warning("messages of session %r are not in the index yet: %s", entry.id, error)
+                # They are stored in the session's document, and the next change indexes them.
+                log.warning("Indexing messages of session %r failed; the next change retries: %s", entry.id, error)
         return entry
 
     async def _index_messages(self, entry: SessionEntry, messages: Sequence[Document]) -> None:
@@ -471,11 +472,11 @@ class DocumentStore:
         actions = (("index", {"_id": key}, each) for key, each in zip(keys, messages, strict=True))
         await self.connection.bulk(actions, self._refresh, self.layout.messages_index)
         if not await self.exists(entry):
-            # It was deleted meanwhile, perhaps before these came.
+            # The session was deleted, perhaps before these messages were indexed.
             await self.delete_messages(keys)
 
     async def delete_messages(self, keys: Iterable[str]) -> int:
-        """Delete documents of messages, and say how many were there."""
+        """Delete message documents, and return how many existed."""
         actions = (("delete", {"_id": key}, None) for key in keys)
         return await self.connection.bulk(actions, self._refresh, self.layout.messages_index)
 

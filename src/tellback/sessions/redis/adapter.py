@@ -30,17 +30,17 @@ _GLOB_CHARACTERS = frozenset("*?[]\\^")
 _ESCAPES = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:{}"})
 
 PAGE_SIZE = 100
-"""How many messages or sessions are read at once: Redis does nothing else meanwhile."""
+"""How many messages or sessions are read at a time: Redis is blocked meanwhile."""
 
 _TIME_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class RedisKeys:
-    """Keys of one prefix.
+    """The keys of one prefix.
 
-    Colons in ids are escaped: so no id can make a key that another kind, or another prefix, has too. Braces are as
-    well, because what is between them decides in which slot of a cluster a key is.
+    Colons in ids are escaped, so an id cannot produce a key of another kind or prefix. Braces are escaped, too, because
+    the text between them determines a key's slot in a cluster.
 
     >>> RedisKeys("chat:").session("a:b")
     b'chat:session:a%3Ab'
@@ -49,35 +49,35 @@ class RedisKeys:
     prefix: str
 
     def session(self, id: str) -> bytes:
-        """A session's own fields: a hash."""
+        """Return the key of a session's fields: a hash."""
         return self._key("session", id)
 
     def messages(self, session_id: str) -> bytes:
-        """Its messages: a stream, whose ids begin with the positions."""
+        """Return the key of its messages: a stream whose ids begin with the positions."""
         return self._key("messages", session_id)
 
     def user(self, user_id: str) -> bytes:
-        """A user's sessions in the order they were created: a sorted set whose members sort as texts."""
+        """Return the key of a user's sessions: a sorted set, ordered by creation."""
         return self._key("user", user_id)
 
     def active(self, user_id: str) -> bytes:
-        """Those of them that are active."""
+        """Return the key of a user's active sessions."""
         return self._key("active", user_id)
 
     def new_reply(self) -> bytes:
-        """What one change gave, for a short time: a change that is sent again is not made again."""
+        """Return a key for a change's reply. It is stored briefly, so a repeated request does not repeat the change."""
         return self._key("done", uuid.uuid4().hex)
 
     def messages_pattern(self) -> bytes:
-        """A pattern of the keys of messages."""
+        """Return the pattern of messages' keys."""
         return self._key("messages", "") + b"*"
 
     def users_pattern(self) -> bytes:
-        """A pattern of the keys of users' sessions."""
+        """Return the pattern of users' keys."""
         return self._key("user", "") + b"*"
 
     def parse_user_id(self, key: bytes) -> str:
-        """Whose sessions a key is for."""
+        """Return the user id in a key."""
         return unquote(key.rpartition(b":")[2].decode())
 
     def _key(self, kind: str, id: str) -> bytes:
@@ -85,16 +85,16 @@ class RedisKeys:
 
 
 def validate_key_prefix(value: Any) -> str:
-    """A prefix of keys: a text without control characters, and without those that patterns are made of."""
+    """Check a key prefix: a string without control characters and without glob characters."""
     if type(value) is not str or not 0 < len(value) <= MAX_PREFIX_LENGTH or not is_storable(value):
-        raise ConfigurationError(f"key_prefix is a text of 1 to {MAX_PREFIX_LENGTH} characters, not {value!r:.80}.")
+        raise ConfigurationError(f"key_prefix must have 1 to {MAX_PREFIX_LENGTH} characters, got {value!r:.80}.")
     if not value.isprintable() or _GLOB_CHARACTERS & set(value):
-        raise ConfigurationError(f"key_prefix has no control characters and none of *?[]\\^, but {value!r} has.")
+        raise ConfigurationError(f"key_prefix must not contain control characters or *?[]\\^, got {value!r}.")
     return value
 
 
 class _RedisStorage:
-    """Sessions of one prefix, and how long they live."""
+    """The sessions of one prefix, and their times to live."""
 
     def __init__(
         self, connection: RedisConnection, keys: RedisKeys, session_ttl: float | None, message_ttl: float | None
@@ -104,7 +104,7 @@ class _RedisStorage:
         self._ttls_ms = (_format_ttl(session_ttl), _format_ttl(message_ttl))
 
     async def initialize(self) -> None:
-        """See whether scripts and keys can be used. There is nothing to make."""
+        """Check that scripts and keys work. There is nothing to create."""
         keys = self.keys
         async with self.connection.initialization():
             probed = [keys.session("a"), keys.messages("b"), keys.user("c"), keys.new_reply()]
@@ -148,7 +148,7 @@ class _RedisStorage:
         outcome, *rest = await self._change(scripts.UPDATE_STATUS, session_id, None, status, format_time(at), completed)
         if outcome == "missing":
             return None
-        # A change that was sent twice tells only that it was made.
+        # A repeated request returns only that the change was made.
         return _decode_session(session_id, rest[0]) if rest else await self.get(session_id)
 
     async def delete(self, session_id: str) -> bool:
@@ -201,19 +201,19 @@ class _RedisStorage:
         return found if forward else found[::-1]
 
     async def purge_expired(self) -> int:
-        """Delete messages that are past their time; Redis deletes sessions by itself, and here they leave the lists."""
+        """Delete expired messages, and remove expired sessions from lists; Redis deletes the sessions themselves."""
         keys, purged = self.keys, 0
         for pattern, purge in (
             (keys.messages_pattern(), self._purge_messages),
             (keys.users_pattern(), self._remove_stale_members),
         ):
             async for key in self.connection.scan(pattern):
-                if b":" not in key[len(pattern) - 1 :]:  # otherwise it is of a longer prefix
+                if b":" not in key[len(pattern) - 1 :]:  # otherwise the key has a longer prefix
                     purged += await purge(key)
         return purged
 
     async def _change(self, script: Script, id: str, expected_user: str | None, *values: Any) -> list[Any]:
-        """Run a script that changes a session, and return its reply; again if the session is another user's."""
+        """Run a script that changes a session, and return its reply. Retry with the right user if it differs."""
         user, reply_key = expected_user or "", self.keys.new_reply()
         while True:
             keys = (
@@ -235,7 +235,7 @@ class _RedisStorage:
     async def _listed_sessions(
         self, user_id: str, key: bytes, before: str, page_size: int
     ) -> AsyncGenerator[SessionData, None]:
-        """The sessions of a user's list that are there, the newest first."""
+        """Yield the existing sessions of a user's list, newest first."""
         while found := await self.connection.read("ZREVRANGEBYLEX", key, before, "-", "LIMIT", 0, page_size):
             members = [member.decode() for member in found]
             rows = await self._read_listed_sessions(user_id, members, wants_fields=True)
@@ -246,7 +246,7 @@ class _RedisStorage:
             before = f"({members[-1]}"
 
     async def _read_listed_sessions(self, user_id: str, members: list[str], *, wants_fields: bool) -> list[Any]:
-        """The rows of members of a user's list; those that are gone are taken off it."""
+        """Return the rows for members of a user's list, and remove members whose sessions are gone."""
         keys = [self.keys.user(user_id), self.keys.active(user_id)]
         keys += [self.keys.session(_session_id_of(member)) for member in members]
         values = [user_id, int(wants_fields), *members]
@@ -256,7 +256,7 @@ class _RedisStorage:
     async def _message_page(
         self, session_id: str, low: int, high: int | None, size: int, *, forward: bool
     ) -> tuple[int, int, list[MessageData]]:
-        """How many were looked at, the last one's position, and those that have time left."""
+        """Return how many messages were read, the last position, and those that have not expired."""
         ends = [str(low), "+" if high is None else str(high)]
         command = "XRANGE" if forward else "XREVRANGE"
         scanned, last, *rest = await self.connection.run(
@@ -287,15 +287,16 @@ class _RedisStorage:
 class RedisAdapter(StorageAdapter):
     """Sessions in Redis, for many conversations at once.
 
-    `redis` is a client of `redis.asyncio`, which stays its owner's to close, or a URL. Keys begin with `key_prefix`. A
-    session lives for `session_ttl` after its last change, and a message for `message_ttl` (seconds or a timedelta;
-    None is for ever). In a cluster the keys must be in one slot: give `key_prefix` a hash tag, as in `"{agent}:"`.
+    `redis` is a client of `redis.asyncio`, which its owner closes, or a URL. Keys begin with `key_prefix`. Sessions
+    expire `session_ttl` after their last change and messages `message_ttl` after they were stored (seconds or a
+    timedelta; None means never). In a cluster all keys must be in one slot: give `key_prefix` a hash tag, such as
+    `"{agent}:"`.
 
-    A turn is one script, so it is stored whole or not at all, also on the disk that a server comes back from. What was
-    acknowledged is on that disk if Redis has `appendonly yes` and `appendfsync always`. With `appendfsync everysec`,
-    which is usual, a power cut takes up to a second of it; without `appendonly`, all since the last snapshot. What
-    replicas have not received is lost when one of them takes over. A server that evicts keys (`maxmemory-policy`) may
-    evict sessions: use `noeviction`. It needs Redis 5 or later.
+    A turn is one script, so it is stored completely or not at all, on disk, too. Acknowledged changes are on disk with
+    `appendonly yes` and `appendfsync always`. With `appendfsync everysec`, which is usual, a power loss may lose up to
+    a second; without `appendonly`, everything since the last snapshot. A failover loses what the replica has not
+    received. A server that evicts keys (`maxmemory-policy`) may evict sessions: use `noeviction`. Redis 5 or later is
+    required.
 
     >>> adapter = RedisAdapter("redis://localhost:6379/0", key_prefix="chat:", session_ttl=24 * 60 * 60)
     >>> adapter
@@ -324,7 +325,7 @@ def _format_ttl(seconds: float | None) -> str:
 
 
 def _session_values(record: dict[str, Any]) -> list[str]:
-    """A session's fields for a script: nothing is the empty text, which no field can be."""
+    """Return a session's fields for a script. None becomes the empty string, which no field can be."""
     return ["" if record[name] is None else str(record[name]) for name in FIELDS]
 
 

@@ -31,7 +31,7 @@ from tellback.sessions.storage import ClientConnection
 from tellback.sessions.validation import has_unescaped_password
 
 DRIVER_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException, OSError, RuntimeError)
-"""What the driver raises. A RuntimeError is that of another event loop."""
+"""Errors of the driver. It raises RuntimeError for a client of another event loop."""
 
 _LOST_CONNECTION = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 _REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
@@ -54,17 +54,19 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def translate_error(error: BaseException, place: str, *, in_doubt: bool = False) -> TellbackError:
-    """What went wrong, and what to do about it. `in_doubt`: a change was sent."""
+    """Convert an error to a store error that says what to do. `in_doubt`: a change was sent."""
     if isinstance(error, RuntimeError):
-        return ConfigurationError(f"The client of {place} cannot be used in this event loop: {error}.")
+        return ConfigurationError(f"The client of {place} belongs to another event loop: {error}.")
     if isinstance(error, _REFUSED) or _has_code(error, "NOAUTH", "WRONGPASS", "NOPERM"):
-        return StoreUnavailableError(f"{place} refused: {error}. Check the user, the password and the user's rights.")
+        return StoreUnavailableError(
+            f"{place} rejected the login: {error}. Check the user, the password and permissions."
+        )
     if isinstance(error, exceptions.MaxConnectionsError):
         return StoreBusyError(f"All connections to {place} are in use: raise the client's max_connections.")
     if isinstance(error, exceptions.BusyLoadingError):
-        return StoreUnavailableError(f"{place} cannot be used now: {error}.")
+        return StoreUnavailableError(f"{place} is not ready: {error}. Try again.")
     if isinstance(error, _LOST_CONNECTION):
-        doubt = " The change may have been stored: load the session again, and look." if in_doubt else ""
+        doubt = " The change may have been stored: load the session again to check." if in_doubt else ""
         problem = "did not answer in time" if _is_timeout(error) else f"cannot be reached: {error}"
         return StoreUnavailableError(f"{place} {problem}.{doubt}", in_doubt=in_doubt)
     return _translate_server_error(error, place)
@@ -72,25 +74,25 @@ def translate_error(error: BaseException, place: str, *, in_doubt: bool = False)
 
 def _translate_server_error(error: BaseException, place: str) -> TellbackError:
     if isinstance(error, exceptions.OutOfMemoryError) or _has_code(error, "OOM"):
-        return StoreFullError(f"{place} is full: {error}. Raise its maxmemory, or delete what is not needed.")
+        return StoreFullError(f"{place} is full: {error}. Raise its maxmemory, or delete unused data.")
     if _has_code(error, "READONLY") or isinstance(error, exceptions.ReadOnlyError):
-        return StoreReadOnlyError(f"{place} takes no changes: {error}. Is this a replica?")
+        return StoreReadOnlyError(f"{place} is read-only: {error}. Connect to the primary server.")
     if _has_code(error, "MISCONF"):
-        return StoreReadOnlyError(f"{place} takes no changes: {error}. Look at its disk and its log.")
+        return StoreReadOnlyError(f"{place} rejects writes: {error}. Check its disk and its log.")
     if _has_code(error, "CROSSSLOT") or isinstance(error, exceptions.ClusterCrossSlotError):
         return ConfigurationError(
-            f"{place} is a cluster, and the keys of a session are in several slots: give key_prefix a hash tag, such as"
-            " '{agent}:'."
+            f"{place} is a cluster, and the keys of a session are in several slots: use a hash tag in key_prefix,"
+            " such as '{agent}:'."
         )
     if _has_code(error, *_UNAVAILABLE) or isinstance(error, exceptions.RedisClusterException):
-        return StoreUnavailableError(f"{place} cannot be used now: {error}.")
+        return StoreUnavailableError(f"{place} is not ready: {error}. Try again.")
     if _has_code(error, *_BUSY):
         return StoreBusyError(f"{place} is too busy: {error}. Try again.")
     return StoreError(f"{place}: {error}")
 
 
 def _has_code(error: BaseException, *codes: str) -> bool:
-    """Whether the server's answer begins so. What a script ran into may stand behind the script's own words."""
+    """Whether the server's reply begins with a code. A script's own error text may precede it."""
     text = str(error)
     return text.startswith(codes) or any(f"-{code} " in text or f": {code} " in text for code in codes)
 
@@ -100,15 +102,15 @@ def _is_timeout(error: BaseException) -> bool:
 
 
 class RedisConnection(ClientConnection[RedisClient]):
-    """A client to run scripts with: its owner's, or one of its own between `open` and `close`.
+    """A client to run scripts: passed in by its owner, or created by `open` and closed by `close`.
 
-    Every change may be sent twice, by the driver too, because its script knows what it did before.
+    Any change may be sent twice, even by the driver, because its script recognizes repeated requests.
     """
 
     def __init__(self, client: Any) -> None:
         if not isinstance(client, str | RedisClient):
             raise ConfigurationError(
-                f"The Redis adapter takes a client of redis.asyncio or a URL, not {type(client).__name__}."
+                f"The Redis adapter needs a client of redis.asyncio or a URL, got {type(client).__name__}."
             )
         super().__init__(client, _describe_url(client) if isinstance(client, str) else _describe_client(client))
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENCY)
@@ -120,7 +122,7 @@ class RedisConnection(ClientConnection[RedisClient]):
         return is_new
 
     async def run(self, script: Script, keys: Sequence[bytes], values: Sequence[Any], *, changes: bool = False) -> Any:
-        """What a script gives. `changes`: it may have been made even if the answer is lost."""
+        """Run a script and return its reply. `changes`: it may take effect even if the reply is lost."""
         arguments = (len(keys), *keys, *map(_encode, values))
 
         async def send(client: RedisClient) -> Any:
@@ -132,13 +134,13 @@ class RedisConnection(ClientConnection[RedisClient]):
         return await self._send_with_retry(send, changes=changes)
 
     async def read(self, command: str, *arguments: Any) -> Any:
-        """What a command that changes nothing gives."""
+        """Run a read command and return its reply."""
         return await self._send_with_retry(
             lambda client: _send(client, command, *map(_encode, arguments)), changes=False
         )
 
     async def _send_with_retry(self, send: Callable[[RedisClient], Awaitable[Any]], *, changes: bool) -> Any:
-        """What is sent, and sent again if the connection is lost."""
+        """Send a request, and send it again if the connection is lost."""
         client, is_sent = self.require_open(), False
         try:
             async with asyncio.timeout(OPERATION_SECONDS), self._semaphore:
@@ -149,7 +151,7 @@ class RedisConnection(ClientConnection[RedisClient]):
                 except RedisError as error:
                     if not is_sent or not is_connection_lost(error):
                         raise
-                if self._client is not client:  # a pool that was closed would open connections that nobody closes
+                if self._client is not client:  # a closed pool would open connections and never close them
                     raise StoreClosedError(f"The adapter of {self.place} was disconnected meanwhile.", in_doubt=changes)
                 await _check_reachable(client)
                 return await send(client)
@@ -157,7 +159,7 @@ class RedisConnection(ClientConnection[RedisClient]):
             raise translate_error(error, self.place, in_doubt=changes and is_sent) from error
 
     async def scan(self, pattern: bytes) -> AsyncIterator[bytes]:
-        """The keys of a pattern, some of them twice perhaps."""
+        """Yield the keys of a pattern. A key may appear twice."""
         client = self.require_open()
         encoder = client.get_encoder()
         try:
@@ -185,14 +187,14 @@ class RedisConnection(ClientConnection[RedisClient]):
 
 
 async def _check_reachable(client: RedisClient) -> None:
-    """Raise before anything is sent if the server is not there: then nothing is in doubt."""
+    """Raise before anything is sent if the server is unreachable: then nothing is in doubt."""
     if isinstance(client, Redis) and not client.single_connection_client:
         pool: Any = client.connection_pool
         await pool.release(await pool.get_connection())
 
 
 async def _send(client: RedisClient, *command: Any) -> Any:
-    # The client may decode, and in any encoding; we do it ourselves.
+    # The client may be set to decode replies, in any encoding; we decode them ourselves.
     return await client.execute_command(*command, **{NEVER_DECODE: []})
 
 
@@ -201,7 +203,7 @@ def _encode(value: Any) -> Any:
 
 
 def _describe_url(url: str) -> str:
-    # The driver's words are not passed on: they may hold parts of a password.
+    # The driver's message is left out: it may contain parts of a password.
     try:
         options = parse_url(url)
         has_path = bool(urlsplit(url).path)
@@ -209,8 +211,8 @@ def _describe_url(url: str) -> str:
         options, has_path = {}, False
     if has_unescaped_password(url) or (not options.get("host") and not (options.get("path") and has_path)):
         raise ConfigurationError(
-            "The URL of a Redis server is like redis://user:password@host:6379/0, rediss://… or unix:///path; what is"
-            " special in a password is percent-encoded. The one that was passed is not."
+            "The URL of a Redis server must be like redis://user:password@host:6379/0, rediss://… or unix:///path, with"
+            " special characters in the password percent-encoded."
         )
     return f"Redis at {options.get('path') or _format_host(options)}"
 

@@ -1,8 +1,9 @@
 """The Lua scripts: each change is one atomic step on the server.
 
-The keys of a script are the session, its messages, the sessions of its user, the active ones of them, and the stored
+The keys of a script are the session, its messages, the user's sessions, the user's active sessions, and the stored
 reply. Its values begin with the expected user of the session. If it belongs to another user, the script returns that
-user and changes nothing. A script refuses before its first write, because Redis cannot roll back."""
+user and changes nothing. A script checks everything before its first write, because Redis cannot roll back.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +13,24 @@ from dataclasses import dataclass, field
 from tellback.sessions.records import SESSION_FIELDS
 
 FIELDS = tuple(name for name in SESSION_FIELDS if name != "id")
-"""The fields of a session's hash, in the order that scripts take and give them."""
+"""The fields of a session's hash, in the order of scripts' arguments and replies."""
 
 SAVED_FIELDS = tuple(name for name in FIELDS if name != "collected_data")
-"""Those that a save gives back; what was gathered is as it was given."""
+"""The fields that a save returns: all except `collected_data`, which the caller has."""
 
 REPLY_TTL_MS = 60_000
-"""How long it is known what a change gave: longer than any call is tried again."""
+"""How long the reply to a change is stored: longer than any call is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script, and the digest by which the server knows it."""
+    """A Lua script, and the digest by which the server identifies it."""
 
     text: str
     sha: str = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not for secrecy: Redis names scripts so.
+        # Redis identifies scripts by SHA-1; this is not for security.
         digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         object.__setattr__(self, "sha", digest)
 
@@ -66,7 +67,7 @@ local function finish(reply)
   return reply
 end
 
--- A key lives as long as what lives longest in it. `previous_ttl` is its time to live before the change.
+-- A key expires with its longest-living content. `previous_ttl` is its time to live before the change.
 local function extend_ttl(key, previous_ttl, ms)
   if ms == '' then
     redis.call('PERSIST', key)
@@ -81,7 +82,7 @@ local function add_to_index(key, member)
   extend_ttl(key, previous_ttl, session_ms)
 end
 
--- A change gives a session its time again, and its user's lists with it.
+-- A change renews the time to live of a session and of its user's lists.
 local function touch_session(status, created_at)
   if session_ms == '' then redis.call('PERSIST', session) else redis.call('PEXPIRE', session, session_ms) end
   if expected_user == '' then return end
@@ -100,7 +101,7 @@ local function now_ms()
   return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
 end
 
--- Appends what is in ARGV from `first` on. A few of the oldest that are past their time go.
+-- Appends the messages in ARGV from `first` on. Deletes a few of the oldest expired ones.
 local function append(last, first)
   if first > #ARGV then return last end
   local now = now_ms()
@@ -119,7 +120,7 @@ local function append(last, first)
   return last
 end
 
--- Writes the fields that have a value, and clears the others.
+-- Writes fields with a value, and deletes the others.
 local function write_fields(fields)
   local set, cleared = {}, {}
   for name, value in pairs(fields) do
@@ -154,7 +155,7 @@ touch_session(fields.status, fields.created_at)
 return finish({'ok'})
 """
 )
-"""Values behind those of all: the fields."""
+"""Values after the common ones: the fields."""
 
 SAVE = Script(
     _COMMON_LUA
@@ -181,7 +182,7 @@ touch_session(fields.status, fields.created_at)
 return finish({'ok', redis.call('HMGET', session, unpack(SAVED_FIELDS))})
 """
 )
-"""Values behind those of all: the version before, when the last message was said, the fields, the messages."""
+"""Values after the common ones: the previous version, the time of the last message, the fields, the messages."""
 
 ADD_MESSAGES = Script(
     _COMMON_LUA
@@ -198,7 +199,7 @@ touch_session(stored[3], stored[4])
 return finish({'ok', to_integer_string(last + 1)})
 """
 )
-"""Values behind those of all: when it changes, when the last message was said, the messages."""
+"""Values after the common ones: the time of the change, the time of the last message, the messages."""
 
 UPDATE_STATUS = Script(
     _COMMON_LUA
@@ -213,7 +214,7 @@ finish({'ok'})
 return {'ok', redis.call('HMGET', session, unpack(FIELDS))}
 """
 )
-"""Values behind those of all: the status, when it changes, when it was completed."""
+"""Values after the common ones: the status, the time of the change, the completion time."""
 
 DELETE = Script(
     _COMMON_LUA
@@ -240,7 +241,7 @@ for n = 3, #KEYS do
   if found[1] == expected_user and found[2] and found[2] == member:sub(1, #found[2]) then
     rows[#rows + 1] = wants_fields and redis.call('HMGET', KEYS[n], unpack(FIELDS)) or 1
   else
-    -- It is past its time, or was begun anew. A replica cannot be tidied, but can be read.
+    -- It has expired, or was created again. A replica is read-only, so errors are ignored.
     redis.pcall('ZREM', KEYS[1], member)
     redis.pcall('ZREM', KEYS[2], member)
     rows[#rows + 1] = false
@@ -249,9 +250,9 @@ end
 return rows
 """
 )
-"""The sessions of a user's list, and false for those that are gone, which are taken off it.
+"""Read the sessions of a user's list; expired ones are false and are removed from the list.
 
-Keys: the user's list, the list of the active ones, the sessions. Values: the user, whether to give the fields, the
+Keys: the user's list, the list of active ones, the sessions. Values: the user, whether to return the fields, the
 members of the list.
 """
 
@@ -272,9 +273,9 @@ end
 return reply
 """
 )
-"""Messages that have time left: how many were looked at and the last of them, then the id and the text of each.
+"""Read messages that have not expired: how many were read and the last of them, then the id and the text of each.
 
-Key: the messages. Values: XRANGE or XREVRANGE, from, to, how many to look at.
+Key: the messages. Values: XRANGE or XREVRANGE, from, to, how many to read.
 """
 
 PURGE_MESSAGES = Script(
@@ -288,7 +289,7 @@ local gone = 0
 for _, entry in ipairs(entries) do
   local expires_ms = tonumber(entry[2][2])
   local is_past = expires_ms and expires_ms <= now
-  -- The newest one says where positions go on, so it goes when it is alone.
+  -- The newest message contains the last position, so it is deleted only when it is alone.
   if is_past and (entry[1] ~= newest[1] or redis.call('XLEN', KEYS[1]) == 1) then
     redis.call('XDEL', KEYS[1], entry[1])
     gone = gone + 1
@@ -299,10 +300,10 @@ local next = #entries == tonumber(ARGV[2]) and entries[#entries][1] or ''
 return {gone, next}
 """
 )
-"""Takes away messages that are past their time: how many, and where to go on.
+"""Delete expired messages. Returns how many, and where to continue.
 
-Key: the messages. Values: from where, how many to look at.
+Key: the messages. Values: where to start, how many to read.
 """
 
 PROBE = Script("return #KEYS")
-"""Whether scripts are taken, and the keys of an adapter can be used together."""
+"""Check that scripts are allowed, and that the keys of an adapter can be used together."""

@@ -25,7 +25,7 @@ class HasStore(Protocol):
 
 
 class StoreBackendOptions(TypedDict, total=False):
-    """What an adapter takes beside a `Tellback`, and only then."""
+    """The options of an adapter that are valid only with a `Tellback`."""
 
     tenant_id: str
     app_id: str
@@ -36,34 +36,34 @@ class StoreBackendOptions(TypedDict, total=False):
 def resolve_store_backend(
     database: Any, adapter: str, scheme: str, table_options: Mapping[str, Any], store_options: StoreBackendOptions
 ) -> StoreBackend | None:
-    """Sessions in the store of a `Tellback`, or None if it is something else that was given.
+    """Return the storage for the sessions of a `Tellback`, or None if `database` is something else.
 
-    `table_options` are arguments for tables of the adapter's own, and `store_options` those for a `Tellback`.
+    `table_options` are arguments for the adapter's own tables, `store_options` are those for a `Tellback`.
     """
     unknown = store_options.keys() - StoreBackendOptions.__annotations__.keys()
     if unknown:
-        raise ConfigurationError(f"{adapter} takes no {', '.join(sorted(unknown))}.")
+        raise ConfigurationError(f"{adapter} has no options {', '.join(sorted(unknown))}.")
     store: Store | None = getattr(database, "store", None)
     if store is None or not hasattr(store, "sessions"):
         if store_options:
-            raise ConfigurationError(f"{', '.join(store_options)} of {adapter} is for sessions in a Tellback.")
+            raise ConfigurationError(f"{', '.join(store_options)}: pass a Tellback to {adapter} to use these options.")
         return None
     if not store.url.startswith(scheme):
         other = "PostgresAdapter" if adapter == "SqliteAdapter" else "SqliteAdapter"
-        raise ConfigurationError(f"that Tellback is on {store.url}: use {other}(tb).")
+        raise ConfigurationError(f"This Tellback uses {store.url}: use {other}(tb).")
     unsupported = [name for name, value in table_options.items() if value is not None]
     if unsupported:
         raise ConfigurationError(
-            f"{', '.join(unsupported)} is for tables of the adapter's own: a Tellback has its tables, and keeps what is"
-            " said until it is erased."
+            f"{', '.join(unsupported)}: only for the adapter's own tables. A Tellback has its own tables, and its"
+            " messages do not expire."
         )
     return StoreBackend(store, **store_options)
 
 
 class StoreBackend:
-    """The inside of `SqliteAdapter(tb)` and `PostgresAdapter(tb)`. Sessions are of users of one tenant and app.
+    """The storage of `SqliteAdapter(tb)` and `PostgresAdapter(tb)`, for the users of one tenant and app.
 
-    New conversations are of `namespace`, by default named like the agent, and close `close_after` the last message.
+    New conversations are in `namespace` (default: the agent's name), and close `close_after` the last message.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class StoreBackend:
         self._is_ready = False
 
     async def initialize(self) -> None:
-        """The tables are the store's own: it is only looked whether it is open."""
+        """Check that the store is open: it creates its own tables."""
         await self.store.sessions.find_scope(self.tenant_id, self.app_id, "-")
         self._is_ready = True
 
     async def disconnect(self) -> None:
-        """The store is its owner's to close."""
+        """Do nothing: the store's owner closes it."""
         self._is_ready = False
 
     async def purge_expired(self) -> int:
-        """Nothing expires here."""
+        """Do nothing: these sessions do not expire."""
         return 0
 
     async def create(self, session: SessionData) -> SessionData:
@@ -146,26 +146,26 @@ class StoreBackend:
         return await self.store.sessions.messages(scope, session_id, limit=limit, before=before, after=after)
 
     def _open_store(self) -> Store:
-        """The store, if it may be used."""
+        """Return the store, if the adapter is initialized."""
         if not self._is_ready:
-            raise StoreClosedError("the adapter is not initialized: await adapter.initialize() first.")
+            raise StoreClosedError("The adapter is not open: await adapter.initialize() first.")
         return self.store
 
     async def _find_scope(self, session_id: str) -> Scope | None:
-        """The user whose session it is."""
+        """Return the scope of the session's user."""
         return await self._open_store().sessions.find_scope(self.tenant_id, self.app_id, session_id)
 
     def _session_scope(self, session: SessionData) -> Scope:
-        """The user whose session it is to be."""
+        """Return the scope that owns a new session."""
         if session.user_id is None:
             raise InvalidArgumentError(
-                f"session {session.id!r} is nobody's: in a Tellback a session belongs to a user. Pass user_id=..., or"
-                " say to the agent who speaks: respond(..., sender=Identity(...))."
+                f"session {session.id!r} has no user_id: in a Tellback each session belongs to a user. Pass user_id,"
+                " or set the agent's sender: respond(..., sender=Identity(...))."
             )
         return self._user_scope(session.user_id)
 
     def _new_conversation(self, scope: Scope, session_id: str, agent_name: str | None, at: datetime) -> Conversation:
-        """The conversation that is opened if the session has none that is open."""
+        """Return the conversation to create if the session has no open one."""
         return Conversation(
             id=new_id("conv"),
             scope=scope,
@@ -184,9 +184,9 @@ class StoreBackend:
 
 
 class SqlAdapter(StorageAdapter):
-    """A `PersistenceAdapter` in SQL: on tables of its own, or in the store of a `Tellback`."""
+    """A `PersistenceAdapter` in SQL: on its own tables, or in the store of a `Tellback`."""
 
     def __init__(self, storage: SessionStorage) -> None:
         super().__init__(storage)
         self.store_backend = storage if isinstance(storage, StoreBackend) else None
-        """The sessions beside the conversations of a `Tellback`, if that is where they are."""
+        """The storage in a `Tellback`, or None if the adapter has its own tables."""

@@ -31,11 +31,11 @@ CONNECT_SECONDS = 5.0
 ACQUIRE_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
 MIGRATION_SECONDS = 600.0
-"""How long one statement of a migration may take: large tables are rewritten, and others may be at it."""
+"""How long one statement of a migration may take: it may rewrite a large table, or wait for another process."""
 
 
 class PostgresDialect(SqlDialect):
-    """PostgreSQL's words, for the tables of one schema. JSON goes in and out as text, whatever codecs a pool has."""
+    """PostgreSQL's SQL for the tables of one schema. JSON is transferred as text, independent of the pool's codecs."""
 
     types: Mapping[ColumnKind, str] = {
         "text": "TEXT",
@@ -53,7 +53,7 @@ class PostgresDialect(SqlDialect):
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
-        # Asked of the catalogue's rows: `to_regclass` may answer from a cache that is older than a lock waited for.
+        # Query the catalogue: `to_regclass` may answer from a cache that is older than a lock waited for.
         table = (
             f"c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = {quote_literal(schema)})"
             " AND c.relname = :table AND c.relkind IN ('r', 'p', 'f', 'v')"
@@ -87,7 +87,7 @@ class PostgresDialect(SqlDialect):
         return f"{name} AT TIME ZONE 'UTC'" if column.kind == "moment" and _is_naive_timestamp(type) else name
 
     def prepare_migration(self) -> Operation[None]:
-        """One process at a time, in a schema that is there."""
+        """Lock out other processes, and create the schema if it is missing."""
         lock = "SELECT pg_advisory_xact_lock(hashtext('tellback.sessions'), hashtext(:schema))"
         yield lock, {"schema": self._schema}
         if not (yield "SELECT 1 FROM pg_namespace WHERE nspname = :schema", {"schema": self._schema}):
@@ -99,7 +99,7 @@ def _is_naive_timestamp(type: str) -> bool:
 
 
 class PostgresTables(PostgresRunner):
-    """Runs operations on two tables in PostgreSQL, on a pool of its own or on one that was passed in."""
+    """Runs operations on two tables in PostgreSQL, on its own pool or on one that was passed in."""
 
     acquire_seconds = ACQUIRE_SECONDS
 
@@ -134,7 +134,7 @@ class PostgresTables(PostgresRunner):
         return SqlStatements(self._tables, dialect, types, self._cache)
 
     async def read(self, scope: None, make: OperationFactory[T], *, brief: bool = False) -> T:
-        # One statement needs no transaction.
+        # A single statement needs no transaction.
         result, _ = await self._run_with_retries(make, {}, None, writes=False, seconds=STATEMENT_SECONDS)
         return result
 
@@ -142,7 +142,7 @@ class PostgresTables(PostgresRunner):
         return await self._write(make, STATEMENT_SECONDS)
 
     async def _write(self, make: OperationFactory[T], seconds: float) -> T:
-        # Positions are read after a row was locked, and must be those of whoever held it before.
+        # Positions are read after locking a row, and must include those that the previous holder committed.
         begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
         result, _ = await self._run_with_retries(make, {}, begin, writes=True, seconds=seconds)
         return result
@@ -150,11 +150,11 @@ class PostgresTables(PostgresRunner):
     async def _read_current_schema(self) -> str:
         [[schema]] = await self.read(None, _select_current_schema)
         if schema is None:
-            raise ConfigurationError(f"{self.place} has no schema to make tables in: name one with schema=... .")
+            raise ConfigurationError(f"{self.place} has no current schema to create tables in: pass schema=... .")
         return str(schema)
 
     async def _open_pool(self, loop: asyncio.AbstractEventLoop) -> Any:
-        """The pool that was passed in, or one of our own, which connects when it is first used."""
+        """Return the pool that was passed in, or a new one, which connects on first use."""
         database = self._database
         if isinstance(database, str):
             return await asyncpg.create_pool(
@@ -166,27 +166,27 @@ class PostgresTables(PostgresRunner):
                 reset=skip_reset,
                 server_settings={"application_name": "tellback"},
             )
-        # Pools do not tell by any public name which loop they are of, or that nobody has opened them.
+        # asyncpg has no public attributes for the pool's event loop and for whether it is open.
         if getattr(database, "_loop", loop) is not loop:
-            raise ConfigurationError("The pool belongs to another event loop: make it in the one that uses it.")
+            raise ConfigurationError("The pool belongs to another event loop: create it in this one.")
         if database.is_closing() or not getattr(database, "_initialized", True):
-            raise ConfigurationError("The pool is not open: pass what `await asyncpg.create_pool(...)` gives.")
+            raise ConfigurationError("The pool is not open: pass the result of `await asyncpg.create_pool(...)`.")
         return database
 
     def _abandon_pool(self) -> None:
-        """Let go of a pool whose event loop has ended."""
+        """Drop a pool whose event loop is closed."""
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigurationError(
-                f"The session adapter of {self.place} is in use in another event loop: make another one for this."
+                f"The session adapter of {self.place} is in use in another event loop: create one per loop."
             )
         super().__init__()
 
     def _translate_error(self, error: BaseException, *, in_doubt: bool) -> TellbackError:
         if isinstance(error, asyncpg.ClientConfigurationError):
-            return ConfigurationError(f"The settings in the URL of {self.place} cannot be used: check them.")
+            return ConfigurationError(f"The URL of {self.place} has invalid settings: check them.")
         if self._pool is None and not in_doubt:
             return self._closed_error()
-        return to_store_error(error, self.place, in_doubt=in_doubt, advice="load the session again to see")
+        return to_store_error(error, self.place, in_doubt=in_doubt, advice="load the session again to check")
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"The session adapter of {self.place} is not open: call `initialize()` first.")
@@ -199,19 +199,18 @@ def _select_current_schema() -> Operation[list[Any]]:
 class PostgresAdapter(SqlAdapter):
     """Sessions in a PostgreSQL database, for any number of processes on any number of machines.
 
-    `database` is a URL, or an open pool of asyncpg's, which stays its owner's to close. The tables are in `schema`,
-    which is made if it is missing; without it they are in the first of the search path. `tables` gives them other names
-    than `agent_sessions` and `agent_messages`, and `field_mappings` their columns: `{"sessions": {"user_id":
-    "customer"}}`. Tables that are there already are completed, and nothing in them is dropped; in a column of the type
-    jsonb, what is kept is what jsonb keeps. What expires does so `session_ttl` after a session's last change and
-    `message_ttl` after a message was stored, in seconds or as a timedelta, by the server's clock. `pool_size` is for a
-    pool of its own.
+    `database` is a URL, or an open pool of asyncpg, which its owner closes. The tables are in `schema`, which is
+    created if it is missing, and by default in the first schema of the search path. `tables` renames `agent_sessions`
+    and `agent_messages`, `field_mappings` renames columns: `{"sessions": {"user_id": "customer"}}`. Existing tables get
+    missing columns; nothing in them is dropped. A jsonb column stores only what jsonb can. Sessions expire
+    `session_ttl` after their last change and messages `message_ttl` after they were stored (seconds or a timedelta), by
+    the server's clock. `pool_size` is for the adapter's own pool.
 
-    With a `Tellback` on PostgreSQL as `database` the sessions are in its own tables: what is said in them is also a
-    conversation there, in one step with where the session stands, to be remembered, exported and erased with all that
-    is the user's. It takes `tenant_id`, `app_id`, `namespace` and `close_after` instead of what names tables.
+    With a `Tellback` on PostgreSQL as `database`, sessions are in its tables: their messages are also a conversation
+    there, stored in one step with the session's state, and remembered, exported and erased with the user's other data.
+    Use `tenant_id`, `app_id`, `namespace` and `close_after` instead of the options for tables.
 
-    What was acknowledged outlives a crash of the server, unless the server was set up with `synchronous_commit = off`.
+    Acknowledged changes survive a crash of the server, unless it runs with `synchronous_commit = off`.
 
     >>> from datetime import timedelta
     >>> adapter = PostgresAdapter("postgresql://app:secret@db/prod", session_ttl=timedelta(days=30))
@@ -240,24 +239,24 @@ class PostgresAdapter(SqlAdapter):
         if schema is not None:
             validation.resolve_names("schema", {"schema": schema}, {"schema": "public"})
         if type(pool_size) is not int or pool_size < 1:
-            raise ConfigurationError(f"pool_size is a whole number from 1, not {pool_size!r:.80}.")
+            raise ConfigurationError(f"pool_size must be an integer of at least 1, got {pool_size!r:.80}.")
         place, specs = _describe_database(database), resolve_tables(tables, field_mappings)
         runner = PostgresTables(database, place, schema, pool_size, specs)
         super().__init__(TableStorage(runner, session_ttl, message_ttl))
 
 
 def _describe_database(database: Any) -> str:
-    """What to call the database in errors: never with a user or a password."""
+    """Return the database's name for errors, without user and password."""
     if isinstance(database, asyncpg.Pool):
         return "the pool's PostgreSQL database"
     if not isinstance(database, str):
         raise ConfigurationError(
-            f"PostgresAdapter takes a URL such as postgresql://user@host/database, or a pool of asyncpg's that is open,"
-            f" not a {type(database).__name__}."
+            f"PostgresAdapter needs a URL such as postgresql://user@host/database, or an open asyncpg pool,"
+            f" got a {type(database).__name__}."
         )
     try:
         parts = urlsplit(database)
-        _ = None if "," in parts.netloc else parts.port  # several hosts are for the driver to read
+        _ = None if "," in parts.netloc else parts.port  # the driver parses lists of hosts
     except ValueError:
         parts = urlsplit("")
     after_netloc = f"{parts.path}{parts.query}{parts.fragment}"
@@ -267,7 +266,7 @@ def _describe_database(database: Any) -> str:
         or ("@" in after_netloc and "@" not in parts.netloc)
     ):
         raise ConfigurationError(
-            "PostgresAdapter takes a URL such as postgresql://user:password@host:5432/database; signs such as @ : / # ?"
-            " in a name or password are written as %40 %3A %2F %23 %3F."
+            "PostgresAdapter needs a URL such as postgresql://user:password@host:5432/database. Percent-encode"
+            " special characters in names and passwords: @ : / # ? are %40 %3A %2F %23 %3F."
         )
     return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,7 +1,8 @@
 """The two tables of an adapter: their columns, the dialect of a database, and migration to the latest version.
 
-Version 1 has the columns that the tables of other tools have as well. Version 2 adds those for turns, message order and
-times to live. Existing tables are completed as they are: what is missing is added, and nothing is dropped."""
+Version 1 has the columns that the tables of other tools also have. Version 2 adds those for turns, message order and
+times to live. Existing tables get what is missing; nothing is dropped.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +19,16 @@ from tellback.types.ids import now_micros
 
 ColumnKind: TypeAlias = Literal["text", "count", "moment", "json", "expiry"]
 ColumnTypes = Mapping[str, Mapping[str, str]]
-"""The types that columns have in the database, by table and by our names for them."""
+"""The types of columns in the database, by table and by our field names."""
 
 
 LATEST_VERSION = 2
 VERSION_NAMES = {1: "sessions and messages", 2: "versions, positions and times to live"}
 MAX_TABLE_NAME_LENGTH = 50
-"""The names of indexes begin with the table's, and PostgreSQL cuts what is longer than 63 characters."""
+"""Index names begin with the table's name, and PostgreSQL truncates names after 63 characters."""
 
 UNIQUE_KEYS: Mapping[str, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
-"""What no two rows of a table have in common."""
+"""The unique keys of each table."""
 
 _REQUIRED = frozenset({"id", "session_id", "role", "content"})
 _DEFAULTS = {
@@ -41,7 +42,7 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """A column: a `required` one is in every row, `default` is what a row without it gets, as SQL."""
+    """A column. A `required` one is never NULL; `default` is the SQL default for existing rows."""
 
     name: str
     kind: ColumnKind
@@ -63,7 +64,7 @@ COLUMNS: Mapping[str, tuple[ColumnSpec, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table under its own name, and its columns under theirs."""
+    """A table and its columns, by the names they have in the database."""
 
     role: str
     name: str
@@ -81,7 +82,7 @@ TableSpecs = Mapping[str, TableSpec]
 def resolve_tables(
     tables: Mapping[str, str] | None, field_mappings: Mapping[str, Mapping[str, str]] | None
 ) -> TableSpecs:
-    """The tables that an adapter's options name.
+    """Return the tables for an adapter's options.
 
     >>> resolve_tables({"sessions": "chats"}, {"sessions": {"user_id": "customer"}})["sessions"].column_names["user_id"]
     'customer'
@@ -90,7 +91,7 @@ def resolve_tables(
     for role, name in names.items():
         if len(name) > MAX_TABLE_NAME_LENGTH:
             raise ConfigurationError(
-                f"tables[{role!r}] has at most {MAX_TABLE_NAME_LENGTH} characters, not {len(name)}."
+                f"tables[{role!r}] must have at most {MAX_TABLE_NAME_LENGTH} characters, got {len(name)}."
             )
     column_names = records.resolve_field_names(field_mappings)
     specs = {role: TableSpec(role, name, column_names[role]) for role, name in names.items()}
@@ -103,21 +104,20 @@ def resolve_tables(
 
 
 def migrations_table(tables: TableSpecs) -> str:
-    """The name of the table that says which version the others have."""
+    """Return the name of the table that contains the schema version."""
     return f"{tables['sessions'].name}_migrations"
 
 
 class SqlDialect:
-    """The words of one database. What most have alike is here.
+    """The SQL of one database, with defaults that most databases share.
 
-    - `now` is the moment of a statement, `expires_at` the one that is `:ttl` seconds later, and `now_as_time` the same
-      moment in the form of a column of moments.
-    - `byte_collation` is the order of texts that every database has alike, `row_lock` keeps a row that was read.
-    - `value_sql` and `column_sql` are the forms of a value in statements, for the type that its column has.
-    - `select_columns` gives the columns of a `:table` with their types, `select_unique_index` a row if an index keeps
-      its `:columns` unique, and `row_id` is what every row of a table has.
-    - `prepare_migration` does what comes before tables are made, and `normalize_times` brings moments of another form
-      to ours.
+    - `now` is the time of a statement, `expires_at` the time `:ttl` seconds later, and `now_as_time` the same time in
+      the form of time columns.
+    - `byte_collation` sorts strings by bytes, as in every database. `row_lock` locks a row that was read.
+    - `value_sql` and `column_sql` convert a value in statements for the type of its column.
+    - `select_columns` returns the columns of `:table` with their types, `select_unique_index` returns a row if an index
+      makes `:columns` unique, and `row_id` identifies each row of a table.
+    - `prepare_migration` runs before tables are created. `normalize_times` converts times in other formats.
     """
 
     types: Mapping[ColumnKind, str]
@@ -153,23 +153,23 @@ class SqlDialect:
 
 
 def migrate(tables: TableSpecs, dialect: SqlDialect, place: str) -> Operation[ColumnTypes]:
-    """Bring the tables to the latest version, in one transaction; gives the types of their columns."""
+    """Migrate the tables to the latest version, in one transaction. Return the types of their columns."""
     types = yield from _read_types(tables, dialect, place)
     if types is not None:
         return types
     yield from dialect.prepare_migration()
-    types = yield from _read_types(tables, dialect, place)  # another process may have been faster
+    types = yield from _read_types(tables, dialect, place)  # another process may have migrated it
     if types is not None:
         return types
     yield from _apply(tables, dialect)
     types = yield from _read_types(tables, dialect, place)
     if types is None:
-        raise ConfigurationError(f"{place}: the tables could not be completed. Check `tables` and `field_mappings`.")
+        raise ConfigurationError(f"{place}: the migrated tables lack columns. Check `tables` and `field_mappings`.")
     return types
 
 
 def _read_types(tables: TableSpecs, dialect: SqlDialect, place: str) -> Operation[ColumnTypes | None]:
-    """The types of all columns, if the tables have the latest version."""
+    """Return the types of all columns, or None if the tables do not have the latest version."""
     version = yield from _read_version(tables, dialect)
     if version > LATEST_VERSION:
         raise newer_schema_error(place, version, LATEST_VERSION)
@@ -186,7 +186,7 @@ def _resolve_types(table: TableSpec, existing: dict[str, str], dialect: SqlDiale
     for name, column in columns.items():
         if column not in existing:
             raise ConfigurationError(
-                f"The table {table.name} has no column {column!r} for {name}, and was made with other names:"
+                f"The table {table.name} has no column {column!r} for {name}; it was created with other names:"
                 f" check field_mappings[{table.role!r}], or rename the column."
             )
     return {name: existing[column] for name, column in columns.items()}
@@ -201,7 +201,7 @@ def _read_version(tables: TableSpecs, dialect: SqlDialect) -> Operation[int]:
 
 
 def _read_columns(table: str, dialect: SqlDialect) -> Operation[dict[str, str]]:
-    """A table's columns and their types, under its own names; empty if there is no table."""
+    """Return the types of a table's columns by their database names; empty if there is no table."""
     rows = yield (dialect.select_columns, {"table": table})
     return {dialect.fold_name(name): str(type).lower() for name, type in rows}
 
@@ -224,7 +224,7 @@ def _apply(tables: TableSpecs, dialect: SqlDialect) -> Operation[None]:
 
 
 def _create_or_extend_table(table: TableSpec, dialect: SqlDialect) -> Operation[None]:
-    """Make the table, or add the columns that it lacks."""
+    """Create the table, or add missing columns."""
     found = yield from _read_columns(table.name, dialect)
     place = dialect.qualified_name(table.name)
     if not found:
@@ -238,8 +238,8 @@ def _create_or_extend_table(table: TableSpec, dialect: SqlDialect) -> Operation[
             continue
         if column.required:
             raise ConfigurationError(
-                f"The table {table.name} is there, but has no column {name!r} for {column.name}:"
-                f" say with field_mappings[{table.role!r}] what it is called, or name another table."
+                f"The existing table {table.name} has no column {name!r} for {column.name}: map it with"
+                f" field_mappings[{table.role!r}], or use another table."
             )
         default = f" DEFAULT {column.default}" if column.default else ""
         yield (f"ALTER TABLE {place} ADD COLUMN {dialect.quote(name)} {dialect.types[column.kind]}{default}", {})
@@ -255,7 +255,7 @@ def _declare_column(table: TableSpec, column: ColumnSpec, dialect: SqlDialect) -
 
 
 def _fill_defaults(table: TableSpec, dialect: SqlDialect) -> Operation[None]:
-    """Rows of another tool get what they lack."""
+    """Fill missing values in rows of another tool."""
     defaults = {column.name: column.default for column in table.columns if column.default}
     time_fields = [column.name for column in table.columns if column.name in ("created_at", "updated_at")]
     defaults |= dict.fromkeys(time_fields, dialect.now_as_time)
@@ -277,7 +277,7 @@ def _create_indexes(tables: TableSpecs, dialect: SqlDialect) -> Operation[None]:
 
 
 def _number_messages(messages: TableSpec, dialect: SqlDialect) -> Operation[None]:
-    """Messages of an earlier version get their positions: by time, then by id."""
+    """Number messages of an earlier version: by time, then by id."""
     place = dialect.qualified_name(messages.name)
     session_id, created, id, position = (
         dialect.quote(messages.column_names[name]) for name in ("session_id", "created_at", "id", "position")

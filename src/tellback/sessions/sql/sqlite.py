@@ -25,7 +25,7 @@ from tellback.types.ids import from_micros, now_micros
 
 
 class SqliteDialect(SqlDialect):
-    """SQLite's words. Moments are texts that sort: they stay what they are, whatever type a column was given."""
+    """SQLite's SQL. Times are strings that sort by time, independent of the column's type."""
 
     types: Mapping[ColumnKind, str] = {
         "text": "TEXT",
@@ -49,7 +49,7 @@ class SqliteDialect(SqlDialect):
         return name.lower()
 
     def normalize_times(self, table: TableSpec) -> Operation[None]:
-        """Dates that another tool wrote become texts like ours."""
+        """Convert dates that another tool wrote to our format."""
         for name in (column.name for column in table.columns if column.kind == "moment"):
             column = f'"{table.column_names[name]}"'
             is_foreign_format = f"typeof({column}) <> 'text' OR length({column}) <> 32 OR {column} NOT LIKE '%+00:00'"
@@ -59,8 +59,8 @@ class SqliteDialect(SqlDialect):
             rows = yield select_unreadable, {}
             if rows:
                 raise StoreError(
-                    f"{table.name} holds {rows[0][0]!r:.80} in {column}, which is no moment that can be read:"
-                    " correct it, or name another column with field_mappings."
+                    f"{table.name} has {rows[0][0]!r:.80} in {column}, which is not a valid time:"
+                    " correct it, or map another column with field_mappings."
                 )
             yield (
                 f'UPDATE "{table.name}" SET {column} = tellback_normalize_time({column}) WHERE {needs_conversion}',
@@ -93,11 +93,11 @@ class SqliteTables(SqliteRunner):
         return connection
 
     def _closed_error(self) -> StoreClosedError:
-        return StoreClosedError(f"The session adapter of {self.place} has been closed: call `initialize()` again.")
+        return StoreClosedError(f"The session adapter of {self.place} is closed: call `initialize()` again.")
 
 
 def _normalize_time(value: Any) -> str | None:
-    """A moment as we write it, from what other tools write: ISO 8601 (UTC unless it says so), or time since 1970."""
+    """Convert a time of another tool to our format: ISO 8601 (UTC by default), or time since 1970."""
     try:
         if isinstance(value, str):
             parsed = datetime.fromisoformat(value.strip())
@@ -112,18 +112,18 @@ def _normalize_time(value: Any) -> str | None:
 class SqliteAdapter(SqlAdapter):
     """Sessions in a SQLite file: for one machine, any number of processes, and nothing to install.
 
-    `database` is a path, `sqlite:///path`, or `:memory:`, which lives until `disconnect`. `tables` gives the tables
-    other names than `agent_sessions` and `agent_messages`, and `field_mappings` their columns:
-    `{"sessions": {"user_id": "customer"}}`. Tables that are there already are completed, and nothing in them is
-    dropped. What expires does so `session_ttl` after a session's last change and `message_ttl` after a message was
-    stored, in seconds or as a timedelta. `busy_timeout` is how many seconds to wait while another process writes.
+    `database` is a path, `sqlite:///path`, or `:memory:`, which exists until `disconnect`. `tables` renames
+    `agent_sessions` and `agent_messages`, `field_mappings` renames columns: `{"sessions": {"user_id": "customer"}}`.
+    Existing tables get missing columns; nothing in them is dropped. Sessions expire `session_ttl` after their last
+    change and messages `message_ttl` after they were stored (seconds or a timedelta). `busy_timeout` is how many
+    seconds to wait while another process writes.
 
-    What was acknowledged outlives the death of the process at any moment. A power cut may cost the last turns, each as
-    a whole; the file stays sound.
+    Acknowledged changes survive a crash of the process at any time. A power loss may lose the last turns, each as a
+    whole; the file stays valid.
 
-    With a `Tellback` on SQLite as `database` the sessions are in its own file: what is said in them is also a
-    conversation there, in one step with where the session stands, to be remembered, exported and erased with all that
-    is the user's. It takes `tenant_id`, `app_id`, `namespace` and `close_after` instead of what names tables.
+    With a `Tellback` on SQLite as `database`, sessions are in its file: their messages are also a conversation there,
+    stored in one step with the session's state, and remembered, exported and erased with the user's other data. Use
+    `tenant_id`, `app_id`, `namespace` and `close_after` instead of the options for tables.
 
     >>> from datetime import timedelta
     >>> adapter = SqliteAdapter("sessions.db", session_ttl=timedelta(days=30))
@@ -155,24 +155,24 @@ class SqliteAdapter(SqlAdapter):
 
 
 def _resolve_path(database: Any) -> str:
-    """The file, as it is called from any folder."""
+    """Return the file's absolute path."""
     path = os.fspath(database) if isinstance(database, str | os.PathLike) else None
     if not isinstance(path, str) or not path.strip() or "\x00" in path:
         raise ConfigurationError(
-            f"SqliteAdapter takes the path of a file, sqlite:///path, or ':memory:', not {database!r:.80}."
+            f"SqliteAdapter needs the path of a file, sqlite:///path, or ':memory:', got {database!r:.80}."
         )
     scheme, separator, rest = path.partition("://")
     if separator:
         path = unquote(rest.removeprefix("/")) or ":memory:"
     if (separator and scheme != "sqlite") or path.startswith("file:") or (separator and "?" in rest):
         raise ConfigurationError(
-            "SqliteAdapter takes the path of a file, sqlite:///path without settings behind it, or ':memory:';"
-            f" it does not take a URL of {scheme.partition(':')[0]!r:.20} like this."
+            "SqliteAdapter needs the path of a file, sqlite:///path without settings, or ':memory:';"
+            f" it cannot use this URL of {scheme.partition(':')[0]!r:.20}."
         )
     return path if path == ":memory:" else os.path.abspath(path)
 
 
 def _validate_busy_timeout(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:
-        raise ConfigurationError(f"busy_timeout is a number of seconds, not {value!r:.80}.")
+        raise ConfigurationError(f"busy_timeout must be a number of seconds, got {value!r:.80}.")
     return float(value)

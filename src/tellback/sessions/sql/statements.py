@@ -1,6 +1,7 @@
 """The SQL statements of one adapter, the values bound to them, and the conversion of rows.
 
-Names of tables and columns are validated and quoted before they get here; everything else is bound."""
+Names of tables and columns are validated and quoted earlier; all other values are bound.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tellback.stores.engine import Operation
 from tellback.types.conversations import MessageData, SessionData
 
 INSERT_ROWS = 100
-"""How many messages one statement inserts at the most."""
+"""How many messages one statement inserts at most."""
 
 _NAMED_VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -52,7 +53,7 @@ class SqlStatements(TableStatements):
 
 @functools.lru_cache(512)
 def _repeat_values(insert: str, count: int) -> str:
-    """An INSERT of one row for so many, with the number of the row behind the name of each value.
+    """Repeat a one-row INSERT for several rows. Value names get the row's number as suffix.
 
     >>> _repeat_values("INSERT INTO t (a) VALUES (:a)", 2)
     'INSERT INTO t (a) VALUES (:a_0), (:a_1)'
@@ -63,7 +64,7 @@ def _repeat_values(insert: str, count: int) -> str:
 
 
 class _TableSql:
-    """A table's own words."""
+    """The SQL for one table's name, columns and values."""
 
     def __init__(self, table: TableSpec, dialect: SqlDialect, types: Mapping[str, str]) -> None:
         self.table = table
@@ -94,7 +95,7 @@ class _TableSql:
 
 
 def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes) -> dict[str, str]:
-    """The statements for these tables, by what they do."""
+    """Return the statements for these tables by name."""
     s = _TableSql(tables["sessions"], dialect, types["sessions"])
     m = _TableSql(tables["messages"], dialect, types["messages"])
     set_last_message_at = f"{s['last_message_at']} = COALESCE({s.value('last_message_at')}, {s['last_message_at']})"
@@ -150,7 +151,7 @@ def build_statements(tables: TableSpecs, dialect: SqlDialect, types: ColumnTypes
 
 
 def _insert_or_replace_expired(s: _TableSql) -> str:
-    """A session that is past its time gives its row to the one that begins anew."""
+    """Insert a session, or replace an expired one with the same id."""
     others = [name for name in s.specs if name != "id"]
     assignments = ", ".join(f"{s[name]} = excluded.{s[name]}" for name in others)
     is_expired = f"held.{s[EXPIRES_AT]} <= {s.dialect.now}"
@@ -160,5 +161,5 @@ def _insert_or_replace_expired(s: _TableSql) -> str:
 def _delete_expired(table: _TableSql, *names: str) -> str:
     key = ", ".join(table[name] for name in names)
     oldest = f"SELECT {key} FROM {table.name} WHERE {table.is_expired} ORDER BY {table[EXPIRES_AT]} LIMIT :limit"
-    # Looked at twice: a row that gets its time again while this waits for it is left.
+    # The condition is checked twice: a row that was renewed while this waits for it stays.
     return f"DELETE FROM {table.name} WHERE ({key}) IN ({oldest}) AND {table.is_expired} RETURNING {table[names[0]]}"

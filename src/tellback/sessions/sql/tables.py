@@ -1,11 +1,13 @@
-"""Sessions in two tables of their own: the operations on them, whatever runs their statements.
+"""Sessions in two tables of their own: the operations on them, independent of what runs their statements.
 
-`SqliteAdapter` and `PostgresAdapter` run SQL of ours (`statements`), `SqlAlchemyAdapter` runs SQLAlchemy's expressions
-(`sqlalchemy.statements`), which it writes for any database. There are both because ours need no package, and SQLAlchemy
-takes 15 times the CPU time for a turn on SQLite (4.4 ms, not 0.3) and 4 times on PostgreSQL (2.5 ms, not 0.6).
+`SqliteAdapter` and `PostgresAdapter` run our own SQL (`statements`). `SqlAlchemyAdapter` runs SQLAlchemy's expressions
+(`sqlalchemy.statements`), which work with any database. Both exist because our own SQL needs no package, and SQLAlchemy
+needs 15 times the CPU time for a turn on SQLite (4.4 ms instead of 0.3) and 4 times on PostgreSQL (2.5 ms instead of
+0.6).
 
-Sessions in the store of a `Tellback` are another matter (`stores.operations.conversations`): their messages are those
-of conversations."""
+Sessions in the store of a `Tellback` are implemented separately (`stores.operations.conversations`), because their
+messages are those of conversations.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ from tellback.types.conversations import MessageData, SessionData, SessionStatus
 Values = Mapping[str, Any]
 
 PURGE_BATCH = 500
-"""How many rows are deleted at once."""
+"""How many rows are deleted at a time."""
 
 
 class TableStatements(ABC):
-    """The form that values and rows of the statements have, which operations name.
+    """The form of the values and rows of the named statements.
 
-    `times_as_text` is for databases without a type for moments. `insert_messages` is a part of operations, with as many
+    `times_as_text` is for databases without a time type. `insert_messages` runs inside operations, with as many
     statements as it needs.
     """
 
@@ -59,9 +61,9 @@ class TableStatements(ABC):
 
 
 class TableRunner(Protocol):
-    """Runs operations, each in a transaction of its own. The scope is always None: it is for the store's tables.
+    """Runs each operation in its own transaction. The scope is always None: only the store's tables have scopes.
 
-    `prepare_tables` makes the tables or completes them, once it is open. `place` names the database in errors.
+    `prepare_tables` creates or migrates the tables after `open`. `place` is the database's name in errors.
     """
 
     place: str
@@ -225,12 +227,12 @@ def _create(values: Values) -> Operation[Any]:
 def _save(
     statements: TableStatements, turn: Values, first_turn: Values, messages: Sequence[Values]
 ) -> Operation[SessionData]:
-    """The row that is changed first is locked until the end, so nobody else gives positions meanwhile."""
+    """Update the session first: its row stays locked, so concurrent calls cannot use the same positions."""
     id, expected = turn["id"], turn["expected"]
     rows = yield "update_turn", turn
     if not rows and expected == 0:
         rows = yield "insert_session", first_turn
-        if not rows:  # it was created just now
+        if not rows:  # another call has just created it
             rows = yield "update_turn", turn
     if not rows:
         raise SessionConflictError(id, expected, (yield from _read_version(id)))
@@ -240,7 +242,7 @@ def _save(
 
 
 def _add(statements: TableStatements, counts: Values, messages: Sequence[Values]) -> Operation[int]:
-    """Append messages to a session and count them in it; gives the position of the first."""
+    """Append messages to a session and count them. Return the first position."""
     rows = yield "update_message_count", counts
     if not rows:
         raise NotFoundError("session", counts["id"])
@@ -248,7 +250,7 @@ def _add(statements: TableStatements, counts: Values, messages: Sequence[Values]
 
 
 def _append(statements: TableStatements, id: str, messages: Sequence[Values], count: int) -> Operation[int]:
-    """Add messages behind those that are there, or were counted and are gone; gives the position of the first."""
+    """Append messages after all counted ones, expired ones included. Return the first position."""
     if not messages:
         return 0
     rows = yield "select_last_position", {"id": id}
@@ -260,7 +262,7 @@ def _append(statements: TableStatements, id: str, messages: Sequence[Values], co
 
 def _delete(values: Values) -> Operation[bool]:
     rows = yield "lock_session", values
-    # Where there is no session, one may begin at this moment: its messages are not to be deleted.
+    # Without a session, one may be created right now: its messages must stay.
     yield "delete_messages" if rows else "delete_orphaned_messages", values
     if rows:
         yield "delete_session", values

@@ -1,4 +1,4 @@
-"""`SqlAlchemyAdapter`: sessions in a database of the user's own, in its tables or in ours."""
+"""`SqlAlchemyAdapter`: sessions in the user's own database, in existing or generated tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SqlAlchemyTables(Database):
         self._auto_migrate = auto_migrate
 
     async def prepare_tables(self) -> CoreStatements:
-        """Make what is missing, or say what is."""
+        """Create or migrate the tables, or report what is missing."""
         await self.run(self._refuse_autocommit)
         inspection = await self._inspect()
         if self._auto_migrate and not inspection.is_complete:
@@ -65,7 +65,7 @@ class SqlAlchemyTables(Database):
                 seconds=MIGRATE_SECONDS,
             )
         except StoreError:
-            # Where a database cannot be locked for this, another process may have been quicker.
+            # Not every database supports the lock, so another process may have been faster.
             inspection = await self._inspect()
             if not inspection.is_complete:
                 raise
@@ -75,11 +75,11 @@ class SqlAlchemyTables(Database):
     async def _refuse_autocommit(self, connection: AsyncConnection, is_repeat: bool) -> None:
         raw: Any = await connection.get_raw_connection()
         if self.dialect == "sqlite":
-            # There a transaction is begun by hand; but in this mode of Python 3.12 the driver would never commit it.
+            # We begin transactions explicitly; in this mode of Python 3.12 the driver would never commit them.
             if getattr(getattr(raw.driver_connection, "_conn", None), "autocommit", None) is True:
                 raise ConfigurationError(
                     f"The engine of {self.place} has connect_args with autocommit=True, which never commits a"
-                    " transaction: leave it out."
+                    " transaction: remove it."
                 )
             return
         try:
@@ -88,31 +88,31 @@ class SqlAlchemyTables(Database):
             return
         if is_autocommit:
             raise ConfigurationError(
-                f"The engine of {self.place} has isolation_level='AUTOCOMMIT', which stores a turn in"
-                " pieces: pass one without it, such as engine.execution_options(isolation_level='READ COMMITTED')."
+                f"The engine of {self.place} has isolation_level='AUTOCOMMIT', which stores a turn in several"
+                " steps: use another level, such as engine.execution_options(isolation_level='READ COMMITTED')."
             )
 
 
 class SqlAlchemyAdapter(StorageAdapter):
-    """Sessions in any database that SQLAlchemy has an asyncio driver for, in tables of your own if you like.
+    """Sessions in any database that SQLAlchemy supports with asyncio, in generated tables or your own.
 
-    - `engine`: an `AsyncEngine` of yours, which `disconnect` leaves open, or a URL with an asyncio driver.
-    - `auto_migrate`: whether `initialize` makes and migrates the tables. Otherwise it looks whether they are there.
-    - `tables`: names for `sessions` and `messages`, or `sqlalchemy.Table` objects of yours for both.
-    - `field_mappings`: the columns' names, such as `{"sessions": {"user_id": "customerId"}}`.
-    - `session_ttl`, `message_ttl`: how long a session lives after its last change and a message after it was stored,
-      in seconds or as a timedelta, by the clock of this machine. None is for ever.
+    - `engine`: your `AsyncEngine`, which `disconnect` leaves open, or a URL with an asyncio driver.
+    - `auto_migrate`: whether `initialize` creates and migrates the tables. Otherwise it checks that they exist.
+    - `tables`: names for `sessions` and `messages`, or your `sqlalchemy.Table` objects for both.
+    - `field_mappings`: column names, such as `{"sessions": {"user_id": "customerId"}}`.
+    - `session_ttl`, `message_ttl`: when sessions expire after their last change and messages after they were stored, in
+      seconds or as a timedelta, by this machine's clock. None means never.
 
     >>> adapter = SqlAlchemyAdapter("sqlite+aiosqlite:///shop.db", tables={"sessions": "AgentSession"})
     >>> sorted(adapter.metadata.tables)
     ['AgentSession', 'agent_messages']
 
-    Each change is one transaction. One that was acknowledged lasts as the database promises for a commit: PostgreSQL
-    and MySQL write it to disk first unless `synchronous_commit` or `innodb_flush_log_at_trx_commit` say otherwise, and
-    SQLite does with its default `synchronous=FULL`. `sqlite+aiosqlite://` without a file is gone on `disconnect`.
+    Each change is one transaction. It is as durable as the database's commits: PostgreSQL and MySQL write them to disk
+    first, unless `synchronous_commit` or `innodb_flush_log_at_trx_commit` are changed, and so does SQLite with its
+    default `synchronous=FULL`. `sqlite+aiosqlite://` without a file is lost on `disconnect`.
 
-    In tables that it makes, JSON is kept as text and moments to the microsecond, so that all comes back as it was. Of
-    columns of yours, only those that can do so keep it exactly: JSONB, for one, sorts names and refuses NUL.
+    Generated tables store JSON as text and times to the microsecond, so that all values are returned unchanged. Your
+    own columns must support that, too: JSONB, for example, sorts keys and rejects NUL.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class SqlAlchemyAdapter(StorageAdapter):
         for table, ttl in zip(layout.tables(), ttls, strict=True):
             if ttl is not None and EXPIRES_AT not in table.columns:
                 raise ConfigurationError(
-                    f"Table {table.table.name!r} has no column for the time to live: add a DateTime {EXPIRES_AT!r}."
+                    f"Table {table.table.name!r} has no column for expiry times: add a DateTime column {EXPIRES_AT!r}."
                 )
         runner = SqlAlchemyTables(engine, layout, auto_migrate=auto_migrate)
         self._place, self._metadata = runner.place, layout.metadata
@@ -141,5 +141,5 @@ class SqlAlchemyAdapter(StorageAdapter):
 
     @property
     def metadata(self) -> MetaData:
-        """The tables as they must be, for migrations of your own."""
+        """The required tables, for your own migrations."""
         return self._metadata

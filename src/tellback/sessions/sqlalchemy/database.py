@@ -1,4 +1,4 @@
-"""The engine behind the adapter: transactions with safe retries, and the translation of database errors."""
+"""The engine of the adapter: transactions with safe retries, and the translation of database errors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tellback.errors import (
 T = TypeVar("T")
 
 DATABASE_ERRORS = (exc.SQLAlchemyError, OSError)
-"""What comes out of SQLAlchemy when it is not our mistake. A `TimeoutError` is an `OSError`."""
+"""Errors of SQLAlchemy that are not programming errors. A `TimeoutError` is an `OSError`."""
 
 ErrorCode = str | int
 
-# Codes are SQLSTATEs where the driver gives them, MySQL's numbers, and SQLite's primary ones with a minus.
+# Codes are SQLSTATEs if the driver has them, MySQL's numbers, or SQLite's primary codes as negative numbers.
 _CONNECTION_LOST: frozenset[ErrorCode] = frozenset(
     {"57P01", "57P02", "57P03", "57P05", "25P03", 2002, 2003, 2006, 2013, 2055}
 )
@@ -48,33 +48,33 @@ _ERRORS_BY_CODE: tuple[tuple[frozenset[ErrorCode], type[StoreError], str], ...] 
     (
         frozenset({"53100", 1021, 1114, -sqlite3.SQLITE_FULL}),
         StoreFullError,
-        "There is no room left for {place}: {message}. Free some space and try again.",
+        "The disk of {place} is full: {message}. Free some space and try again.",
     ),
     (
         frozenset({"25006", 1290, 1792, 1836, -sqlite3.SQLITE_READONLY, -sqlite3.SQLITE_PERM}),
         StoreReadOnlyError,
-        "{place} takes no changes: {message}. Is it a replica, or a file without the rights?",
+        "{place} is read-only: {message}. Connect to the primary server, or check the file's permissions.",
     ),
     (
         frozenset({-sqlite3.SQLITE_CORRUPT, -sqlite3.SQLITE_NOTADB}),
         StoreCorruptError,
-        "{place} is not a sound SQLite database: {message}. Restore it from a backup.",
+        "{place} is not a valid SQLite database: {message}. Restore it from a backup.",
     ),
     (
         frozenset({-sqlite3.SQLITE_CANTOPEN, -sqlite3.SQLITE_IOERR, -sqlite3.SQLITE_AUTH}),
         StoreUnavailableError,
-        "{place} cannot be used: {message}. Check that its folder exists.",
+        "{place} cannot be opened: {message}. Check that its folder exists.",
     ),
 )
 
 Work: TypeAlias = Callable[[AsyncConnection, bool], Awaitable[T]]
-"""What to do in a transaction. It is told whether it is done again, because something it wrote was there already."""
+"""Work in a transaction. Its second argument is True when it is repeated because a row already existed."""
 
 CONNECT_SECONDS = 5.0
 POOL_SECONDS = 20.0
 OPERATION_SECONDS = 30.0
 BUSY_SECONDS = 10.0
-"""How long to try again what others stand in the way of."""
+"""How long to retry after conflicts and locks."""
 
 _CONNECT_ARGUMENTS: dict[str, dict[str, Any]] = {
     "asyncpg": {"timeout": CONNECT_SECONDS},
@@ -88,7 +88,7 @@ _DRIVERS = {"postgresql": "asyncpg", "sqlite": "aiosqlite", "mysql": "asyncmy", 
 
 
 def describe_url(url: URL) -> str:
-    """Where a database is, without who and with which password.
+    """Return a database's address without user and password.
 
     >>> from sqlalchemy import make_url
     >>> describe_url(make_url("postgresql+asyncpg://maya:secret@db:5432/prod?password=secret"))
@@ -115,18 +115,18 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the transaction was undone for others' sake, or for tables that changed, and may be run again."""
+    """Whether the transaction was rolled back because of a conflict or changed tables, and may be run again."""
     return (
         _error_code(error) in _RETRYABLE or type(getattr(error, "orig", None)).__name__ == "InvalidCachedStatementError"
     )
 
 
 def translate_error(error: BaseException, url: URL, *, connected: bool, in_doubt: bool = False) -> TellbackError:
-    """What went wrong, and what to do about it."""
+    """Convert an error to a store error that says what to do."""
     place, message, code = describe_url(url), _error_message(error, url), _error_code(error)
-    doubt = " The change may have been stored: look before you do it again." if in_doubt else ""
+    doubt = " The change may have been stored: check before you retry." if in_doubt else ""
     if isinstance(error, exc.TimeoutError):
-        return StoreBusyError(f"No connection to {place} became free in time: make the engine's pool larger.")
+        return StoreBusyError(f"No connection to {place} became free in time: increase the engine's pool size.")
     if isinstance(error, TimeoutError):
         return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=in_doubt)
     if isinstance(error, exc.ArgumentError | TypeError | ValueError):
@@ -134,9 +134,11 @@ def translate_error(error: BaseException, url: URL, *, connected: bool, in_doubt
     if is_connection_lost(error):
         return StoreUnavailableError(f"{place} cannot be reached: {message}.{doubt}", in_doubt=in_doubt)
     if code in _REFUSED or (isinstance(code, str) and code.startswith("28")):
-        return StoreUnavailableError(f"{place} refused: {message}. Check the database's name, its user and its rights.")
+        return StoreUnavailableError(
+            f"{place} rejected the login: {message}. Check the database's name, the user and its permissions."
+        )
     if isinstance(error, exc.IntegrityError):
-        return StoreError(f"{place} refused it for a constraint of its tables: {message}. Nothing was stored.")
+        return StoreError(f"{place} rejected the change because of a constraint: {message}. Nothing was stored.")
     for codes, error_type, text in _ERRORS_BY_CODE:
         if code in codes:
             return error_type(text.format(place=place, message=message))
@@ -146,7 +148,7 @@ def translate_error(error: BaseException, url: URL, *, connected: bool, in_doubt
 
 
 def _driver_error(error: BaseException) -> BaseException:
-    """The driver's own error, behind SQLAlchemy's and behind its adaption to asyncio."""
+    """Return the driver's own error, from inside SQLAlchemy's and its asyncio wrapper's."""
     orig: BaseException = getattr(error, "orig", None) or error
     adapted = type(orig).__module__.startswith("sqlalchemy.")
     return orig.__cause__ if adapted and orig.__cause__ is not None else orig
@@ -156,7 +158,7 @@ def _error_code(error: BaseException) -> ErrorCode | None:
     driver = _driver_error(error)
     sqlite_code = getattr(driver, "sqlite_errorcode", None)
     if sqlite_code is not None:
-        return -(int(sqlite_code) & 0xFF)  # extended codes say more in the higher bits
+        return -(int(sqlite_code) & 0xFF)  # extended codes use the higher bits
     state = getattr(driver, "sqlstate", None)
     if isinstance(state, str):
         return state
@@ -175,7 +177,7 @@ def _error_message(error: BaseException, url: URL) -> str:
 
 @dataclass(slots=True)
 class _Attempt:
-    """How far one try has come, and what came before it."""
+    """The progress of one attempt, and the state from earlier ones."""
 
     is_repeat: bool = False
     reconnected: bool = False
@@ -184,7 +186,7 @@ class _Attempt:
 
 
 class Database:
-    """Runs what is to be read and written, on an engine of its own or of the user's."""
+    """Runs transactions on its own engine or on the user's."""
 
     def __init__(self, engine: AsyncEngine | str) -> None:
         self.owns_engine = isinstance(engine, str)
@@ -196,7 +198,7 @@ class Database:
         self._running: set[asyncio.Future[None]] = set()
 
     async def open(self) -> None:
-        """Belong to the running event loop."""
+        """Bind to the running event loop."""
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             if self._loop is not None and not self._loop.is_closed():
@@ -205,7 +207,7 @@ class Database:
         self._loop = loop
 
     async def close(self) -> None:
-        """Give up the connections, once those who use them are done; not those of the user's engine."""
+        """Close the connections after running calls have finished, except those of the user's engine."""
         if self._loop is None:
             return
         here = self._loop is asyncio.get_running_loop()
@@ -219,7 +221,7 @@ class Database:
             await self.engine.dispose(close=close)
 
     async def run(self, work: Work[T], *, writes: bool = False, seconds: float | None = None) -> T:
-        """Run what changes nothing or, if it `writes`, is stored whole or not at all."""
+        """Run work that reads or, if it `writes`, is stored completely or not at all."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             raise self._wrong_loop_error()
@@ -244,7 +246,7 @@ class Database:
                     await stack.enter_async_context(asyncio.timeout(seconds))
                     return await self._run_once(work, attempt, writes=writes)
             except Exception as error:
-                # Before there is a connection drivers raise what they like, and SQLAlchemy lets most of it through.
+                # Before a connection exists, drivers raise many error types, and SQLAlchemy does not wrap them all.
                 if attempt.connected and not isinstance(error, DATABASE_ERRORS):
                     raise
                 next_attempt = self._next_attempt(attempt, error, retry_deadline)
@@ -258,7 +260,7 @@ class Database:
                 await asyncio.sleep(random.uniform(0.005, 0.05))
 
     def _next_attempt(self, attempt: _Attempt, error: BaseException, retry_deadline: float) -> _Attempt | None:
-        """The try that follows a failed one, if one may."""
+        """Return the next attempt, or None if the error must not be retried."""
         if is_transient(error):
             can_wait = asyncio.get_running_loop().time() < retry_deadline
             return _Attempt(attempt.is_repeat, attempt.reconnected) if can_wait else None
@@ -282,7 +284,7 @@ class Database:
     async def _run_uncancelled(self, operation: Coroutine[Any, Any, T]) -> T:
         """Wait for the end even when cancelled.
 
-        A statement of SQLite's that is cut short keeps the file locked for as long as anything refers to it.
+        An interrupted statement of SQLite keeps the file locked as long as any object refers to it.
         """
         task = asyncio.create_task(operation)
         cancelled = False
@@ -293,12 +295,12 @@ class Database:
                 cancelled = True
         if cancelled:
             if not task.cancelled():
-                task.exception()  # nobody is there to hear of it
+                task.exception()  # the caller was cancelled: mark the error as retrieved
             raise asyncio.CancelledError
         return task.result()
 
     def _needs_lock(self, writes: bool) -> bool:
-        """SQLite has one writer at a time. A connection that all share can do only one thing at a time."""
+        """Whether to take the lock: SQLite has one writer, and a shared connection runs one statement at a time."""
         return isinstance(self.engine.pool, StaticPool) or (writes and self.dialect == "sqlite")
 
     async def _begin(self, connection: AsyncConnection) -> None:
@@ -306,7 +308,7 @@ class Database:
         if self.dialect != "sqlite":
             return
         raw = await connection.get_raw_connection()
-        # Its driver begins transactions late, and not for every statement. An engine may do that by itself.
+        # SQLite's driver begins transactions late, and not for every statement. Some engines begin them themselves.
         if not getattr(raw.driver_connection, "in_transaction", False):
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
@@ -322,14 +324,14 @@ def _resolve_engine(engine: AsyncEngine | str) -> AsyncEngine:
         return engine
     if not isinstance(engine, str):
         raise ConfigurationError(
-            f"SqlAlchemyAdapter takes an AsyncEngine or a URL such as 'postgresql+asyncpg://…', not a"
+            f"SqlAlchemyAdapter needs an AsyncEngine or a URL such as 'postgresql+asyncpg://…', got a"
             f" {type(engine).__name__}."
         )
     try:
         url = make_url(engine)
-    except (exc.ArgumentError, ValueError):  # what they say may hold the password
+    except (exc.ArgumentError, ValueError):  # their messages may contain the password
         raise ConfigurationError(
-            "The database's URL cannot be read: write it as 'postgresql+asyncpg://user:password@host/database' or"
+            "Malformed database URL: write it as 'postgresql+asyncpg://user:password@host/database' or"
             " 'sqlite+aiosqlite:///file.db', with special characters of the password as %XX."
         ) from None
     return _create_engine(url)
@@ -345,12 +347,14 @@ def _create_engine(url: URL) -> AsyncEngine:
     try:
         return create_async_engine(url, **options)
     except exc.NoSuchModuleError as error:
-        raise ConfigurationError(f"SQLAlchemy knows no database {url.drivername!r}: check the URL.") from error
+        raise ConfigurationError(f"SQLAlchemy does not support {url.drivername!r}: check the URL.") from error
     except (ModuleNotFoundError, exc.InvalidRequestError) as error:
         if driver and isinstance(error, ModuleNotFoundError):
             raise ConfigurationError(f"{url.drivername} needs the package {error.name!r}: pip install it.") from error
         raise ConfigurationError(
-            f"The URL needs a driver for asyncio: begin it with {backend}+{_DRIVERS.get(backend, '…')}://."
+            f"The URL needs an asyncio driver: begin it with {backend}+{_DRIVERS.get(backend, '…')}://."
         ) from error
     except (exc.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"No engine can be made for {describe_url(url)}: {type(error).__name__}.") from None
+        raise ConfigurationError(
+            f"Creating an engine for {describe_url(url)} failed: {type(error).__name__}."
+        ) from None

@@ -32,7 +32,7 @@ _KEY_FIELDS = frozenset({"id", "session_id"})
 
 @dataclass(frozen=True, slots=True)
 class ReflectedTable:
-    """What the database has of a table: the types of its columns by field, or None if there is no such table."""
+    """An existing table: the types of its columns by field, or None if there is no such table."""
 
     types: Mapping[str, TypeEngine[Any]] | None
     has_key: bool = False
@@ -41,7 +41,7 @@ class ReflectedTable:
 
 @dataclass(frozen=True, slots=True)
 class SchemaInspection:
-    """What the database has, and what it lacks."""
+    """What the database contains, and what is missing."""
 
     tables: Mapping[str, ReflectedTable]
     version: int
@@ -49,12 +49,12 @@ class SchemaInspection:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to be migrated."""
+        """Whether no migration is needed."""
         return not self.missing and self.version == LATEST_VERSION
 
 
 def inspect_schema(connection: sa.Connection, layout: TableLayout) -> SchemaInspection:
-    """See what is there. Raises `SchemaVersionError` if a later release has been there before."""
+    """Inspect the database. Raise `SchemaVersionError` if a later release has migrated it."""
     inspector = sa.inspect(connection)
     version = _read_version(connection, inspector, layout.migrations)
     reflected = {table.role: _reflect_table(inspector, table) for table in layout.tables()}
@@ -63,11 +63,11 @@ def inspect_schema(connection: sa.Connection, layout: TableLayout) -> SchemaInsp
 
 
 def fit_layout(layout: TableLayout, inspection: SchemaInspection) -> TableLayout:
-    """The layout as the database has it. Raises `SchemaVersionError` if anything is missing."""
+    """Return the layout with the database's types. Raise `SchemaVersionError` if anything is missing."""
     if inspection.missing:
         raise SchemaVersionError(
-            f"The database lacks {', '.join(inspection.missing)}. Pass auto_migrate=True to have it made, or make it by"
-            " migrations of your own: adapter.metadata has the tables as they must be."
+            f"The database lacks {', '.join(inspection.missing)}. Pass auto_migrate=True to create it, or use"
+            " your own migrations: adapter.metadata has the required tables."
         )
     has_foreign_key = inspection.tables["messages"].has_foreign_key
     if not layout.is_generated:
@@ -76,7 +76,7 @@ def fit_layout(layout: TableLayout, inspection: SchemaInspection) -> TableLayout
         with_reflected_types(table, inspection.tables[table.role].types or {}) for table in layout.tables()
     )
     if problems := [*find_unfit_columns(sessions), *find_unfit_columns(messages)]:
-        raise SchemaVersionError(f"The tables cannot be used: {'; '.join(problems)}. Change their types.")
+        raise SchemaVersionError(f"The tables have unsuitable columns: {'; '.join(problems)}. Change their types.")
     return replace(
         layout,
         sessions=map_table("sessions", sessions),
@@ -86,7 +86,7 @@ def fit_layout(layout: TableLayout, inspection: SchemaInspection) -> TableLayout
 
 
 def migrate(connection: sa.Connection, layout: TableLayout) -> None:
-    """Bring the tables to the latest version, from nothing or from whatever is there."""
+    """Create the tables or migrate them to the latest version."""
     lock_name = _acquire_lock(connection, layout)
     try:
         inspection = inspect_schema(connection, layout)
@@ -106,7 +106,7 @@ def migrate(connection: sa.Connection, layout: TableLayout) -> None:
 
 
 def _acquire_lock(connection: sa.Connection, layout: TableLayout) -> str | None:
-    """Keep others out who do the same. SQLite's transaction has done so already."""
+    """Lock out concurrent migrations. SQLite's transaction already does so."""
     number = zlib.crc32(layout.migrations.fullname.encode()) & 0x7FFFFFFF
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(1919247215, :number)"), {"number": number})
@@ -123,8 +123,8 @@ def _read_version(connection: sa.Connection, inspector: sa.Inspector, migrations
     version = int(connection.scalar(sa.select(sa.func.max(migrations.c.version))) or 0)
     if version > LATEST_VERSION:
         raise SchemaVersionError(
-            f"The tables are of version {version}, as {migrations.name!r} says; this release knows versions up to"
-            f" {LATEST_VERSION}. Use a release of Tellback that is at least as new as the one that migrated them."
+            f"The tables have version {version}, according to {migrations.name!r}; this release knows versions up to"
+            f" {LATEST_VERSION}. Upgrade Tellback to the release that migrated them, or a later one."
         )
     return version
 
@@ -147,7 +147,7 @@ def _reflect_table(inspector: sa.Inspector, mapped: MappedTable) -> ReflectedTab
 
 
 def _has_unique_id(inspector: sa.Inspector, mapped: MappedTable, exact: bool) -> bool:
-    """Whether there cannot be two rows of one id: what creators at once must be refused by."""
+    """Whether ids are unique, so that concurrent creations conflict."""
     table, id_columns = mapped.table, [_normalize_name(mapped["id"].name, exact)]
     keys: list[Sequence[str | None]] = [inspector.get_pk_constraint(table.name, table.schema)["constrained_columns"]]
     keys += [each["column_names"] for each in inspector.get_indexes(table.name, table.schema) if each["unique"]]
@@ -184,15 +184,15 @@ def _find_missing(mapped: MappedTable, reflected: ReflectedTable) -> list[str]:
 def _complete_table(
     connection: sa.Connection, mapped: MappedTable, reflected: ReflectedTable
 ) -> Mapping[str, sa.Column[Any]]:
-    """Make the table, or the columns that it lacks; gives those that were added to rows that may be there."""
+    """Create the table, or add missing columns. Return the columns added to existing rows."""
     if reflected.types is None:
         mapped.table.create(connection)
         return {}
     missing = {field: column for field, column in mapped.columns.items() if field not in reflected.types}
     if keys := missing.keys() & _KEY_FIELDS:
         raise SchemaVersionError(
-            f"Table {mapped.table.name!r} is there, but has no column {', '.join(sorted(keys))}: it is another table."
-            " Say by tables or field_mappings what yours are called."
+            f"The existing table {mapped.table.name!r} has no column {', '.join(sorted(keys))}: it is another table."
+            " Set its names with tables or field_mappings."
         )
     for column in missing.values():
         _add_column(connection, mapped.table, column)
@@ -202,7 +202,7 @@ def _complete_table(
 def _add_column(connection: sa.Connection, table: sa.Table, column: sa.Column[Any]) -> None:
     dialect = connection.dialect
     added = table.to_metadata(sa.MetaData()).columns[column.key]
-    added.nullable = column.nullable or column.server_default is None  # there may be rows already
+    added.nullable = column.nullable or column.server_default is None  # existing rows have no value for it
     keyword = "ADD" if dialect.name in ("mssql", "oracle") else "ADD COLUMN"
     name = dialect.identifier_preparer.format_table(table)
     connection.exec_driver_sql(f"ALTER TABLE {name} {keyword} {CreateColumn(added).compile(dialect=dialect)}")
@@ -211,7 +211,7 @@ def _add_column(connection: sa.Connection, table: sa.Table, column: sa.Column[An
 def _fill_defaults(
     connection: sa.Connection, mapped: MappedTable, added: Mapping[str, sa.Column[Any]], layout: TableLayout
 ) -> None:
-    """Give rows that were there what a session or a message cannot be without."""
+    """Fill missing required values of existing rows."""
     messages = layout.messages
     count = sa.select(sa.func.count()).where(messages["session_id"] == mapped["id"]).scalar_subquery()
     now = utc_now()
@@ -224,7 +224,7 @@ def _fill_defaults(
 
 
 def _number_messages(connection: sa.Connection, layout: TableLayout) -> None:
-    """Give messages without a position the next ones of their session, in the order they were made."""
+    """Number messages without a position, per session in the order of creation."""
     messages = layout.messages
     session_id, position, id = messages["session_id"], messages["position"], messages["id"]
     unnumbered = position.is_(None) | (position == 0)
@@ -252,7 +252,7 @@ def _number_messages(connection: sa.Connection, layout: TableLayout) -> None:
 
 
 def _create_indexes(connection: sa.Connection, layout: TableLayout) -> None:
-    """Make the indexes of tables that are ours, and what keeps an id from being there twice."""
+    """Create the indexes of generated tables, and make ids unique."""
     inspector = sa.inspect(connection)
     for mapped in layout.tables():
         if layout.is_generated:

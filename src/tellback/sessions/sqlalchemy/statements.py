@@ -1,8 +1,9 @@
-"""The statements of `sql.tables` as SQLAlchemy's expressions, which it writes for each database.
+"""The statements of `sql.tables` as SQLAlchemy expressions, which SQLAlchemy compiles for each database.
 
-Every change begins with a write, which locks the session's row (all of SQLite) before anything is read. Not every
-database has RETURNING or ON CONFLICT: rows are read after they were changed, and what was there already is found out
-by an `IntegrityError`, after which the whole transaction is run again as a repeat."""
+Every change begins with a write, which locks the session's row (in SQLite the file) before anything is read. Not every
+database has RETURNING or ON CONFLICT: rows are read after they were changed. If a row already exists, an
+`IntegrityError` is raised, and the whole transaction is repeated.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _TURN_FIELDS = ("current_route", "current_state", "collected_data", "updated_at"
 
 
 class CoreStatements(TableStatements):
-    """The form of values and rows: values are those of the records, which columns encode."""
+    """The form of values and rows. Values are those of the records, encoded for the columns."""
 
     def __init__(self, layout: TableLayout) -> None:
         self._layout = layout
@@ -47,7 +48,7 @@ class CoreStatements(TableStatements):
 
 
 class CoreTransaction:
-    """Executes statements by name on a connection. A repeat finds out what was there already."""
+    """Runs statements by name on a connection. A repeated run checks for existing rows."""
 
     def __init__(self, layout: TableLayout, connection: AsyncConnection, is_repeat: bool) -> None:
         self._layout = layout
@@ -56,7 +57,7 @@ class CoreTransaction:
         self._is_repeat = is_repeat
 
     async def execute(self, name: str, values: Values) -> list[Any]:
-        """Execute the statement of that name; gives its rows."""
+        """Run the statement with that name, and return its rows."""
         return list(await getattr(self, name)(values))
 
     async def insert_session(self, values: Values) -> Rows:
@@ -114,7 +115,7 @@ class CoreTransaction:
         return await self.select_active(values, self._sessions["agent_name"] == values["agent_name"])
 
     async def lock_session(self, values: Values) -> Rows:
-        """Wait for whoever is adding messages; gives whether the session still has time, if it is there."""
+        """Wait for concurrent writers. Return whether the session has not expired, if it exists."""
         sessions = self._sessions
         lock = sa.update(sessions.table).where(self._has_id(values)).values({sessions["version"]: sessions["version"]})
         await self._connection.execute(lock)
@@ -143,7 +144,7 @@ class CoreTransaction:
     async def insert_messages(self, values: Values) -> Rows:
         ids = [row["id"] for row in values["rows"]]
         if len(set(ids)) < len(ids):
-            raise InvalidArgumentError("Two of the messages have one id: nothing was stored.")
+            raise InvalidArgumentError("Two of the messages have the same id: nothing was stored.")
         if self._is_repeat:
             await self._refuse_stored_messages(ids)
         rows = [_encode_row(self._messages, MESSAGE_FIELDS, row) for row in values["rows"]]
@@ -166,7 +167,7 @@ class CoreTransaction:
         messages = self._messages
         position = messages["position"]
         conditions = [messages["session_id"] == values["session_id"], *self._live_conditions(messages)]
-        # A column may be too small for the numbers that stand for no limit.
+        # A column's type may be too small for the numbers that mean no limit.
         if values["before"] != UNBOUNDED:
             conditions.append(position < values["before"])
         if values["after"] >= 0:
@@ -181,11 +182,11 @@ class CoreTransaction:
         ids = [row[0] for row in await self._fetch(sa.select(table["id"]).where(*conditions).limit(limit))]
         if not ids:
             return []
-        # Those that got their time again meanwhile are left.
+        # Rows renewed meanwhile stay.
         return range(await self._count(sa.delete(table.table).where(table["id"].in_(ids), *conditions)))
 
     async def _refuse_stored_messages(self, ids: Sequence[str]) -> None:
-        """Refuse ids of messages that are there, and delete those past their time."""
+        """Reject ids of existing messages, and delete expired ones."""
         messages = self._messages
         for start in range(0, len(ids), BATCH_SIZE):
             in_batch = messages["id"].in_(ids[start : start + BATCH_SIZE])
@@ -193,10 +194,10 @@ class CoreTransaction:
                 await self._connection.execute(sa.delete(messages.table).where(in_batch, *expired))
             taken = await self._connection.scalar(sa.select(messages["id"]).where(in_batch).limit(1))
             if taken is not None:
-                raise InvalidArgumentError(f"There is a message {taken!r} already: nothing was stored.")
+                raise InvalidArgumentError(f"The message {taken!r} already exists: nothing was stored.")
 
     def _changes(self, values: Values, *names: str) -> dict[str, Any]:
-        """What a change sets: some fields, the messages that are counted, and when it is past its time."""
+        """Return the columns that a change sets: some fields, the message count, and the expiry time."""
         sessions, count = self._sessions, values.get("count", 0)
         changes = _encode_row(sessions, (*names, "last_message_at") if count else names, values)
         if count:
@@ -204,7 +205,7 @@ class CoreTransaction:
         return changes
 
     async def _update(self, values: Values, changes: dict[str, Any], *conditions: sa.ColumnElement[bool]) -> Rows:
-        """Change a session that has time left; gives it as it is then, even if its time ends meanwhile."""
+        """Change an unexpired session, and return the result even if it expires meanwhile."""
         live = self._live_conditions(self._sessions)
         change = sa.update(self._sessions.table).where(self._has_id(values), *conditions, *live).values(changes)
         return await self._select_by_id(values) if await self._count(change) else []
@@ -223,7 +224,8 @@ class CoreTransaction:
         return [] if condition is None else [condition]
 
     def _expired_conditions(self, table: MappedTable, *, alone: bool = True) -> list[sa.ColumnElement[bool]]:
-        """That a row is past its time; `alone`, and that it may be deleted. Nothing if no row ever is."""
+        """Return the conditions for an expired row (with `alone`, one that may be deleted); empty if rows never
+        expire."""
         if EXPIRES_AT not in table.columns:
             return []
         conditions: list[sa.ColumnElement[bool]] = [table[EXPIRES_AT] <= table.encode(EXPIRES_AT, utc_now())]
@@ -240,7 +242,7 @@ class CoreTransaction:
 
 
 def _encode_row(table: MappedTable, names: Sequence[str], values: Values) -> dict[str, Any]:
-    """Fields as their columns take them, and when the row is past its time."""
+    """Encode fields for their columns, and add the expiry time."""
     ttl = values["ttl"]
     expires_at = None if ttl is None else utc_now() + timedelta(seconds=ttl)
     return table.to_row({**{name: values[name] for name in names}, EXPIRES_AT: expires_at})

@@ -25,12 +25,12 @@ FieldMappings: TypeAlias = Mapping[str, Mapping[str, str]]
 TABLE_FIELDS = {role: (*fields, EXPIRES_AT) for role, fields in records.RECORD_FIELDS.items()}
 MAX_TABLE_NAME, MAX_COLUMN_NAME = 48, 63
 
-# Not content: to Oracle an empty text is NULL.
+# Not content: Oracle stores an empty string as NULL.
 _REQUIRED_FIELDS = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role"})
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
-    """A moment to the microsecond: with its timezone where the database has one, in UTC without it elsewhere."""
+    """A time to the microsecond: with its timezone if the database supports it, otherwise in UTC without one."""
 
     impl = sa.DateTime
     cache_ok = True
@@ -39,7 +39,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
         match dialect.name:
             case "mysql" | "mariadb":
                 return dialect.type_descriptor(mysql.DATETIME(fsp=6))
-            case "oracle":  # its DATE has no fractions, and its drivers do not read timezones
+            case "oracle":  # DATE has no fractions, and the drivers ignore timezones
                 return dialect.type_descriptor(oracle.TIMESTAMP())
             case "postgresql" | "mssql":
                 return dialect.type_descriptor(sa.DateTime(timezone=True))
@@ -53,7 +53,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
 
 
 def id_type() -> TypeEngine[Any]:
-    """For ids and names: compared letter by letter, also where a database would take `a` for `A`."""
+    """Return the type of ids and names: compared case-sensitively in every database."""
     return (
         sa.Unicode(200)
         .with_variant(postgresql.VARCHAR(200, collation="C"), "postgresql")
@@ -65,7 +65,7 @@ def id_type() -> TypeEngine[Any]:
 
 
 def text_type() -> TypeEngine[Any]:
-    """For texts of any length."""
+    """Return the type of texts of any length."""
     return (
         sa.Text()
         .with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
@@ -75,7 +75,7 @@ def text_type() -> TypeEngine[Any]:
 
 
 def column_type(field: str) -> TypeEngine[Any]:
-    """The type of a field's column in tables that we make."""
+    """Return the type of a field's column in generated tables."""
     if field in records.TIME_FIELDS or field == EXPIRES_AT:
         return UtcDateTime()
     if field in records.NUMBER_FIELDS:
@@ -85,14 +85,14 @@ def column_type(field: str) -> TypeEngine[Any]:
 
 @dataclass(frozen=True, slots=True)
 class FieldCodec:
-    """How a field's values, JSON as text, become what a column takes, and come back."""
+    """Converts a field's values (JSON as text) to a column's values and back."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
 
 def find_codec(field: str, type_: TypeEngine[Any]) -> FieldCodec | None:
-    """The codec for a field in a column of that type; None if such a column cannot hold it."""
+    """Return the codec for a field in a column of that type; None if the column cannot store it."""
     is_decorated = isinstance(type_, sa.types.TypeDecorator)
     if field in records.TIME_FIELDS or field == EXPIRES_AT:
         if isinstance(type_, sa.DateTime):
@@ -115,7 +115,7 @@ def _identity(value: Any) -> Any:
 
 
 def _decode_text(value: Any) -> str:
-    return value or ""  # to Oracle an empty text is NULL
+    return value or ""  # Oracle stores an empty string as NULL
 
 
 def _decode_number(value: Any) -> int:
@@ -147,7 +147,7 @@ def _load_json(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MappedTable:
-    """One table, and which of its columns holds which field."""
+    """A table, and the column of each field."""
 
     role: str
     table: sa.Table
@@ -158,48 +158,48 @@ class MappedTable:
         return self.columns[field]
 
     def encode(self, field: str, value: Any) -> Any:
-        """A field's value as its column takes it."""
+        """Encode a field's value for its column."""
         return self.codecs[field].encode(value)
 
     def to_row(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """A record by the keys of its columns. A field without a column is left out."""
+        """Return a record by column keys, without fields that have no column."""
         columns = self.columns
         return {columns[field].key: self.encode(field, value) for field, value in record.items() if field in columns}
 
     def to_record(self, row: sa.Row[Any]) -> dict[str, Any]:
-        """The fields of a row that was read by `selected_columns`, without when it is past its time."""
+        """Return the fields of a row read with `selected_columns`, without the expiry time."""
         fields = (field for field in self.columns if field != EXPIRES_AT)
         return {field: self.codecs[field].decode(value) for field, value in zip(fields, row, strict=True)}
 
     def selected_columns(self) -> list[sa.Column[Any]]:
-        """What to read of a row."""
+        """Return the columns to read."""
         return [column for field, column in self.columns.items() if field != EXPIRES_AT]
 
     def is_live(self, now: Any) -> sa.ColumnElement[bool] | None:
-        """That a row is not past its time; None where nothing ever is."""
+        """Return the condition that a row has not expired; None if rows never expire."""
         expires = self.columns.get(EXPIRES_AT)
         return None if expires is None else expires.is_(None) | (expires > self.encode(EXPIRES_AT, now))
 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Where sessions and messages are."""
+    """The tables of sessions and messages."""
 
     sessions: MappedTable
     messages: MappedTable
     metadata: sa.MetaData
     migrations: sa.Table
     is_generated: bool
-    """Whether the tables are made from names, not given by the user."""
+    """Whether the tables are generated from names, not passed by the user."""
     has_foreign_key: bool = False
-    """Whether the database refuses messages without their session."""
+    """Whether the database rejects messages without a session."""
 
     def tables(self) -> tuple[MappedTable, MappedTable]:
         return self.sessions, self.messages
 
 
 def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, *, migrates: bool) -> TableLayout:
-    """The layout that the arguments of an adapter describe."""
+    """Return the layout for the arguments of an adapter."""
     overrides = records.validate_field_mappings(mappings)
     names = {
         role: _resolve_names(
@@ -216,7 +216,7 @@ def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, 
         not all(isinstance(table_options.get(role), sa.Table) for role in records.DEFAULT_NAMES)
         or len(table_options) > 2
     ):
-        raise ConfigurationError("tables gives names, or a Table for both 'sessions' and 'messages'.")
+        raise ConfigurationError("tables must have names, or a Table for both 'sessions' and 'messages'.")
     mapped = {role: _map_user_table(role, table_options[role], names[role]) for role in records.DEFAULT_NAMES}
     name = f"{table_options['sessions'].name[:MAX_TABLE_NAME]}_migrations"
     migrations = _migrations_table(sa.MetaData(), name, table_options["sessions"].schema)
@@ -226,25 +226,25 @@ def resolve_layout(tables: TableOptions | None, mappings: FieldMappings | None, 
 
 
 def with_reflected_types(mapped: MappedTable, reflected: Mapping[str, TypeEngine[Any]]) -> sa.Table:
-    """A table of ours with the types that its columns have in the database.
+    """Return a generated table with the types that its columns have in the database.
 
-    A table that was there before may have others than we would make: a timestamp without timezone, a JSON column.
+    An existing table may have other types than a new one: a timestamp without timezone, a JSON column.
     """
     columns = [sa.Column(column.name, reflected[field], key=field) for field, column in mapped.columns.items()]
     return sa.Table(mapped.table.name, sa.MetaData(), *columns)
 
 
 def find_unfit_columns(table: sa.Table, by_field: Mapping[str, sa.Column[Any]] | None = None) -> list[str]:
-    """The columns that cannot hold their field, which is their key if nothing else is said."""
+    """Return the columns that cannot store their fields. By default, a column's key is its field."""
     return [
-        f"{table.name}.{column.name} is {column.type!r}, which cannot hold {field}"
+        f"{table.name}.{column.name} is {column.type!r}, which cannot store {field}"
         for field, column in (by_field or table.columns).items()
         if find_codec(field, column.type) is None
     ]
 
 
 def map_table(role: str, table: sa.Table, by_field: Mapping[str, sa.Column[Any]] | None = None) -> MappedTable:
-    """A table whose columns are those of the fields, or have their names as keys."""
+    """Map a table to fields, by the columns passed or by column keys."""
     if problems := find_unfit_columns(table, by_field):
         raise ConfigurationError(f"{'; '.join(problems)}.")
     columns = by_field or {column.key: column for column in table.columns}
@@ -253,7 +253,7 @@ def map_table(role: str, table: sa.Table, by_field: Mapping[str, sa.Column[Any]]
 
 
 def _create_column(field: str, name: str) -> sa.Column[Any]:
-    """A column as we make it."""
+    """Create a column of a generated table."""
     if field == "id":
         return sa.Column(name, column_type(field), key=field, primary_key=True)
     if field in ("version", "position"):
@@ -294,7 +294,7 @@ def _migrations_table(metadata: sa.MetaData, name: str, schema: str | None) -> s
 
 
 def _map_user_table(role: str, table: sa.Table, names: Mapping[str, str]) -> MappedTable:
-    """A table of the user's. It needs no column for the time to live if there is none."""
+    """Map a user's table. It needs a column for the expiry time only if there is a time to live."""
     by_name = {column.name: column for column in table.columns}
     columns = {
         field: column
@@ -304,8 +304,8 @@ def _map_user_table(role: str, table: sa.Table, names: Mapping[str, str]) -> Map
     missing = [name for field, name in names.items() if field not in columns and field != EXPIRES_AT]
     if missing:
         raise ConfigurationError(
-            f"Table {table.name!r} has no column {', '.join(map(repr, missing))}: add it, or say by"
-            f" field_mappings[{role!r}] which column it is."
+            f"Table {table.name!r} has no column {', '.join(map(repr, missing))}: add it, or map it to a column"
+            f" with field_mappings[{role!r}]."
         )
     return map_table(role, table, columns)
 
