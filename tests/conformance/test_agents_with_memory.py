@@ -85,8 +85,8 @@ async def test_whose_memory_it_is_can_be_said_in_many_ways(tb: Tellback, maya: U
 async def test_nothing_is_kept_for_a_mistake(tb: Tellback, maya: User, ask: Respond) -> None:
     user_id = {"user_id": "maya"}
     wrong: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
-        (tb, ("Hi",), {}, InvalidArgumentError, "whose memory"),
-        (tb, ("Hi", create_session(metadata={"user_id": 7})), {}, InvalidArgumentError, "whose memory"),
+        (tb, ("Hi",), {}, InvalidArgumentError, "memory has many users"),
+        (tb, ("Hi", create_session(metadata={"user_id": 7})), {}, InvalidArgumentError, "memory has many users"),
         (maya, ("Hi",), {"user": "omar"}, InvalidArgumentError, "one user's"),
         (tb, ("Hi",), {"user": 7}, ConfigurationError, "handle"),
         (lambda _: None, ("Hi",), {}, ConfigurationError, "handle"),

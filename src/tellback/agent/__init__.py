@@ -1,7 +1,7 @@
-"""An agent that holds a goal-directed conversation: routes, states, data to gather.
+"""An agent that leads a goal-directed conversation: routes, states, data to gather.
 
-A turn is understand → move → reply: one structured call reads the message, code walks on along the route, and one plain
-call answers. `move` is pure, so that flows can be tested without a model.
+A turn is understand → move → reply: one structured model call interprets the message, code walks the route, and one
+plain call replies. `move` is pure, so flows can be tested without a model.
 """
 
 from tellback.agent.agent import Agent

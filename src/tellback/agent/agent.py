@@ -1,6 +1,6 @@
 """`Agent`: a goal-directed assistant that follows routes, gathers data and uses tools.
 
-Arguments are validated when the agent is created, so that a mistake is found before anyone talks to it."""
+Arguments are validated when the agent is created, so that mistakes surface before the first conversation."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from tellback.types.ids import slug, utc_now
 
 
 def validate_model(name: str, value: Any) -> Any:
-    """A model's name, a model, or nothing."""
+    """Return the value if it is a model name, a model or None."""
     if value is not None and (isinstance(value, type) or not (isinstance(value, str) or hasattr(value, "complete"))):
         raise InvalidArgumentError(f"{name} must be a name or a model object, got {value!r:.80}.")
     return value
 
 
 def resolve_session_store(value: Any) -> Any:
-    """Something that keeps sessions, or nothing; also an adapter, or the arguments of a `Persistence`."""
+    """Return a session store or None; build a `Persistence` from an adapter or a mapping of its arguments."""
     if isinstance(value, Mapping) or hasattr(value, "session_repository"):
         return validation.build_instance(
             "persistence", Persistence, value if isinstance(value, Mapping) else {"adapter": value}
@@ -60,36 +60,36 @@ def resolve_session_store(value: Any) -> Any:
     missing = [name for name in ("load", "save", "history") if not callable(getattr(value, name, None))]
     if value is not None and missing:
         raise InvalidArgumentError(
-            f"persistence keeps sessions, such as Persistence(InMemoryAdapter()); {value!r:.80} has no"
-            f" {', '.join(missing)}."
+            f"persistence must be a session store such as Persistence(InMemoryAdapter()), got {value!r:.80}, which"
+            f" lacks {', '.join(missing)}."
         )
     return value
 
 
 def parse_composition_mode(value: Any) -> CompositionMode:
-    """One of the four modes."""
+    """Return the composition mode with this value."""
     try:
         return CompositionMode(value)
     except ValueError:
         known = ", ".join(mode.value for mode in CompositionMode)
-        raise InvalidArgumentError(f"composition_mode is one of {known}, not {value!r:.80}.") from None
+        raise InvalidArgumentError(f"composition_mode must be one of {known}, got {value!r:.80}.") from None
 
 
 class Agent:
-    """An assistant that follows routes, gathers data on the way, uses tools, and remembers if it has a memory.
+    """An assistant that follows routes, gathers data, uses tools, and can have a memory.
 
-    - `model`, `options` (a `ChatOptions` or a mapping of its fields): who answers, and how. `understand_model` may be
-      another, smaller one for reading messages.
-    - `context`: a value, or a function of the session that gives it; tools and templates see it, and of it the model
-      sees plain values whose names do not begin with `_`.
-    - `routes`, `terms`, `guidelines`, `capabilities`, `domains`, `tools`, `skills`, `rules`, `prohibitions`: what it
-      knows and may do; more can be added by `create_route` and its like.
-    - `composition_mode` and `canned_responses`: how freely it words its answers.
-    - `memory`: a user's handle (`tb.user("maya")`), a function of the session that gives one, or a `Tellback` whose
-      users the sessions name (`create_session(metadata={"user_id": "maya"})`). Conversations are then kept and
-      remembered; `memory_options` says how.
-    - `persistence`: where sessions are kept between turns, such as `Persistence(SqliteAdapter("agent.db"))`; without,
-      pass `response.session` on yourself.
+    - `model`, `options` (a `ChatOptions` or a mapping of its fields): the model and its settings. `understand_model`
+      may be a smaller one for interpreting messages.
+    - `context`: a value, or a function that returns it for a session; tools and templates use it, and the model sees
+      its plain values whose names do not begin with `_`.
+    - `routes`, `terms`, `guidelines`, `capabilities`, `domains`, `tools`, `skills`, `rules`, `prohibitions`: its
+      knowledge and permissions; `create_route` and similar methods add more.
+    - `composition_mode` and `canned_responses`: how freely it phrases its answers.
+    - `memory`: a user's handle (`tb.user("maya")`), a function that returns one for a session, or a `Tellback` whose
+      users the sessions specify (`create_session(metadata={"user_id": "maya"})`). Conversations are then stored and
+      remembered, as configured by `memory_options`.
+    - `persistence`: stores sessions between turns, such as `Persistence(SqliteAdapter("agent.db"))`; without it, pass
+      `response.session` to the next call yourself.
     - `before_response`, `after_response`: functions that are called around each response.
 
     >>> import asyncio
@@ -174,7 +174,7 @@ class Agent:
             self.check()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # What is set later is checked as what was given at first.
+        # Attributes set later are validated like constructor arguments.
         validate = _VALIDATORS.get(name)
         super().__setattr__(name, value if validate is None else validate(value, self))
 
@@ -189,7 +189,7 @@ class Agent:
         return self.domains.namespace
 
     def create_route(self, title: str, **fields: Unpack[RouteFields]) -> Route:
-        """Add a route: see `Route` for what it takes.
+        """Add a route: see `Route` for its arguments.
 
         >>> agent = Agent("Wanda")
         >>> agent.create_route(title="Book a flight", conditions=["the user wants to fly"]).title
@@ -198,67 +198,67 @@ class Agent:
         try:
             route = Route(title, **fields)
         except TypeError as error:
-            raise InvalidArgumentError(f"that makes no route: {error}.") from error
+            raise InvalidArgumentError(f"invalid arguments for a route: {error}.") from error
         return self.add_route(route)
 
     def add_route(self, route: Route) -> Route:
-        """Add a route that was made before."""
+        """Add an existing `Route`."""
         if not isinstance(route, Route):
-            raise InvalidArgumentError(f"{route!r:.80} is no Route: use agent.create_route(title=...).")
+            raise InvalidArgumentError(f"route must be a Route, got {route!r:.80}: use agent.create_route(title=...).")
         existing = self.routes_by_id.get(route.id)
         if existing is not None:
             raise FlowError(
                 route.place,
-                f"its id {route.id!r} is that of {existing.title!r} already: give one of them another id or title.",
+                f"the id {route.id!r} is already used by {existing.title!r}: give one of them another id or title.",
             )
         for name in route.domains or ():
             if not self.domains.has(name):
                 known_domains = ", ".join(self.domains.names) or "none"
                 raise FlowError(
                     route.place,
-                    f"the domain {name!r} is not known. Known: {known_domains}. Add it first: agent.add_domain(...).",
+                    f"the domain {name!r} is unknown. Known: {known_domains}. Add it first: agent.add_domain(...).",
                 )
         self._register_route(route)
         return route
 
     def create_term(self, term: Term | TermFields | None = None, **fields: Unpack[TermFields]) -> Agent:
-        """Explain a word of the trade."""
+        """Explain a domain term to the model."""
         self.terms.append(coerce_value(Term, term, fields))
         return self
 
     def create_guideline(
         self, guideline: Guideline | GuidelineFields | None = None, **fields: Unpack[GuidelineFields]
     ) -> Agent:
-        """Say what to do, and when."""
+        """Add an instruction, and when to follow it."""
         self.guidelines.append(coerce_value(Guideline, guideline, fields))
         return self
 
     def create_capability(
         self, capability: Capability | CapabilityFields | None = None, **fields: Unpack[CapabilityFields]
     ) -> Agent:
-        """Say what it can do."""
+        """Describe something the agent can do."""
         self.capabilities.append(coerce_value(Capability, capability, fields))
         return self
 
     def add_domain(self, name: str, domain: Any) -> None:
-        """Add tools and functions under a name that routes can be restricted to."""
+        """Add tools and functions under a name; routes can be restricted to named domains."""
         self.domains.register(name, domain)
 
     def domains_for_route(self, route_id: str) -> dict[str, dict[str, Any]]:
-        """The domains that a route may use: those it names, or all."""
+        """Return the domains that a route may use: those it lists, or all."""
         route = self.routes_by_id.get(route_id)
         if route is None:
             raise InvalidArgumentError(
-                f"{self.place} has no route {route_id!r}: it has {', '.join(self.routes_by_id)}."
+                f"{self.place} has no route {route_id!r}. Known: {', '.join(self.routes_by_id) or 'none'}."
             )
         return self.domains.filtered(route.domains)
 
     def domains_for_route_title(self, title: str) -> dict[str, dict[str, Any]]:
-        """The same by the route's title."""
+        """Return the domains that the route with this title may use."""
         found = next((route for route in self.routes if route.title == title), None)
         if found is None:
             titles = ", ".join(repr(route.title) for route in self.routes)
-            raise InvalidArgumentError(f"{self.place} has no route called {title!r}: it has {titles or 'none'}.")
+            raise InvalidArgumentError(f"{self.place} has no route titled {title!r}. Known: {titles or 'none'}.")
         return self.domains_for_route(found.id)
 
     async def respond(
@@ -270,14 +270,14 @@ class Agent:
     ) -> Response:
         """Answer the newest message of the history.
 
-        `history` is a text, or events or messages in order; without one the agent speaks first. `session` is where the
-        conversation stands, as the last response had it, or its id where the agent has `persistence`.
+        `history` is a string, or events or messages in order; without one the agent speaks first. `session` is the
+        last response's session, or its id if the agent has `persistence`.
 
-        By keyword: `approvals` decides calls of `response.pending`, in the place of a history. `user` is the handle or
-        the id of the user whose memory is meant. `extras` and `sender` are what tools find in `tellback.request`.
-        `metadata`, `idempotency_key`, `trace_id` and `wait` go with the stored message, where there is a memory.
+        By keyword: `approvals` decides calls of `response.pending`, instead of a history. `user` is the handle or the
+        id of the user whose memory to use. Tools read `extras` and `sender` from `tellback.request`. `metadata`,
+        `idempotency_key`, `trace_id` and `wait` apply to the stored message of an agent with a memory.
 
-        Cancelling the task cancels the turn; the session that was passed is still as it was.
+        Cancelling the task cancels the turn; the session that was passed stays unchanged.
         """
         return await self._responder.respond(history, session, context_override, options)
 
@@ -288,14 +288,14 @@ class Agent:
         context_override: Mapping[str, Any] | None = None,
         **options: Unpack[RespondArguments],
     ) -> AsyncGenerator[StreamChunk, None]:
-        """`respond` as chunks: text as it comes, and one last that is `done`, with route, state, tool calls, session.
+        """Stream `respond`: text chunks, and a last chunk that is `done`, with route, state, tool calls and session.
 
         Closing the iterator cancels the turn.
         """
         return self._responder.stream(history, session, context_override, options)
 
     def with_model(self, model: str | Model) -> Agent:
-        """The same agent, routes and all, with another model for everything. This one stays as it is.
+        """Return a copy of the agent with another model for all calls. This agent stays unchanged.
 
         >>> Agent("Wanda", model="gpt-5").with_model("claude-sonnet-5").model
         'claude-sonnet-5'
@@ -310,12 +310,12 @@ class Agent:
         return clone
 
     def to_mermaid(self, session: SessionState | None = None) -> str:
-        """All routes as a Mermaid diagram, with the session's state lit."""
+        """Return all routes as a Mermaid diagram, with the session's state highlighted."""
         return agent_to_mermaid(self, session)
 
     def _register_route(self, route: Route) -> None:
         self.routes_by_id[route.id] = route
-        # What models call it: short, and of one route only.
+        # The name of the route in prompts: short and unique.
         key = base = slug(route.title) or "route"
         number = 1
         while key in self.route_keys.values():
@@ -324,7 +324,7 @@ class Agent:
         self.route_keys[route.id] = route.key = key
 
     def check(self) -> None:
-        """Raise `FlowError` if something is wrong with the routes, or if there is a place where nothing can be said."""
+        """Raise `FlowError` if a route is invalid, tools conflict, or strict mode lacks a fallback response."""
         snapshot = (
             self._route_revisions(),
             self.composition_mode,
@@ -349,20 +349,20 @@ class Agent:
             return
         raise FlowError(
             self.place,
-            "it only says what is written (strict_canned), so it needs a canned response of its own without a condition"
-            " and without values, for when no other can be said: Agent(canned_responses=[...]).",
+            "strict_canned mode needs a canned response of the agent without a condition and without values, for when"
+            " no other one applies: Agent(canned_responses=[...]).",
         )
 
     def _validate_tools(self) -> None:
         known: dict[str, Tool] = {}
         for tool in self._list_tools(None, self._all_guidelines()):
             if known.setdefault(tool.name, tool).fn != tool.fn:
-                raise FlowError(self.place, f"two tools are called {tool.name!r}; give one another name.")
+                raise FlowError(self.place, f"two tools have the name {tool.name!r}: rename one.")
             if tool.requires_approval and self.memory is None:
                 raise FlowError(
                     self.place,
-                    f"{tool.name} needs approval, and the model may call it: its call waits in the log of a memory, so"
-                    " pass memory=..., or run it in a state (tool_state=...).",
+                    f"the model may call {tool.name}, which needs approval, but only a memory can store a waiting call:"
+                    " pass memory=..., or run the tool in a state (tool_state=...).",
                 )
 
     def _all_guidelines(self) -> list[Guideline]:
@@ -374,7 +374,7 @@ class Agent:
         return guidelines
 
     def rank_routes(self, message: str) -> Sequence[Route]:
-        """The routes by how much they have to do with what was said; in their order, if they can all be in play."""
+        """Return the routes by relevance to the message; in their order if all of them fit into the prompt."""
         routes = tuple(self.routes_by_id.values())
         if len(routes) <= self.limits.in_play:
             return routes
@@ -390,8 +390,8 @@ class Agent:
         return tuple([route.revision for route in self.routes_by_id.values()])
 
     async def prepare(self) -> None:
-        """Load what ranks routes, which the first turn does otherwise: up to half a second, in a thread. With a handful
-        of routes there is nothing to load."""
+        """Load the route ranker, as the first turn would: up to half a second, in a thread. A few routes need no
+        ranker."""
         routes = tuple(self.routes_by_id.values())
         if len(routes) > self.limits.in_play:
             ranker = self._route_ranker(routes)
@@ -399,14 +399,14 @@ class Agent:
                 await asyncio.to_thread(ranker.prepare)
 
     def guidelines_at(self, route: Route | None, state: State | None) -> list[Guideline]:
-        """The guidelines of the agent, of the route and of the state."""
+        """Return the guidelines of the agent, the route and the state."""
         return [each for level in (self, route, state) if level is not None for each in level.guidelines]
 
     def tools_at(
         self, route: Route | None, matches: Sequence[GuidelineMatch], extra_tools: Sequence[Any]
     ) -> tuple[Tool, ...]:
-        """What the model may call: its own tools, those of capabilities, of guidelines that hold, and of domains that
-        the route may use."""
+        """Return the tools the model may call: its own, and those of capabilities, of matching guidelines and of the
+        route's domains."""
         tools = [*self._list_tools(route, [match.guideline for match in matches]), *map(as_tool, extra_tools)]
         return tuple({tool.name: tool for tool in tools}.values())
 
@@ -419,12 +419,12 @@ class Agent:
         ]
 
     def all_tools(self, extra_tools: Sequence[Any]) -> tuple[Tool, ...]:
-        """All tools that the model may ever have called: for a reply that is taken up again."""
+        """Return all tools that the model may have called, for a reply that is resumed."""
         matches = [GuidelineMatch(guideline) for guideline in self._all_guidelines()]
         return self.tools_at(None, matches, extra_tools)
 
     def restore_session(self, session: SessionState) -> SessionState:
-        """The session with its values typed again, if it comes from a database."""
+        """Restore the types of a session's values, which a database stores as JSON."""
         current = session.current_route
         last = session.route_history[-1] if session.route_history else None
         id = current.id if current is not None else last.route_id if last is not None and last.completed else None
@@ -442,7 +442,7 @@ class Agent:
         options = resolve_options(source, default_model=UNSET_MODEL)
         for name in ("output_type", "tools", "system", "skills", "skill_resolver"):
             if getattr(options, name) is not None:
-                raise ConfigurationError(f"options of an agent take no {name}: it is the agent's own business.")
+                raise ConfigurationError(f"an agent's options must not contain {name}: the agent sets it.")
         return replace(options, skills=self.skills) if self.skills else options
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The context of a turn: what the application gives an agent and its tools, and what of it may be shown."""
+"""The context of a turn: values that the application passes to an agent and its tools, and the part a model may see."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tellback.errors import InvalidArgumentError
 from tellback.tools.dispatch import call_function
 
 MAX_DEPTH = 20
-"""How deep values may be nested to be shown; what is deeper is left out."""
+"""The nesting depth up to which values are shown; deeper values are omitted."""
 
 _OMITTED: Any = object()
 
 
 async def resolve_context(source: Any, session: SessionState, override: Mapping[str, Any] | None = None) -> Any:
-    """The context of one turn: the given one, over it what tools added to the session, over that `override`.
+    """Resolve the context of one turn: the source, overlaid by the values tools stored in the session and `override`.
 
-    `source` is a mapping, a dataclass, a pydantic model, any other object, None, or a function that makes one: without
-    an argument, or with the session. A turn gets a copy, so that the given value stays as it is; only an object of
-    another kind is passed on itself, and takes nothing over it.
+    `source` is a mapping, a dataclass, a pydantic model, any other object, None, or a function that returns one of
+    these and accepts no argument or the session. A turn works on a copy, so the source stays unchanged; only an object
+    of another type is passed on uncopied, and cannot be overlaid.
     """
     if override is not None and not isinstance(override, Mapping):
-        raise InvalidArgumentError(f"a context override is a mapping of names to values, not {override!r:.80}.")
+        raise InvalidArgumentError(f"context_override must be a mapping of names to values, got {override!r:.80}.")
     value = await _call_context_function(source, session) if _is_function(source) else source
     if inspect.isclass(value):
         raise InvalidArgumentError(
-            f"the context is the class {value.__name__}: pass an object of it, or a function that makes one."
+            f"context must not be a class: pass an instance of {value.__name__}, or a function that returns one."
         )
     session_values, override_values = _copy_containers(session.context), _copy_containers(override or {})
     if value is None or isinstance(value, Mapping):
@@ -45,14 +45,14 @@ async def resolve_context(source: Any, session: SessionState, override: Mapping[
     if has_field is None:
         if override_values:
             raise InvalidArgumentError(
-                f"a context of type {type(value).__name__} takes no override: make it a mapping, a dataclass or a"
+                f"a context of type {type(value).__name__} cannot be overridden: use a mapping, a dataclass or a"
                 " pydantic model."
             )
         return value
     unknown = [name for name in override_values if not has_field(name)]
     if unknown:
         raise InvalidArgumentError(
-            f"the context {type(value).__name__} has no {', '.join(map(repr, unknown))}: override names that it has."
+            f"the context {type(value).__name__} has no {', '.join(map(repr, unknown))}: override existing names."
         )
     return _replace_fields(
         value, {**{name: each for name, each in session_values.items() if has_field(name)}, **override_values}
@@ -60,7 +60,7 @@ async def resolve_context(source: Any, session: SessionState, override: Mapping[
 
 
 def update_context(context: Any, changes: Mapping[str, Any]) -> Any:
-    """A context with other values, of its own kind; a dataclass or model takes those that it has names for."""
+    """Return the context with changed values; a dataclass or model ignores names that it does not have."""
     if not changes:
         return context
     if isinstance(context, Mapping):
@@ -72,11 +72,11 @@ def update_context(context: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def context_values(context: Any) -> dict[str, Any]:
-    """What of a context may be shown to a model, or used in a template: plain values, as JSON has them.
+    """Return the plain values of a context, which a model may see and templates may use, as JSON values.
 
-    Names that begin with `_` are left out, and so are clients, functions, secrets and all other objects, and fields
-    that are hidden by `repr=False` or `exclude=True`. Of an object that is neither a mapping, a dataclass nor a
-    pydantic model nothing is shown.
+    Names that begin with `_` are omitted, and so are clients, functions, secrets and all other objects, and fields
+    hidden by `repr=False` or `exclude=True`. An object that is not a mapping, a dataclass or a pydantic model has no
+    visible values.
     """
     if not isinstance(context, Mapping):
         context = dict(_visible_fields(context))
@@ -91,15 +91,15 @@ def _is_function(value: Any) -> bool:
 async def _call_context_function(fn: Any, session: SessionState) -> Any:
     try:
         parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C do not tell
+    except (TypeError, ValueError):  # some C functions have no signature
         parameters = []
     required = [each for each in parameters if each.default is each.empty and each.kind not in _VARIADIC]
-    # A default, as in `lambda db=db: ...`, holds something of its own, unless it is called what we pass.
+    # A parameter with a default, as in `lambda db=db: ...`, gets no argument, unless its name is `session`.
     accepted = required or [each for each in parameters if each.name == "session" and each.kind not in _VARIADIC]
     if len(accepted) > 1:
         raise InvalidArgumentError(
-            f"the context's function {fn!r:.80} wants {', '.join(each.name for each in accepted)}, but gets no argument"
-            " or one: the session."
+            f"the context function {fn!r:.80} requires {', '.join(each.name for each in accepted)}, but it is called"
+            " with no argument or with the session only."
         )
     if not accepted:
         return await call_function(fn)
@@ -112,7 +112,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _copy_containers(value: Any) -> Any:
-    """Containers anew, what is in them as it is: a tool that changes a list changes this turn's alone."""
+    """Copy containers but not their items: a tool that changes a list changes it for this turn only."""
     if isinstance(value, Mapping):
         return {name: _copy_containers(each) for name, each in value.items()}
     if type(value) in (list, set, tuple):
@@ -121,7 +121,7 @@ def _copy_containers(value: Any) -> Any:
 
 
 def _field_predicate(value: Any) -> Any:
-    """Tells whether a dataclass or pydantic model takes a name; None for other objects."""
+    """Return a function that tells if a dataclass or pydantic model has a field, or None for other objects."""
     if dataclasses.is_dataclass(value):
         return {each.name for each in dataclasses.fields(value) if each.init}.__contains__
     if _is_pydantic_model(value):
@@ -170,7 +170,7 @@ def _to_plain(value: Any, depth: int) -> Any:
         if isinstance(value, Mapping):
             return _to_plain_mapping(value, depth + 1)
         if isinstance(value, set | frozenset):
-            # In one order, whatever the process: the same prompt is cheaper the second time.
+            # Sorted, so that equal prompts are identical in every process and can be cached.
             value = sorted(value, key=repr)
         if isinstance(value, list | tuple):
             items = (_to_plain(each, depth + 1) for each in value)

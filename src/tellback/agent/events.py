@@ -1,6 +1,6 @@
 """Events of a conversation: messages, tool results and status changes.
 
-Create them, read them from mappings and chat messages, and turn a history into messages for a model."""
+Create events, parse them from mappings and chat messages, and convert a history into messages for a model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tellback.types.ids import as_utc, utc_now
 from tellback.types.jsontext import dump_json
 
 MAX_RESULT_LENGTH = 2_000
-"""So many characters of a tool's result are shown to a model."""
+"""The number of characters of a tool's result that the model sees."""
 
 _PARTICIPANT_NAMES = ("display_name", "displayName", "name")
 _TOOL_NAMES = ("tool_id", "toolId", "tool_name", "toolName", "name")
 _ROLE_ALIASES = {"customer": "user", "agent": "assistant"}
-# A customer who writes one of the marks that notes begin with must not pass for the system.
+# A customer's message must not imitate the marks of notes, which stand for the system.
 _NOTE_MARKS = re.compile(r"(?im)^([^\w\n\[]{0,20})\[\s{0,5}(system|tool results)\s{0,5}\]")
 
 
 class EventKind(StrEnum):
-    """What an event tells.
+    """The kind of an event.
 
     >>> EventKind("tool") is EventKind.TOOL
     True
@@ -39,7 +39,7 @@ class EventKind(StrEnum):
 
 
 class EventSource(StrEnum):
-    """Who an event comes from.
+    """The source of an event.
 
     >>> EventSource("agent") is EventSource.AI_AGENT
     True
@@ -52,7 +52,7 @@ class EventSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageEventData:
-    """What was said, and the name of who said it.
+    """The text of a message, and the name of its sender.
 
     >>> MessageEventData("Alice", "Hello!").message
     'Hello!'
@@ -68,7 +68,7 @@ class MessageEventData:
 
 @dataclass(frozen=True, slots=True)
 class ToolEventData:
-    """The tools that ran: of each its `tool_id`, its `arguments` and its `result`.
+    """The tools that ran, each with its `tool_id`, its `arguments` and its `result`.
 
     >>> ToolEventData(({"tool_id": "get_data", "result": 5},)).tool_calls[0]["result"]
     5
@@ -79,13 +79,13 @@ class ToolEventData:
     def __post_init__(self) -> None:
         calls = self.tool_calls
         if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
-            raise InvalidArgumentError(f"tool calls are a list of mappings, not {calls!r:.80}.")
+            raise InvalidArgumentError(f"tool calls must be a list of mappings, got {calls!r:.80}.")
         object.__setattr__(self, "tool_calls", tuple(map(_parse_tool_call, calls)))
 
 
 @dataclass(frozen=True, slots=True)
 class StatusEventData:
-    """A change of status, such as "typing", with what belongs to it.
+    """A change of status, such as "typing", with additional data.
 
     >>> StatusEventData("typing").data
     {}
@@ -97,7 +97,7 @@ class StatusEventData:
     def __post_init__(self) -> None:
         _validate_text("the status of a status event", self.status)
         if not isinstance(self.data, Mapping):
-            raise InvalidArgumentError(f"the data of a status event is a mapping, not {self.data!r:.80}.")
+            raise InvalidArgumentError(f"the data of a status event must be a mapping, got {self.data!r:.80}.")
 
 
 EventData: TypeAlias = MessageEventData | ToolEventData | StatusEventData
@@ -113,7 +113,7 @@ _DATA_TYPES: Mapping[EventKind, type[Any]] = {
 class Event:
     """Something that happened in a conversation.
 
-    `creation_utc` is ISO 8601 text in UTC. A datetime becomes that too; one without a timezone is refused.
+    `creation_utc` is an ISO 8601 string in UTC. Datetimes are converted; one without a timezone is rejected.
 
     >>> data = MessageEventData("Alice", "Hello!")
     >>> Event(EventKind.MESSAGE, EventSource.CUSTOMER, data, "2026-03-01T12:00:00+02:00").creation_utc
@@ -129,7 +129,7 @@ class Event:
         kind = _parse_enum(EventKind, "kind", self.kind)
         if not isinstance(self.data, _DATA_TYPES[kind]):
             raise InvalidArgumentError(
-                f"an event of kind {kind.value!r} has {_DATA_TYPES[kind].__name__} as data, not {self.data!r:.80}."
+                f"an event of kind {kind.value!r} requires {_DATA_TYPES[kind].__name__} as data, got {self.data!r:.80}."
             )
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "source", _parse_enum(EventSource, "source", self.source))
@@ -145,13 +145,13 @@ def _build_event(kind: Any, source: Any, data: Any, creation_utc: Any) -> Event:
 
 
 def parse_event(fields_by_name: Mapping[str, Any]) -> Event:
-    """An event from a mapping with its fields, in snake or camel case; other fields are passed over."""
+    """Parse an event from a mapping with fields in snake or camel case; other fields are ignored."""
     timestamp = _first_present(fields_by_name, "creation_utc", "creationUtc")
     return _build_event(fields_by_name.get("kind"), fields_by_name.get("source"), fields_by_name.get("data"), timestamp)
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """An event as a mapping, which `parse_event` reads."""
+    """Return an event as a mapping that `parse_event` accepts."""
     return {
         "kind": event.kind.value,
         "source": event.source.value,
@@ -175,10 +175,10 @@ def _parse_data(kind: EventKind, data: Mapping[str, Any]) -> EventData:
 
 def _parse_tool_call(call: Any) -> Mapping[str, Any]:
     if not isinstance(call, Mapping):
-        raise InvalidArgumentError(f"a tool call is a mapping with tool_id, arguments and result, not {call!r:.80}.")
+        raise InvalidArgumentError(f"a tool call must map tool_id, arguments and result, got {call!r:.80}.")
     name = _first_present(call, *_TOOL_NAMES)
     if not isinstance(name, str) or not name:
-        raise InvalidArgumentError(f"a tool call needs the tool_id of its tool; this one has none: {call!r:.80}.")
+        raise InvalidArgumentError(f"a tool call must have a tool_id, got {call!r:.80}.")
     return {"tool_id": name, "arguments": call.get("arguments") or {}, "result": call.get("result")}
 
 
@@ -187,19 +187,19 @@ def _parse_enum(enum: type[Any], name: str, value: Any) -> Any:
         return enum(value)
     except ValueError as error:
         known = ", ".join(repr(each.value) for each in enum)
-        raise InvalidArgumentError(f"an event's {name} is one of {known}, not {value!r:.80}.") from error
+        raise InvalidArgumentError(f"an event's {name} must be one of {known}, got {value!r:.80}.") from error
 
 
 def _to_utc_text(timestamp: Any) -> str:
     try:
         return as_utc(timestamp).isoformat()
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"an event's time is ISO 8601 text with a timezone: {error}.") from error
+        raise InvalidArgumentError(f"an event's time must be an ISO 8601 string with a timezone: {error}.") from error
 
 
 def _validate_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise InvalidArgumentError(f"{name} is a text, not {value!r:.80}.")
+        raise InvalidArgumentError(f"{name} must be a string, got {value!r:.80}.")
 
 
 def _first_present(mapping: Mapping[str, Any], *names: str) -> Any:
@@ -209,7 +209,7 @@ def _first_present(mapping: Mapping[str, Any], *names: str) -> Any:
 def create_message_event(
     source: EventSource | str, participant_name: str, message: str, timestamp: str | datetime | None = None
 ) -> Event:
-    """An event that something was said; without a timestamp, now.
+    """Create an event for a message; the timestamp defaults to now.
 
     >>> create_message_event(EventSource.CUSTOMER, "Alice", "Hello!", "2026-03-01T10:30:00Z").creation_utc
     '2026-03-01T10:30:00+00:00'
@@ -220,7 +220,7 @@ def create_message_event(
 def create_tool_event(
     source: EventSource | str, tool_calls: Iterable[Mapping[str, Any]], timestamp: str | datetime | None = None
 ) -> Event:
-    """An event that tools ran; without a timestamp, now.
+    """Create an event for tool calls; the timestamp defaults to now.
 
     >>> create_tool_event("agent", [{"tool_id": "get_data", "arguments": {}, "result": 5}]).kind.value
     'tool'
@@ -234,7 +234,7 @@ def create_status_event(
     data: Mapping[str, Any] | None = None,
     timestamp: str | datetime | None = None,
 ) -> Event:
-    """An event that a status changed; without a timestamp, now.
+    """Create an event for a status change; the timestamp defaults to now.
 
     >>> create_status_event("agent", "typing").data.status
     'typing'
@@ -243,7 +243,7 @@ def create_status_event(
 
 
 def adapt_event(event: Any) -> Event:
-    """An event from an event, a chat message, or a mapping that has the fields of either.
+    """Convert a chat message, or a mapping with the fields of an event or message, into an event.
 
     >>> adapt_event({"role": "user", "content": "Hi"}).source.value
     'customer'
@@ -255,26 +255,26 @@ def adapt_event(event: Any) -> Event:
     except InvalidArgumentError:
         raise
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"that is no event: {error}.") from error
+        raise InvalidArgumentError(f"invalid event: {error}.") from error
 
 
 def history_to_messages(history: Any) -> list[Message]:
-    """The messages a model is given, in order, from a history: a text, an event, a message, a mapping, or several.
+    """Convert a history (a string, an event, a message, a mapping, or several) into messages for a model, in order.
 
-    The customer speaks as user and the agent as assistant. System messages and tool results become notes in user
-    messages; status events and empty messages are left out.
+    The customer becomes the user and the agent the assistant. System messages and tool results become notes in user
+    messages; status events and empty messages are omitted.
     """
     if isinstance(history, str | Event | Message | Mapping):
         history = [history]
     if isinstance(history, bytes | bytearray) or not isinstance(history, Iterable):
-        raise InvalidArgumentError(f"a history is a text, a message, an event or a list of these, not {history!r:.80}.")
+        raise InvalidArgumentError(f"history must be a string, message, event or a list of these, got {history!r:.80}.")
     calls: dict[str, ToolCall] = {}
     messages: list[Message] = []
     for index, each in enumerate(history):
         try:
             message = _entry_to_message(each, calls)
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidArgumentError(f"history[{index}] cannot be used: {error}") from error
+            raise InvalidArgumentError(f"history[{index}] is invalid: {error}") from error
         if message is not None and message_text(message).strip():
             messages.append(message)
     return messages
@@ -298,12 +298,12 @@ def _adapt(event: Any) -> Event:
             event = _parse_chat_message(event)
     if not isinstance(event, Message):
         raise InvalidArgumentError(
-            f"{event!r:.80} is no event: pass an Event, a Message, or a mapping with kind, source, data and"
+            f"{event!r:.80} is not an event: pass an Event, a Message, or a mapping with kind, source, data and"
             " creation_utc, or with role and content."
         )
     source = _SOURCES.get(event.role)
     if source is None:
-        raise InvalidArgumentError(f"a message's role is {', '.join(_SOURCES)}, not {event.role!r:.80}.")
+        raise InvalidArgumentError(f"a message's role must be one of {', '.join(_SOURCES)}, got {event.role!r:.80}.")
     if event.role == "tool":
         return create_tool_event(source, [{"tool_id": event.name or "tool", "result": message_text(event)}])
     return create_message_event(source, event.name or event.role, message_text(event))
@@ -331,7 +331,7 @@ def _prepare_message(message: Message, calls: dict[str, ToolCall]) -> Message:
         case "assistant" if not message.tool_calls:
             return message
         case "assistant":
-            # As text: providers refuse calls of tools that the next request does not offer.
+            # As text: providers reject calls of tools that the next request does not offer.
             calls.update((call.id, call) for call in message.tool_calls)
             return assistant_message(text)
         case "system":
@@ -340,7 +340,7 @@ def _prepare_message(message: Message, calls: dict[str, ToolCall]) -> Message:
             call = calls.get(message.tool_call_id or "")
             name = call.name if call else message.name or "tool"
             return _tool_note([{"tool_id": name, "arguments": call.input if call else {}, "result": text}])
-    raise InvalidArgumentError(f"a message's role is {', '.join(_SOURCES)}, not {message.role!r:.80}.")
+    raise InvalidArgumentError(f"a message's role must be one of {', '.join(_SOURCES)}, got {message.role!r:.80}.")
 
 
 def _event_to_message(event: Event) -> Message | None:

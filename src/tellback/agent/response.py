@@ -1,4 +1,4 @@
-"""The response of an agent: its message, where the conversation stands, and a trace of how it came about.
+"""The response of an agent: its message, the session after it, and a trace of the turn.
 
 Also the hooks that an application runs before and after a response."""
 
@@ -23,7 +23,7 @@ log = logging.getLogger("tellback.agent")
 
 @dataclass(frozen=True, slots=True)
 class RouteInfo:
-    """The route an answer was given in."""
+    """The route of an answer."""
 
     id: str
     title: str
@@ -39,9 +39,9 @@ class StateInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One question to the model: for what ("understand", "choose" or "reply"), with which prompt, and what it cost.
+    """One model call: its purpose ("understand", "choose" or "reply"), its prompt, and its token usage.
 
-    `replies` is how often the model spoke: more than once where it called tools.
+    `replies` counts the model's replies: more than one if it called tools.
     """
 
     purpose: str
@@ -54,11 +54,11 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How an answer came about.
+    """How an answer was produced.
 
-    `scores` are those of the routes by title, `route` says why this one; `walked` are the states and why; `conditions`
-    are those that held, `guidelines` those that were followed; `rejected` values did not fit; `problems` are what could
-    not be used of the model's reading.
+    `scores` are the scores of the routes by title, `route` the reason for the chosen one; `walked` are the steps of
+    the walk; `conditions` are those that were true, `guidelines` those that applied; `rejected` are values that did not
+    fit; `problems` are the parts of the model's interpretation that were ignored.
     """
 
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -72,22 +72,22 @@ class Trace:
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The system prompts that were sent."""
+        """The system prompts of the calls."""
         return tuple(call.system or "" for call in self.calls)
 
     @property
     def model_calls(self) -> int:
-        """How often a model was asked."""
+        """The number of model replies."""
         return sum(call.replies for call in self.calls)
 
     @property
     def usage(self) -> ChatUsage:
-        """The tokens of all calls."""
+        """The token usage of all calls."""
         return sum((call.usage for call in self.calls), ChatUsage())
 
     @property
     def tokens(self) -> int:
-        """How many tokens that were, as far as the provider says."""
+        """The total number of tokens, if the provider reports it, else 0."""
         return self.usage.total_tokens or 0
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class AgentStructuredResponse:
-    """The answer as one value: what was said, in which route and state, and by which tools.
+    """The answer as one value: the message, its route and state, and the tool calls.
 
     >>> AgentStructuredResponse("Where to?", route="Book a flight").route
     'Book a flight'
@@ -118,12 +118,12 @@ class AgentStructuredResponse:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An agent's answer. `str(response)` is what it says.
+    """An agent's answer. `str(response)` is its message.
 
-    `session` is where the conversation stands now: pass it to the next `respond`. `asks` are the fields that the state
-    asks for. `pending` are calls that wait for a decision: `respond(session=..., approvals={call.id: True})`. `trace`
-    says how the answer came about. `problems` are failures that did not end the turn. `turn` is the result of the reply
-    alone, and `result` that of the whole turn.
+    `session` is the session after the turn: pass it to the next `respond`. `asks` are the fields that the state asks
+    for. `pending` are calls that wait for a decision: `respond(session=..., approvals={call.id: True})`. `trace`
+    explains how the answer was produced. `problems` are failures that did not end the turn. `turn` is the result of
+    the reply alone, and `result` that of the whole turn.
 
     >>> from tellback.agent import create_session
     >>> str(Response("Where to?", create_session()))
@@ -146,17 +146,17 @@ class Response:
 
     @property
     def usage(self) -> ChatUsage:
-        """The tokens of all model calls of the turn."""
+        """The token usage of all model calls of the turn."""
         return self.trace.usage
 
     @property
     def atoms_used(self) -> tuple[Atom, ...]:
-        """The memories that the model was given."""
+        """The memories in the model's prompt."""
         return () if self.context is None else self.context.atoms_used
 
     @property
     def result(self) -> TurnResult:
-        """The response as the result that every turn gives; `result.to_dict()` is JSON."""
+        """The response as a `TurnResult`, which every kind of turn returns; `result.to_dict()` is JSON."""
         turn = TurnResult(ok=True, text="") if self.turn is None else self.turn
         status = "completed" if turn.status == "approval" else turn.status
         return replace(
@@ -192,7 +192,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """A piece of an answer. The last one is `done`, has no text, and carries the whole response.
+    """A piece of an answer. The last one is `done`, has no text, and contains the whole response.
 
     >>> StreamChunk("lo!", "Hello!").done
     False
@@ -209,7 +209,7 @@ class StreamChunk:
 
 
 def last_chunk(accumulated: str, response: Response) -> StreamChunk:
-    """The chunk that ends a stream."""
+    """Build the chunk that ends a stream."""
     return StreamChunk(
         "",
         accumulated,
@@ -224,7 +224,7 @@ def last_chunk(accumulated: str, response: Response) -> StreamChunk:
 
 @dataclass(frozen=True, slots=True)
 class BeforeResponse:
-    """What `before_response` is given: the session, the messages to answer, and the context."""
+    """The argument of `before_response`: the session, the messages to answer, and the context."""
 
     session: SessionState
     history: tuple[Message, ...]
@@ -232,25 +232,25 @@ class BeforeResponse:
 
 
 BeforeHook = Callable[[BeforeResponse], Any]
-"""May be async; what it gives, a mapping or None, changes the context of this turn. If it raises, the turn ends."""
+"""May be async; it returns None or a mapping that changes the context of this turn. If it raises, the turn fails."""
 AfterHook = Callable[[Response], Any]
-"""May be async; what it gives is ignored. The answer is given by then, so what it raises is only logged."""
+"""May be async; its return value is ignored. The answer is already sent, so an exception is only logged."""
 
 
 async def run_before_hook(hook: BeforeHook | None, event: BeforeResponse) -> Mapping[str, Any] | None:
-    """Run the hook before a response."""
+    """Run the hook before a response and validate its result."""
     if hook is None:
         return None
     changes = hook(event)
     if inspect.isawaitable(changes):
         changes = await changes
     if not isinstance(changes, Mapping | None):
-        raise InvalidArgumentError(f"before_response gives a mapping of context values or None, not {changes!r:.80}.")
+        raise InvalidArgumentError(f"before_response must return a mapping or None, got {changes!r:.80}.")
     return changes
 
 
 async def run_after_hook(hook: AfterHook | None, response: Response) -> None:
-    """Run the hook after a response."""
+    """Run the hook after a response; log its exceptions."""
     if hook is None:
         return
     try:
@@ -258,4 +258,4 @@ async def run_after_hook(hook: AfterHook | None, response: Response) -> None:
         if inspect.isawaitable(result):
             await result
     except Exception:
-        log.exception("after_response failed; the response stands")
+        log.exception("The after_response hook failed; the response was already sent")

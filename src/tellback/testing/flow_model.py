@@ -23,9 +23,9 @@ MEANT_SCORE, CURRENT_SCORE, OTHER_SCORE = 95, 80, 20
 _NEWEST_MESSAGE = re.compile(r"^Newest message: (.*)$", re.MULTILINE)
 _KNOWN_DATA = re.compile(r"^Known: (.*)$", re.MULTILINE)
 _TASK = re.compile(r"^Do this: (.*)$", re.MULTILINE)
-_REQUESTED_FIELD = re.compile(r"^To be asked for: (\S+)", re.MULTILINE)
+_REQUESTED_FIELD = re.compile(r"^Ask for: (\S+)", re.MULTILINE)
 _OUTCOME = re.compile(
-    r"^(?:(.* waits for a person's approval)\.|(.* is completed) with this|(\w+)\(.*\) failed: )", re.MULTILINE
+    r"^(?:(.* waits for a person's approval)\.|(.* is completed)\.|(\w+)\(.*\) failed: )", re.MULTILINE
 )
 _WORDING = re.compile(r'^- (".*")$', re.MULTILINE)
 _RETRY = "the user wants to try this again: "

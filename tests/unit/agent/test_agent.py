@@ -82,7 +82,7 @@ async def test_one_message_that_states_everything_is_never_asked_again() -> None
     assert response.state.description == "Offer the flights found"
     assert response.session.extracted == {"destination": "Rome", "departure": date(2026, 12, 1), "passengers": 2}
     assert setup.searched == [("Rome", date(2026, 12, 1), 2)]
-    assert "To be asked for" not in reply_prompt(setup.agent)
+    assert "Ask for:" not in reply_prompt(setup.agent)
 
 
 async def test_only_what_is_missing_is_asked_for() -> None:
@@ -91,7 +91,7 @@ async def test_only_what_is_missing_is_asked_for() -> None:
     response = await respond(setup.agent, "Two of us to Rome", None, *script)
     assert response.state is not None
     assert response.state.description == "Ask when and how many"
-    prompt_lines = [line for line in reply_prompt(setup.agent).splitlines() if line.startswith("To be asked for")]
+    prompt_lines = [line for line in reply_prompt(setup.agent).splitlines() if line.startswith("Ask for:")]
     assert len(prompt_lines) == 1
     assert "departure" in prompt_lines[0]
     assert setup.searched == []

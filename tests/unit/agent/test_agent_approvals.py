@@ -87,7 +87,7 @@ async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> 
     second = await respond(agent, None, first.session, says("Paid"), approvals=decision)
     assert paid == ["B2"]
     assert second.tool_calls[0].arguments == {"order": "B2"}
-    assert 'refund({"order":"B2"}) gave: paid back' in reply_prompt(agent)
+    assert 'refund({"order":"B2"}) returned: paid back' in reply_prompt(agent)
 
 
 async def test_a_correction_while_a_call_waits_asks_anew() -> None:
@@ -138,5 +138,5 @@ async def test_a_tool_that_needs_approval_cannot_be_the_models_without_a_memory(
         return "paid back"
 
     agent = Agent("Shop", tools=[refund], model=ScriptedModel([]))
-    with pytest.raises(FlowError, match="refund needs approval"):
+    with pytest.raises(FlowError, match="refund, which needs approval"):
         await agent.respond("Hi")

@@ -136,10 +136,10 @@ async def test_a_mode_that_is_set_later_holds() -> None:
     agent = Agent("Clinic", canned_responses=["Only this."], model=ScriptedModel([]))
     agent.composition_mode = "strict_canned"  # type: ignore[assignment]
     assert (await agent.respond("Hi")).message == "Only this."
-    with pytest.raises(InvalidArgumentError, match="composition_mode is one of"):
+    with pytest.raises(InvalidArgumentError, match="composition_mode must be one of"):
         agent.composition_mode = "wild"  # type: ignore[assignment]
     agent.canned_responses = []  # type: ignore[assignment]
-    with pytest.raises(FlowError, match="only says what is written"):
+    with pytest.raises(FlowError, match="strict_canned mode needs"):
         await agent.respond("Hi")
 
 
@@ -163,7 +163,7 @@ def test_code_that_decides_is_not_async() -> None:
 
     with pytest.raises(FlowError, match="skip_if must be a synchronous function"):
         make_start_state().transition_to(chat_state="Ask", skip_if=later)
-    with pytest.raises(FlowError, match="a condition is a text or a plain function"):
+    with pytest.raises(FlowError, match="condition must be a string or a synchronous function"):
         make_start_state().transition_to(chat_state="Ask", condition=later)
 
 

@@ -155,7 +155,7 @@ async def test_what_comes_before_may_refuse_the_turn() -> None:
 async def test_what_comes_before_gives_a_mapping_or_nothing() -> None:
     agent = Agent("Wanda", before_response=lambda upcoming: ["pro"])
     agent.model = model = ScriptedModel([])
-    with pytest.raises(InvalidArgumentError, match="before_response gives a mapping"):
+    with pytest.raises(InvalidArgumentError, match="before_response must return a mapping"):
         await agent.respond("Hi")
     assert model.requests == []
 

@@ -63,10 +63,10 @@ async def test_an_optional_field_is_not_asked_for_again_when_there_is_no_way_on(
     ask.transition_to(chat_state="Tell the price", required_data=["price"])
     conversation = Dialogue(agent)
     await conversation.says("A1", understands(route=route, order="A1"), says("A note?"))
-    assert "To be asked for: note" in conversation.last.trace.prompts[-1]
+    assert "Ask for: note" in conversation.last.trace.prompts[-1]
     await conversation.says("No note", understands(), says("Then I cannot go on."))
     conversation.expect(state=ask)
-    assert "To be asked for" not in conversation.last.trace.prompts[-1]
+    assert "Ask for:" not in conversation.last.trace.prompts[-1]
 
 
 async def test_a_correction_while_a_call_waits_asks_for_a_new_decision() -> None:

@@ -82,10 +82,10 @@ def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
     ("fields", "problem"),
     [
         ({"title": ""}, "title must be a non-empty string"),
-        ({"title": "Book", "colour": "red"}, "makes no route"),
+        ({"title": "Book", "colour": "red"}, "invalid arguments for a route"),
         ({"title": "Book", "conditions": "the user wants to fly"}, "conditions must be a list"),
         ({"title": "Book", "rules": "be kind"}, "rules must be a list"),
-        ({"title": "Book", "domains": ["payment"]}, "'payment' is not known"),
+        ({"title": "Book", "domains": ["payment"]}, "'payment' is unknown"),
         ({"title": "Book", "domains": "payment"}, "domains must be a list"),
         ({"title": "Book", "gather_schema": {"type": "array"}}, "gather_schema"),
         ({"title": "Book", "gather_schema": "Flight"}, "gather_schema"),
@@ -106,7 +106,7 @@ def test_a_route_is_not_made_of_what_cannot_work(fields: dict[str, Any], problem
 def test_two_routes_of_one_id_are_refused_by_name() -> None:
     agent = Agent("Wanda")
     agent.create_route(title="Book a flight")
-    with pytest.raises(FlowError, match="Route 'Book a flight': its id"):
+    with pytest.raises(FlowError, match="Route 'Book a flight': the id"):
         agent.create_route(title="Book a flight")
     agent.create_route(title="Book a flight", id="other")
     assert len(agent.routes) == 2
@@ -121,7 +121,7 @@ def test_unknown_routes_are_named() -> None:
 
 
 def test_only_routes_are_routes() -> None:
-    with pytest.raises(InvalidArgumentError, match="is no Route"):
+    with pytest.raises(InvalidArgumentError, match="must be a Route"):
         Agent("Wanda").add_route("Book a flight")  # type: ignore[arg-type]
 
 
@@ -132,17 +132,17 @@ def test_only_routes_are_routes() -> None:
         ({"history": b"Hi"}, "history"),
         ({"history": [5]}, r"history\[0\]"),
         ({"history": [{"role": "wizard", "content": "Hi"}]}, r"history\[0\]"),
-        ({"history": "Hi", "session": 5}, "session is a SessionState"),
-        ({"history": "Hi", "session": {"id": "web-42"}}, "session is a SessionState"),
+        ({"history": "Hi", "session": 5}, "session must be a SessionState"),
+        ({"history": "Hi", "session": {"id": "web-42"}}, "session must be a SessionState"),
         ({"history": "Hi", "session": "web-42"}, "pass Agent"),
-        ({"history": "Hi", "context_override": "pro"}, "context_override is a mapping"),
-        ({"history": "Hi", "mood": "good"}, "respond takes no mood"),
+        ({"history": "Hi", "context_override": "pro"}, "context_override must be a mapping"),
+        ({"history": "Hi", "mood": "good"}, "unknown arguments: mood"),
         ({"history": "Hi", "approvals": {"call_1": True}}, "without a history"),
         ({"approvals": {}}, "no call"),
-        ({"approvals": {"call_1": True}}, "what waits is: nothing"),
+        ({"approvals": {"call_1": True}}, "the waiting calls are: none"),
         ({"approvals": {"call_1": "yes"}}, "decision on call 'call_1'"),
         ({"approvals": ["call_1"]}, "approvals is a mapping"),
-        ({"history": "Hi", "user": "maya"}, "user is for agents with a memory"),
+        ({"history": "Hi", "user": "maya"}, "user requires an agent with a memory"),
         ({"history": "Hi", "extras": "x"}, "extras must be a mapping"),
         ({"history": "Hi", "extras": {1: "x"}}, "extras must be a mapping"),
     ],
@@ -171,7 +171,7 @@ async def test_a_model_nobody_knows_is_named() -> None:
 async def test_a_context_that_is_a_class_is_refused() -> None:
     setup = make_travel_setup(context=dict)
     setup.agent.model = model = ScriptedModel([])
-    with pytest.raises(InvalidArgumentError, match="the context is the class dict"):
+    with pytest.raises(InvalidArgumentError, match="pass an instance of dict"):
         await setup.agent.respond("Hi")
     assert model.requests == []
 
@@ -246,7 +246,7 @@ async def test_two_tools_of_one_name_are_refused() -> None:
 
     agent = Agent("Wanda", tools=[one], model=ScriptedModel([]))
     agent.create_capability(title="Finding", description="Finds things.", tools=[other])
-    with pytest.raises(FlowError, match="two tools are called 'find'"):
+    with pytest.raises(FlowError, match="two tools have the name 'find'"):
         await agent.respond("Hi")
 
 

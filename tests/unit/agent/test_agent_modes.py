@@ -58,7 +58,7 @@ async def test_the_two_canned_modes_ask_for_different_things() -> None:
         await respond(agent, "Hi", None, understands(), says("Which city?"))
         prompts.append(reply_prompt(agent))
     assert "your own words" in prompts[0]
-    assert "nothing that they do not say" in prompts[1]
+    assert "from these texts" in prompts[1]
 
 
 async def test_canned_modes_without_canned_responses_are_fluid() -> None:
@@ -166,7 +166,7 @@ async def test_a_response_with_a_condition_is_for_when_it_holds() -> None:
 async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -> None:
     agent = make_clinic_agent("strict_canned", agent=[{"text": "Sorry.", "condition": "the user is in pain"}])
     agent.model = model = ScriptedModel([])
-    with pytest.raises(FlowError, match="needs a canned response of its own without a condition"):
+    with pytest.raises(FlowError, match="needs a canned response of the agent without a condition"):
         await agent.respond("Hi")
     assert model.requests == []
 
@@ -174,7 +174,7 @@ async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -
 async def test_a_response_that_is_empty_without_values_is_not_something_to_say() -> None:
     agent = make_clinic_agent("strict_canned", agent=["{{#name}}Welcome, {{name}}!{{/name}}"])
     agent.model = model = ScriptedModel([])
-    with pytest.raises(FlowError, match="without values, for when no other can be said"):
+    with pytest.raises(FlowError, match="without values, for when no other one applies"):
         await agent.respond("Hi")
     assert model.requests == []
 
@@ -182,7 +182,7 @@ async def test_a_response_that_is_empty_without_values_is_not_something_to_say()
 async def test_an_agent_that_may_have_nothing_to_say_is_refused() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], agent=["Wait, {{title}} {{name}}."])
     agent.model = model = ScriptedModel([])
-    with pytest.raises(FlowError, match="without values, for when no other can be said"):
+    with pytest.raises(FlowError, match="without values, for when no other one applies"):
         await agent.respond("Hi")
     assert model.requests == []
 

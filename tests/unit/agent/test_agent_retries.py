@@ -100,8 +100,8 @@ async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_aga
     assert paid == ["A1"]
     [call] = replayed.tool_calls
     assert call.is_error
-    assert "nobody knows" in (call.content or "")
-    assert "nobody knows" in reply_prompt(restarted)
+    assert "its outcome is unknown" in (call.content or "")
+    assert "its outcome is unknown" in reply_prompt(restarted)
 
 
 async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply_failed() -> None:

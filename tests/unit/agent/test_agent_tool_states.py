@@ -24,7 +24,7 @@ async def test_a_tool_state_runs_when_it_is_reached_with_gathered_data() -> None
     assert [(call.name, call.arguments, call.content, call.is_error) for call in response.tool_calls] == [
         ("find", {"order": "A1"}, "shipped", False)
     ]
-    assert 'find({"order":"A1"}) gave: shipped' in reply_prompt(agent)
+    assert 'find({"order":"A1"}) returned: shipped' in reply_prompt(agent)
 
 
 async def test_what_a_tool_gave_is_told_in_later_turns_too() -> None:
@@ -33,7 +33,7 @@ async def test_what_a_tool_gave_is_told_in_later_turns_too() -> None:
     second = await respond(agent, "Thanks", first.session, understands(), says("Bye"))
     assert second.completed
     assert second.tool_calls == ()
-    assert "gave: shipped" in reply_prompt(agent)
+    assert "returned: shipped" in reply_prompt(agent)
     assert route.title in reply_prompt(agent)
 
 
@@ -296,7 +296,7 @@ async def test_a_turn_that_failed_is_tried_again_without_running_its_tools_twice
         await respond(agent, "A1", session, understands(order="A1"), OSError("down"))
     response = await respond(agent, "A1", session, understands(order="A1"), says("Paid back"))
     assert paid == ["A1"]
-    assert "gave: paid back" in reply_prompt(agent)
+    assert "returned: paid back" in reply_prompt(agent)
     assert [call.name for call in response.tool_calls] == ["find"]
 
 

@@ -21,7 +21,7 @@ async def test_scores_are_by_title_with_the_reason_for_the_choice() -> None:
     reading = understands(route=setup.weather, score=80, scores={setup.book: 30})
     response = await respond(setup.agent, "Rain?", None, reading, says("Which city?"))
     assert response.trace.scores == {"Book a flight": 30, "Tell the weather": 80}
-    assert response.trace.route == "it is meant (80)"
+    assert response.trace.route == "it scored highest (80)"
 
 
 async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
@@ -33,7 +33,7 @@ async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
         ("search_flights", "ran"),
         ("Offer the flights found", "speaks"),
     ]
-    assert response.trace.walked[0].why == "skip_if says so"
+    assert response.trace.walked[0].why == "skip_if is true"
     ids = [state.id for state in setup.book.states]
     assert [step.state_id for step in response.trace.walked] == ids[1:]
 
@@ -42,9 +42,9 @@ async def test_a_walk_is_told_in_an_order_that_can_be_read() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     assert str(first.trace).splitlines()[:3] == [
-        "route: it is meant (90)",
+        "route: it scored highest (90)",
         "score: Book a flight 90",
-        "skipped: Ask where to (skip_if says so)",
+        "skipped: Ask where to (skip_if is true)",
     ]
     assert "None" not in str(first.trace)
 
@@ -148,4 +148,4 @@ async def test_nothing_was_decided_is_told_too() -> None:
     response = await respond(Agent("Wanda"), "Hi", None, says("Hello!"))
     assert response.trace.scores == {}
     assert response.trace.walked == ()
-    assert response.trace.route == "no route was to be decided"
+    assert response.trace.route == "no routes were scored"

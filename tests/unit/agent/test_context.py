@@ -102,17 +102,17 @@ async def test_another_object_is_passed_on_as_it_is() -> None:
     client = Client()
     assert await resolve_context(client, make_session(name="x")) is client
     assert client.name == "db"
-    with pytest.raises(InvalidArgumentError, match="of type Client takes no override"):
+    with pytest.raises(InvalidArgumentError, match="of type Client cannot be overridden"):
         await resolve_context(client, make_session(), {"name": "x"})
 
 
 async def test_a_class_is_no_context() -> None:
-    with pytest.raises(InvalidArgumentError, match="the class Account"):
+    with pytest.raises(InvalidArgumentError, match="pass an instance of Account"):
         await resolve_context(Account, make_session())
 
 
 async def test_an_override_is_a_mapping() -> None:
-    with pytest.raises(InvalidArgumentError, match="override is a mapping"):
+    with pytest.raises(InvalidArgumentError, match="override must be a mapping"):
         await resolve_context({}, make_session(), [("a", 1)])  # type: ignore[arg-type]
 
 
@@ -151,7 +151,7 @@ async def test_a_default_that_holds_something_is_kept() -> None:
 
 
 async def test_a_function_that_wants_more_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="wants a, b"):
+    with pytest.raises(InvalidArgumentError, match="requires a, b"):
         await resolve_context(lambda a, b: {}, make_session())
 
 

@@ -172,7 +172,7 @@ def test_what_is_no_event_is_refused_by_its_place(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [None, 5, b"Hi", bytearray(b"Hi")])
 def test_what_is_no_history_is_refused(bad: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="a history is"):
+    with pytest.raises(InvalidArgumentError, match="history must be"):
         history_to_messages(bad)
 
 

@@ -1,4 +1,4 @@
-"""Where a conversation goes next: choose a route and walk it.
+"""Choose the next route and state of a conversation.
 
-Pure code over definitions and session values: no I/O, no model, no clock. Imported by prompts, responses and the
-runtime."""
+Pure code over definitions and session values: no I/O, no model, no clock. Prompts, responses and the runtime import
+it."""

@@ -1,8 +1,8 @@
-"""`move`: take in an interpreted message, and walk the chosen route to the state that speaks next.
+"""`move`: apply an interpreted message, and walk the chosen route to the state that speaks next.
 
-Pure code: a generator that yields each tool to run and is sent the result. Every turn walks the route anew with the
-current data, so a correction ends where the route would stand if it had been said in the first place. A walk enters no
-state more than twice, so it ends."""
+Pure code: a generator that yields each tool to run and receives the result. Every turn walks the route from its start
+with the current data, so a correction leads to the same state as if the user had stated the value first. A walk enters
+a state at most twice, so it always ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tellback.errors import FlowError
 
 @dataclass(frozen=True, slots=True)
 class RejectedValue:
-    """A value that was stated but does not fit the schema; it is not stored, and the user is told why."""
+    """A stated value that does not fit the schema; it is not stored, and the agent explains why to the user."""
 
     field: str
     value: Any
@@ -49,8 +49,8 @@ class RejectedValue:
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """The reading of a user's message: `scores` by route (None if the model was not asked), values and fields to clear
-    by route, and the conditions that hold, in their words. Without `user_spoke` there was no message."""
+    """The parsed meaning of a user's message: `scores` by route (None if no model was called), values and fields to
+    clear by route, and the texts of the conditions that are true. `user_spoke` is False if there was no message."""
 
     scores: Mapping[str, float] | None = None
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Interpretation:
 
 @dataclass(frozen=True, slots=True)
 class ToolRunRequest:
-    """A tool to run, with arguments made of the gathered data."""
+    """A tool to run, with its arguments from the gathered data."""
 
     state: State
     arguments: Mapping[str, Any]
@@ -71,8 +71,8 @@ class ToolRunRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolRunResult:
-    """The result of a state's tool. `value` is what it returned, `data` and `context` are to be merged; None removes a
-    field. With `pending` it has not run: a person must decide."""
+    """The result of a state's tool. `value` is the return value; `data` and `context` are merged, and None removes a
+    field. With `pending` the tool has not run: it needs a person's approval."""
 
     run: ToolRun
     value: Any = None
@@ -83,8 +83,8 @@ class ToolRunResult:
 
 @dataclass(frozen=True, slots=True)
 class WalkStep:
-    """One step of a walk: what was done at a state ("skipped", "ran", "kept", "failed", "waits", "speaks", "ended"),
-    and why."""
+    """One step of a walk: the action at a state ("skipped", "ran", "kept", "failed", "waits", "speaks" or "ended"),
+    and the reason."""
 
     state_id: str
     state: str
@@ -94,8 +94,8 @@ class WalkStep:
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """Where it went. `state` is the one that speaks, of `route`; with `ended` the route was completed, and nothing of
-    it speaks any more. `missing` are fields that the state still wants."""
+    """The result of a move. `state` of `route` speaks next; with `ended` the route was completed and no state speaks.
+    `missing` are fields that the state still needs."""
 
     session: SessionState
     route: Route | None = None
@@ -110,13 +110,13 @@ class MoveResult:
 
 MoveGenerator = Generator[ToolRunRequest, ToolRunResult, MoveResult]
 Verdict = tuple[str, str]
-"""What to do at a state ("leave", "speak" or "fail"), and why."""
+"""The action at a state ("leave", "speak" or "fail"), and the reason."""
 
 
 def undo_tool_data(
     route: Route, runs: Iterable[ToolRun], data: Mapping[str, Any], stated: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The data as it was before these runs; what the user has said since stays, and so does what is `stated` now."""
+    """Return the data as it was before these runs; keep values that the user stated later or in this message."""
     for run in reversed(list(runs)):
         data = _replace_values(route, data, stated, run.changed_values, run.previous_values)
     return data
@@ -125,7 +125,7 @@ def undo_tool_data(
 def reapply_tool_data(
     route: Route, run: ToolRun, data: Mapping[str, Any], stated: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The data with what a run gave, as when it ran; what the user has said since stays."""
+    """Return the data with the values that a run set; keep values that the user stated later."""
     before = {name: run.previous_values.get(name) for name in run.changed_values}
     given = {name: value for name, value in run.changed_values.items() if value is not None}
     return _replace_values(route, data, stated, before, given)
@@ -134,7 +134,7 @@ def reapply_tool_data(
 def _replace_values(
     route: Route, data: Mapping[str, Any], stated: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The data with the new values for old ones, but where the user, or a later tool, has said otherwise."""
+    """Replace old values by new ones; keep values that the user or a later tool has changed."""
     result = dict(data)
     plain = route.schema.plain({name: data[name] for name in old if name in data})
     for name, value in old.items():
@@ -149,17 +149,17 @@ def _replace_values(
 def _to_typed(route: Route, name: str, value: Any) -> Any:
     try:
         return route.schema.check(name, value)
-    except InvalidValue:  # the schema has changed since
+    except InvalidValue:  # the schema has changed
         return value
 
 
 def retry_condition(state: State) -> str:
-    """What the user must want for a tool that failed to be run again."""
+    """The condition under which a failed tool runs again, in words for the model."""
     return f"the user wants to try this again: {state.title}"
 
 
 class RouteWalk:
-    """A walk that is about to begin. `changed` are known values that the user corrected or took back."""
+    """A walk through a route in one turn. `changed` are known values that the user corrected or took back."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class RouteWalk:
         self._tool_runs: list[tuple[State, ToolRun]] = []
 
     def walk(self) -> Generator[ToolRunRequest, ToolRunResult, MoveResult]:
-        """Walk; tools that are to be run are yielded."""
+        """Walk to the state that speaks; yield the tools to run."""
         state, verb, why = self._start()
         while True:
             if verb == "arrive":
@@ -206,21 +206,21 @@ class RouteWalk:
                 return self._stop_at(state, why if verb == "fail" else reason)
             target = transition.resolve_target()
             if target is END_ROUTE and self._rejected:
-                return self._stop_at(state, f"{', '.join(self._rejected)} could not be taken")
+                return self._stop_at(state, f"{', '.join(self._rejected)} was rejected")
             self._leave(state, transition)
             if target is END_ROUTE:
                 return self._complete(state, reason)
             assert isinstance(target, State)
             if target.id in self._visited and not self._may_loop(state):
-                return self._stop_at(state, f"{target.title!r} was walked through before in this turn")
+                return self._stop_at(state, f"{target.title!r} was already passed in this turn")
             if target.id in self._visited:
                 self._start_over(target)
             state, verb = target, "arrive"
 
     def _start(self) -> tuple[State, str, str]:
-        """The start, unless a decision was taken: then the state that waited for it."""
+        """Return the start, or after a decision the state that waited for it."""
         if self._after_decision and self._current_state is not None:
-            return self._current_state, "arrive", "a decision was taken"
+            return self._current_state, "arrive", "a waiting call was decided"
         self._reopen()
         data = undo_tool_data(self._route, self._session.progress.runs.values(), self._data, self._stated)
         self._session = replace(self._session, extracted=data)
@@ -231,7 +231,7 @@ class RouteWalk:
         return start, "leave", "the route begins"
 
     def _reopen(self) -> None:
-        """What was taken back is asked for again, also where it was asked before."""
+        """Make the states of fields that the user took back ask again."""
         taken_back = {name for name in self._changed if name not in self._data}
         spoken = self._session.progress.spoken
         if taken_back:
@@ -241,9 +241,9 @@ class RouteWalk:
     def _arrive(self, state: State) -> Generator[ToolRunRequest, ToolRunResult, Verdict]:
         self._visited.add(state.id)
         if state.skip_if is not None and not self._after_decision and self._evaluate(state, "skip_if", state.skip_if):
-            if state.kind != "tool":  # what it gave before is of no account then
+            if state.kind != "tool":  # a skipped tool state drops out of the path
                 self._append_to_path(state)
-            self._add_step(state, "skipped", "skip_if says so")
+            self._add_step(state, "skipped", "skip_if is true")
             return "leave", ""
         self._append_to_path(state)
         if state.kind == "tool":
@@ -266,21 +266,21 @@ class RouteWalk:
         if missing:
             return "speak", f"still needs {', '.join(missing)}"
         if not self._interpretation.user_spoke:
-            return "speak", "nobody has answered it"
+            return "speak", "the user has not answered it"
         if state.gather:
             return "leave", "it was answered"
         if self._rejected:
-            return "speak", f"{', '.join(self._rejected)} could not be taken"
+            return "speak", f"{', '.join(self._rejected)} was rejected"
         if self._returns_to_route:
-            return "speak", "the route is taken up again"
+            return "speak", "the route is resumed"
         if self._has_run_tool:
-            return "speak", "a tool was run again before it"
+            return "speak", "a tool ran again before it"
         if self._changed and not any(self._leads_to_chat(transition) for transition in state.transitions):
             return "speak", f"{', '.join(self._changed)} was corrected"
         return "leave", "it was answered"
 
     def _leads_to_chat(self, transition: Transition) -> bool:
-        """Whether the user has chosen that way in words, and nothing is done at its end that should be asked first."""
+        """Whether the message chose this transition in words, and its target is no tool that should be confirmed."""
         target = transition.resolve_target()
         return (
             transition.condition in self._interpretation.true_conditions
@@ -297,17 +297,17 @@ class RouteWalk:
             if reused is not None:
                 return reused
             if self._rejected:
-                return "speak", f"{', '.join(self._rejected)} could not be taken"
+                return "speak", f"{', '.join(self._rejected)} was rejected"
         arguments = pending.call.input if after_decision and pending is not None else gathered
         result = yield ToolRunRequest(state, arguments, self._session)
-        # What is said after it is said of what it gives now.
+        # The states after this tool speak about its new result.
         self._has_run_tool = True
         progress = self._session.progress
         self._update_progress(answered=tuple(id for id in progress.answered if id in self._visited))
         if result.pending is not None:
             self._session = replace(self._session, pending_calls=(result.pending,))
-            self._add_step(state, "waits", "a person must decide")
-            return "speak", "its call waits for a decision"
+            self._add_step(state, "waits", "its call needs approval")
+            return "speak", "its call waits for approval"
         run = replace(
             result.run if result.run.error is not None else self._apply_tool_data(state, result),
             gathered_arguments=gathered,
@@ -315,16 +315,16 @@ class RouteWalk:
         self._tool_runs.append((state, run))
         self._update_progress(runs={**self._session.progress.runs, state.id: run})
         self._session = replace(self._session, pending_calls=())
-        self._add_step(state, "ran" if run.error is None else "failed", run.error or "it was reached")
+        self._add_step(state, "ran" if run.error is None else "failed", run.error or "the walk reached it")
         return ("leave", "") if run.error is None else ("fail", f"{run.tool} failed")
 
     def _reuse_earlier_run(
         self, state: State, gathered: Mapping[str, Any], pending: PendingCall | None
     ) -> Verdict | None:
-        """What follows from an earlier run, if the tool is not to be run now."""
+        """Return the verdict of an earlier run if the tool must not run now, else None."""
         if pending is not None and pending.call.input == gathered:
-            return "speak", "its call waits for a decision"
-        this_turn = next((run for each, run in self._tool_runs if each is state), None)  # once in a turn is enough
+            return "speak", "its call waits for approval"
+        this_turn = next((run for each, run in self._tool_runs if each is state), None)  # a tool runs once in a turn
         earlier = this_turn or self._session.progress.runs.get(state.id)
         if earlier is None:
             return None
@@ -338,12 +338,12 @@ class RouteWalk:
         data = reapply_tool_data(self._route, earlier, self._data, self._stated)
         self._session = replace(self._session, extracted=data)
         self._add_step(
-            state, "kept", "it has run, and is not to be repeated" if runs_once else "it ran with the same values"
+            state, "kept", "it has run and must not run again" if runs_once else "it ran with the same arguments"
         )
         return "leave", ""
 
     def _apply_tool_data(self, state: State, result: ToolRunResult) -> ToolRun:
-        """Take over what a tool gives; what does not fit the schema makes it a failure, though it has acted."""
+        """Merge a tool's values into the data; a value that does not fit makes the run a failure that has acted."""
         values = dict(result.data)
         if state.save_as is not None:
             values.setdefault(state.save_as, result.value)
@@ -355,7 +355,7 @@ class RouteWalk:
             try:
                 data[name] = schema.check(name, value)
             except InvalidValue as problem:
-                error = f"{result.run.tool} gave a value that does not fit: {name}: {problem}"
+                error = f"{result.run.tool} returned a value that does not fit: {name}: {problem}"
                 return replace(result.run, error=error, has_acted=True)
         previous = schema.plain({name: self._data[name] for name in values if name in self._data})
         changed = schema.plain({name: data.get(name) for name in values})
@@ -363,7 +363,7 @@ class RouteWalk:
         return replace(result.run, changed_values=changed, previous_values=previous)
 
     def _choose_transition(self, state: State, *, after_error: bool) -> tuple[Transition | None, str]:
-        """The way to take, and why; or why there is none."""
+        """Return the transition to take and the reason, or None and the reason why none applies."""
         otherwise: Transition | None = None
         blocked: list[str] = []
         for transition in state.transitions:
@@ -385,12 +385,12 @@ class RouteWalk:
             return otherwise, "it is next"
         self._missing_for_next = tuple(dict.fromkeys(blocked))
         if blocked:
-            return None, f"what comes next needs {', '.join(self._missing_for_next)}"
-        return None, "no way leads on from here" if not state.transitions else "no condition to go on holds"
+            return None, f"the next state needs {', '.join(self._missing_for_next)}"
+        return None, "it has no transitions" if not state.transitions else "no transition's condition is true"
 
     def _condition_holds(self, transition: Transition) -> bool:
         if isinstance(transition.condition, str):
-            if transition.source.id in self._passed_ids:  # chosen before; what is said now is about where we are
+            if transition.source.id in self._passed_ids:  # chosen earlier; the message is about the current state
                 return self._session.progress.ways.get(transition.source.id) == transition.condition
             return transition.condition in self._interpretation.true_conditions
         assert transition.condition is not None
@@ -402,11 +402,11 @@ class RouteWalk:
         except Exception as error:
             raise FlowError(state.place, f"{what} raised {type(error).__name__}: {error}") from error
         if inspect.isawaitable(answer):
-            raise FlowError(state.place, f"{what} is async; it must answer at once.")
+            raise FlowError(state.place, f"{what} is async: pass a synchronous function.")
         return bool(answer)
 
     def _build_arguments(self, state: State) -> dict[str, Any]:
-        """The tool's arguments, as JSON has them."""
+        """Return the tool's arguments as JSON values."""
         assert state.tool is not None
         data = self._data
         if callable(state.arguments):
@@ -421,7 +421,7 @@ class RouteWalk:
         return self._route.schema.plain(arguments)
 
     def _missing_fields(self, state: State) -> tuple[str, ...]:
-        """What a state would ask for: what it needs, what it has not asked for yet, and what could not be taken."""
+        """Return the fields to ask for: required ones, optional ones not asked for yet, and rejected ones."""
         has_spoken = state.id in self._session.progress.spoken
         fields = self._route.schema.fields
         return tuple(
@@ -444,7 +444,7 @@ class RouteWalk:
         self._update_progress(path=(*(id for id in self._session.progress.path if id != state.id), state.id))
 
     def _leave(self, state: State, transition: Transition) -> None:
-        """Remember that it was answered, and what was chosen in words: the user will not say it again."""
+        """Store that the state was answered, and the condition chosen in words, which the user will not repeat."""
         progress = self._session.progress
         ways = {id: words for id, words in progress.ways.items() if id != state.id}
         if isinstance(transition.condition, str):
@@ -459,11 +459,11 @@ class RouteWalk:
             self._session = replace(self._session, extracted=data)
 
     def _may_loop(self, state: State) -> bool:
-        """Whether a way may lead back to where this walk has been: from where the user has just answered, and once."""
+        """Whether the walk may return to a passed state: once, and only from the state the user just answered."""
         return state is self._current_state and state.kind == "chat" and not self._has_looped
 
     def _start_over(self, state: State) -> None:
-        """A way leads back: what follows there is said and done once more, with all that is known."""
+        """Reset the progress from this state on: its states speak and run once more, with all known data."""
         self._has_looped = True
         progress = self._session.progress
         index = progress.path.index(state.id) if state.id in progress.path else len(progress.path)
@@ -479,7 +479,7 @@ class RouteWalk:
         )
 
     def _add_step(self, state: State, action: str, why: str) -> None:
-        # What was walked before is no news, unless something is run anew.
+        # A repeated step is only reported if a tool has run in this turn.
         if self._has_run_tool or state.id not in self._passed_ids or action not in ("skipped", "kept"):
             self._steps.append(WalkStep(state.id, state.title, action, why))
 
@@ -509,7 +509,7 @@ class RouteWalk:
 
 
 def _transition_reason(transition: Transition) -> str:
-    return f"{transition.condition!r} holds" if isinstance(transition.condition, str) else "its condition holds"
+    return f"{transition.condition!r} is true" if isinstance(transition.condition, str) else "its condition is true"
 
 
 def move(
@@ -521,12 +521,12 @@ def move(
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
     after_decision: bool = False,
 ) -> MoveGenerator:
-    """Choose the route, take in what was said, and walk on to the state that speaks next.
+    """Choose the route, apply the stated values, and walk to the state that speaks next.
 
-    With `after_decision` a waiting call of the current state has been decided: the walk goes on with it.
+    With `after_decision` a waiting call of the current state has been decided: the walk continues from it.
     """
     if after_decision:
-        choice = RouteChoice(find_current_route(routes, session), "a decision was taken")
+        choice = RouteChoice(find_current_route(routes, session), "a waiting call was decided")
     else:
         choice = choose_route(routes, session, interpretation.scores, thresholds, interpretation.true_conditions)
     route, previous = choice.route, session
@@ -547,7 +547,7 @@ def move(
         return MoveResult(session, choice=choice)
     returns_to_route = session.current_route is not previous.current_route
     session = _remember_forgotten(session, interpretation, route.id)
-    if returns_to_route and route.id in previous.paused_routes:  # what was corrected meanwhile counts now
+    if returns_to_route and route.id in previous.paused_routes:  # corrections made meanwhile apply now
         changed = tuple(dict.fromkeys((*previous.paused_routes[route.id].changed, *changed)))
     walk = RouteWalk(
         route, session, interpretation, now, changed, returns_to_route=returns_to_route, after_decision=after_decision
@@ -557,14 +557,14 @@ def move(
 
 
 def _with_initial_data(route: Route, session: SessionState) -> SessionState:
-    """A session that was put into the route by hand knows what the route does from the start."""
+    """Add the route's initial data to a session that the application put into the route."""
     if session.progress.path or not route.initial_data:
         return session
     return replace(session, extracted={**copy.deepcopy(route.initial_data), **session.extracted})
 
 
 def _enter_chosen_route(route: Route | None, session: SessionState, now: datetime) -> SessionState:
-    """The session in the chosen route."""
+    """Return the session in the chosen route."""
     current = session.current_route
     if route is None:
         return leave_route(session, at=now)
@@ -576,7 +576,7 @@ def _enter_chosen_route(route: Route | None, session: SessionState, now: datetim
 def _apply_values(
     session: SessionState, route: Route | None, interpretation: Interpretation, now: datetime
 ) -> tuple[SessionState, tuple[str, ...]]:
-    """The session with what was said of this route and of those that were left; and which known values changed."""
+    """Apply stated values to this route and to paused ones; return the session and the names of changed values."""
     paused_routes = dict(session.paused_routes)
     for id in paused_routes.keys() & {*interpretation.data, *interpretation.forgotten}:
         paused = paused_routes[id]
@@ -585,7 +585,7 @@ def _apply_values(
             paused,
             extracted=extracted,
             changed=tuple(dict.fromkeys((*paused.changed, *corrected))),
-            pending_calls=() if corrected else paused.pending_calls,  # nobody is to approve what is no longer wanted
+            pending_calls=() if corrected else paused.pending_calls,  # the call was made with outdated values
         )
     if route is None:
         return replace(session, paused_routes=paused_routes), ()
@@ -597,7 +597,7 @@ def _apply_values(
 
 
 def _remember_forgotten(session: SessionState, interpretation: Interpretation, route_id: str) -> SessionState:
-    """Remember what was taken back, so that it is not read from earlier messages again."""
+    """Store the fields that the user took back, so that they are not read from earlier messages again."""
     progress = session.progress
     names = dict.fromkeys((*progress.forgotten, *interpretation.forgotten.get(route_id, ())))
     forgotten = tuple(name for name in names if name not in session.extracted)
@@ -609,7 +609,7 @@ def _remember_forgotten(session: SessionState, interpretation: Interpretation, r
 def _merge_values(
     known: Mapping[str, Any], interpretation: Interpretation, route_id: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What is known with what was said, and which of it is not as it was."""
+    """Return the known data merged with the stated values, and the names of known fields that changed."""
     forgotten = interpretation.forgotten.get(route_id, ())
     updated = {name: value for name, value in known.items() if name not in forgotten}
     updated |= interpretation.data.get(route_id, {})

@@ -12,8 +12,8 @@ from tellback.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """How sure the model must be, from 0 to 100: to enter a route, to enter one again that was completed, and by how
-    much another route must beat the current one.
+    """Minimum scores, from 0 to 100: to enter a route, to enter a completed one again, and the margin by which another
+    route must beat the current one.
 
     >>> Thresholds(margin=20).enter
     50
@@ -27,7 +27,7 @@ class Thresholds:
         for name in ("enter", "reenter", "margin"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 100:
-                raise InvalidArgumentError(f"{name} is a number from 0 to 100, not {value!r:.80}.")
+                raise InvalidArgumentError(f"{name} must be a number from 0 to 100, got {value!r:.80}.")
 
 
 DEFAULT_THRESHOLDS = Thresholds()
@@ -35,7 +35,7 @@ DEFAULT_THRESHOLDS = Thresholds()
 
 @dataclass(frozen=True, slots=True)
 class RouteChoice:
-    """A route, or none, and why."""
+    """The chosen route or None, and the reason."""
 
     route: Route | None
     why: str
@@ -51,45 +51,45 @@ def choose_route(
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
     true_conditions: frozenset[str] = frozenset(),
 ) -> RouteChoice:
-    """The route to be in. Another takes over only if it beats the current one by the margin, so that a conversation
-    does not flap between two; one that was completed is entered again only if the user clearly asks for it."""
+    """Choose the route to be in. Another route must beat the current one by the margin, so that the conversation does
+    not switch back and forth; a completed route needs a higher score to be entered again."""
     current = find_current_route(routes, session)
     is_dropped = current is not None and drop_condition(current) in true_conditions
     if scores is None:
         if is_dropped:
-            return RouteChoice(None, "the user no longer wants it")
+            return RouteChoice(None, "the user dropped the route")
         if current is not None:
-            return RouteChoice(current, "nothing else was to be decided")
+            return RouteChoice(current, "no routes were scored")
         sole_route = find_sole_route(routes, session)
-        return RouteChoice(sole_route, "it is the only one" if sole_route is not None else "no route was to be decided")
+        return RouteChoice(sole_route, "it is the only route" if sole_route is not None else "no routes were scored")
     current_score = scores.get(current.id, 0) if current is not None else 0
     best, best_score = _find_best_other_route(routes, session, scores, thresholds, current)
     is_beaten = best is not None and best_score >= current_score + thresholds.margin
     if is_dropped and not is_beaten:
-        return RouteChoice(None, "the user no longer wants it")
+        return RouteChoice(None, "the user dropped the route")
     if best is None:
-        return RouteChoice(current, "no other route is meant" if current is not None else "no route is meant")
+        return RouteChoice(current, "no other route scored enough" if current is not None else "no route scored enough")
     if current is None:
-        return RouteChoice(best, f"it is meant ({best_score:g})")
+        return RouteChoice(best, f"it scored highest ({best_score:g})")
     if is_beaten:
-        return RouteChoice(best, f"it is meant ({best_score:g}, not {current_score:g})")
+        return RouteChoice(best, f"it scored {best_score:g}, the current route {current_score:g}")
     return RouteChoice(
         current, f"{best.title!r} ({best_score:g}) does not beat it ({current_score:g}) by {thresholds.margin:g}"
     )
 
 
 def find_current_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
-    """The route that a session is in, if there still is one of that id."""
+    """Return the session's current route, if the agent still has it."""
     return None if session.current_route is None else routes.get(session.current_route.id)
 
 
 def drop_condition(route: Route) -> str:
-    """What the user must want for a route to be left without another."""
+    """The condition under which a route is dropped, in words for the model."""
     return f"the user no longer wants this: {route.title}"
 
 
 def find_sole_route(routes: Mapping[str, Route], session: SessionState) -> Route | None:
-    """The route that is entered without asking: the only one, without a condition, and not completed or dropped."""
+    """Return the only route if it may be entered without a score: no conditions, not completed and not dropped."""
     if len(routes) != 1:
         return None
     [route] = routes.values()

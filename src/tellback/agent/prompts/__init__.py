@@ -1,3 +1,3 @@
-"""What a model is asked: prompts for understanding a message and for the reply, and the parsed answer.
+"""Prompts for understanding a message and for the reply, and the parsers of the model's answers.
 
-Imported by `tellback.agent.agent` and `tellback.agent.runtime`. Nothing here calls a model."""
+`tellback.agent.agent` and `tellback.agent.runtime` import it. Nothing here calls a model."""

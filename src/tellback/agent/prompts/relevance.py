@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from tellback.memory.recall.tokenizer import Word
 
 MAX_QUERY_LENGTH = 2_000
-"""How many characters of what was said count."""
+"""The number of characters of a query that are used."""
 
 MAX_QUERY_WORDS = 24
-"""How many words of it are compared one by one; its meaning as a whole is that of all of them."""
+"""The number of query words that are compared one by one; the query's vector covers all words."""
 
 WORD_DIMENSIONS = 64
-"""How many dimensions of word vectors are compared: the first ones say nearly all there is to say."""
+"""The number of dimensions of word vectors that are compared; the first ones carry most of the information."""
 
 MIN_SIMILARITY = 0.3
-"""Words whose vectors are less alike than this have nothing to do with each other."""
+"""The minimum cosine similarity at which two words count as related."""
 
 MEANING_WEIGHT = 3.0
-"""What the cosine of two texts counts, beside the share of the words that is met."""
+"""The weight of the cosine of two texts, relative to the share of matching words."""
 
 log = logging.getLogger("tellback.agent")
 
 
 class TextVectors(Protocol):
-    """What gives vectors at once, as `StaticEmbedder` does: of whole texts, and of single words."""
+    """A synchronous source of vectors for whole texts and single words, such as `StaticEmbedder`."""
 
     def vectors(self, texts: Sequence[str]) -> Floats: ...
 
@@ -40,10 +40,10 @@ class TextVectors(Protocol):
 
 
 class TextRanker:
-    """Ranks texts by how much they have to do with what was said: words and meaning, no model call.
+    """Ranks texts by their relevance to a query, by words and vectors, without a model call.
 
-    Vectors are those of the bundled embedder, or of another `embedder`; where the bundled one cannot be loaded, words
-    are compared by their stems alone. It may be used from any thread.
+    It uses the bundled embedder or the given `embedder`; if the bundled one cannot be loaded, it compares only word
+    stems. It is thread-safe.
 
     >>> TextRanker(["Book a flight", "Cancel a subscription", "Reserve a table"]).rank("we'd like to dine at eight")
     [2, 0, 1]
@@ -51,7 +51,7 @@ class TextRanker:
 
     def __init__(self, texts: Sequence[str], *, embedder: TextVectors | None = None) -> None:
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise InvalidArgumentError(f"TextRanker takes a list of texts, not {texts!r:.80}.")
+            raise InvalidArgumentError(f"texts must be a list of strings, got {texts!r:.80}.")
         self._texts = tuple(texts)
         self._embedder = embedder
 
@@ -60,19 +60,19 @@ class TextRanker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the texts have been read."""
+        """Whether the index is built."""
         return len(self) < 2 or "_index" in self.__dict__
 
     def prepare(self) -> None:
-        """Read the texts and load the vectors now, not at the first `rank`: up to half a second, once in a process."""
+        """Build the index and load the vectors now, not at the first `rank`: up to half a second, once per process."""
         if len(self) > 1:
             _ = self._index
 
     def rank(self, query: str) -> list[int]:
-        """The indices of all texts, the most relevant first.
+        """Return the indices of all texts, the most relevant first.
 
-        Texts that are as relevant as each other keep their order, and so do all if nothing was said that has a meaning
-        of its own, as in "yes, do it".
+        Equally relevant texts keep their order, and so do all texts if the query has no content words, as in "yes, do
+        it".
         """
         from tellback.memory.recall.tokenizer import extract_words
 
@@ -84,12 +84,12 @@ class TextRanker:
 
     @cached_property
     def _index(self) -> _RankingIndex:
-        # Two threads may both make it, and then one of two equal ones is kept.
+        # Two threads may both build it; the results are equal.
         return _RankingIndex(self._texts, _load_bundled_embedder() if self._embedder is None else self._embedder)
 
 
 class _RankingIndex:
-    """The texts' words and vectors, as arrays."""
+    """The words and vectors of the texts, as arrays."""
 
     def __init__(self, texts: Sequence[str], embedder: TextVectors | None) -> None:
         import numpy as np
@@ -119,7 +119,7 @@ class _RankingIndex:
         return order
 
     def _select_rarest(self, query_words: Sequence[Word]) -> Sequence[Word]:
-        """Of many words those that fewest texts have, and only then those that none has."""
+        """Select the words that occur in the fewest texts; words that occur in none come last."""
         if len(query_words) <= MAX_QUERY_WORDS:
             return query_words
         terms, spread = self._postings.terms, self._postings.document_frequencies
@@ -130,7 +130,7 @@ class _RankingIndex:
         ]
 
     def _score_overlap(self, query_words: Sequence[Word]) -> Floats:
-        """How much of what was asked is met by each text, from 0 to 1; a rare word is much, a common one little."""
+        """Return the share of the query that each text matches, from 0 to 1, with rare words weighted higher."""
         import numpy as np
 
         postings = self._postings
@@ -140,7 +140,7 @@ class _RankingIndex:
         at, lengths = postings.lookup(np.concatenate((terms, numbers[known])))
         word_indices = np.concatenate((word_indices, known)).repeat(lengths)
         best = np.zeros((len(query_words), self._size), np.float32)
-        # Of several values for one place the last stays, which is the greatest.
+        # If an index repeats, the last value is assigned, and it is the greatest.
         best[word_indices, postings.rows[at]] = np.concatenate((strength, np.ones(len(known), np.float32))).repeat(
             lengths
         )
@@ -148,12 +148,12 @@ class _RankingIndex:
         spread[known] = postings.document_frequencies[numbers[known]]
         rarity = np.log1p((self._size - spread + 0.5) / (spread + 0.5))
         rarity /= rarity.sum()
-        # Not a product of matrices, which may give equal texts not quite equal numbers.
+        # Not a matrix product, which may give equal texts slightly different numbers.
         shares: Floats = (rarity.astype(np.float32)[:, None] * best).sum(axis=0)
         return shares
 
     def _find_similar_terms(self, query_words: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
-        """Words of the texts that mean nearly the same as one that was asked: whose, which, how much, least first."""
+        """Find terms of similar meaning: indices of query words, terms and similarities, in ascending similarity."""
         import numpy as np
 
         if self._embedder is None:
@@ -179,6 +179,6 @@ def _load_bundled_embedder() -> TextVectors | None:
 
         static.load_weights()
     except (ConfigurationError, ImportError) as error:
-        log.warning("Routes are ranked by their words alone, as the bundled embedder cannot be loaded: %s", error)
+        log.warning("Ranking routes by words only, because the bundled embedder cannot be loaded: %s", error)
         return None
     return StaticEmbedder()

@@ -1,4 +1,4 @@
-"""The prompt of a reply, and the choice of canned responses for each composition mode."""
+"""The system prompt of a reply, and the choice of canned responses for each composition mode."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 
 MAX_PROMPT_RESULT_LENGTH = 6_000
 
-PREFER_INSTRUCTION = (
-    "Prefer one of these answers, word for word, where it fits what is to be said. Otherwise use your own words."
-)
+PREFER_INSTRUCTION = "If one of these answers fits, use it verbatim. Otherwise use your own words."
 COMPOSE_INSTRUCTION = """\
-Put your answer together from these texts: whole sentences, in any order, with no more change than grammar needs. Say \
-nothing that they do not say."""
+Compose your answer from these texts: whole sentences, in any order, changed only as far as grammar requires. Add \
+nothing else."""
 
 
 def match_guidelines(guidelines: Iterable[Guideline], interpretation: Interpretation) -> list[GuidelineMatch]:
-    """The guidelines that hold: those without a condition, and those whose condition does."""
+    """Return the guidelines that apply: those without a condition, and those whose condition is true."""
     return [
         GuidelineMatch(each, "always" if each.condition is None else each.condition)
         for each in guidelines
@@ -46,9 +44,9 @@ def render_reply_prompt(
     wording_text: str,
     memory_text: str | None,
 ) -> str:
-    """The system prompt of a reply. What changes least comes first, so that providers can keep it.
+    """Build the system prompt of a reply. The most stable parts come first, so that providers can cache them.
 
-    `wording_text` is what the composition mode asks for, and `memory_text` what memory has.
+    `wording_text` is the instruction of the composition mode, and `memory_text` the text of the user's memory.
     """
     prompt = PromptBuilder().add_identity(agent.name, agent.description, agent.goal)
     rules = [f"- You must: {each}" for each in agent.rules]
@@ -58,7 +56,7 @@ def render_reply_prompt(
     ordered_matches = sorted(matches, key=lambda match: match.guideline.condition is not None)
     prompt.add_guidelines(ordered_matches)
     route = moved.route
-    if route is not None:  # without its conditions: they are for entering it
+    if route is not None:  # without its conditions, which decide only when to enter it
         fields = ("title", "description", "rules", "prohibitions")
         prompt.add_active_routes([{name: getattr(route, name) for name in fields}])
     prompt.add_context(context)
@@ -69,7 +67,7 @@ def render_reply_prompt(
 
 
 def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpretation) -> list[str]:
-    """What to do in this very answer."""
+    """Return the instructions for this reply."""
     route, state = moved.route, moved.state
     if route is None:
         lines = ["Answer the user within your goal."]
@@ -81,7 +79,7 @@ def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpre
     lines = []
     known = route.schema.plain(moved.session.extracted)
     if known:
-        lines.append(f"Known, never to be asked again: {dump_json_line(known)}")
+        lines.append(f"Already known, do not ask for it again: {dump_json_line(known)}")
     pending_ids = {each.state_id for each in moved.session.pending_calls}
     runs = moved.session.progress.runs
     for id in moved.session.progress.path:
@@ -89,21 +87,21 @@ def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpre
         if passed is not None and passed.tool is not None and id in runs and id not in pending_ids:
             lines.append(_render_tool_run(passed.tool.name, runs[id]))
     if moved.ended:
-        lines.append(f"{route.title!r} is completed with this: conclude it, and ask for nothing more.")
+        lines.append(f"{route.title!r} is completed. Conclude it, and ask for nothing more.")
     elif state is not None and state.kind == "chat":
         lines.append(f"Do this: {state.description}")
         fields = route.schema.fields
-        lines += [f"To be asked for: {name} {fields[name].schema_json}" for name in moved.missing]
+        lines += [f"Ask for: {name} {fields[name].schema_json}" for name in moved.missing]
     elif state is not None and state.id in pending_ids:
-        lines.append(f"{state.title} waits for a person's approval. Say so; it has not happened.")
+        lines.append(f"{state.title} waits for a person's approval. Tell the user; it has not run yet.")
     elif not moved.tool_runs:
-        lines.append("Go on with the route.")
+        lines.append("Continue with the route.")
     taken_back = [name for name in moved.changed if name not in moved.session.extracted]
     if taken_back:
         lines.append(f"The user took back: {', '.join(taken_back)}.")
     lines += [
-        f"The user said {each.field} is {dump_json_line(each.value)}, which cannot be: {each.problem}."
-        " Say so; ask again."
+        f"The user stated {each.field} = {dump_json_line(each.value)}, which is invalid: {each.problem}."
+        " Explain this, and ask again."
         for each in interpretation.rejected
     ]
     routes = agent.routes_by_id
@@ -111,7 +109,7 @@ def _instruction_lines(agent: Agent, moved: MoveResult, interpretation: Interpre
         routes[id].title for id, paused in moved.session.paused_routes.items() if id in routes and not paused.dropped
     ]
     if unfinished:
-        lines.append(f"Left unfinished: {'; '.join(unfinished)}. Offer to go on with it when this is done.")
+        lines.append(f"Left unfinished: {'; '.join(unfinished)}. Offer to continue it when this is done.")
     return lines
 
 
@@ -119,12 +117,12 @@ def _render_tool_run(name: str, run: ToolRun) -> str:
     call = f"{name}({dump_json_line(run.arguments)})"
     if run.error is not None:
         error = dump_json_line(run.error[:MAX_PROMPT_RESULT_LENGTH])
-        return f"{call} failed: {error}. Tell the user, and what can be done."
-    return f"{call} gave: {_to_one_line(run.content)}"
+        return f"{call} failed: {error}. Tell the user, and suggest what to do."
+    return f"{call} returned: {_to_one_line(run.content)}"
 
 
 def _to_one_line(content: str) -> str:
-    """A tool's result; one of several lines is quoted, or one of them could pass for a line of the prompt."""
+    """Return a tool's result as one line; a result of several lines is quoted, so that it cannot fake a prompt line."""
     if len(content.splitlines()) > 1:
         try:
             content = dump_json_line(json.loads(content))
@@ -134,12 +132,12 @@ def _to_one_line(content: str) -> str:
 
 
 def collect_canned_levels(moved: MoveResult, agent: Agent) -> list[Sequence[CannedResponse]]:
-    """The canned responses of the state, of the route and of the agent, those nearest first."""
+    """Return the canned responses of the state, the route and the agent, in this order."""
     return [level.canned_responses for level in (moved.state, moved.route, agent) if level is not None]
 
 
 def render_wording(mode: CompositionMode, texts: Sequence[str]) -> str:
-    """What a mode tells the model of the canned responses."""
+    """Return the composition mode's instruction with the canned responses, or an empty string."""
     if not texts or mode in (CompositionMode.FLUID, CompositionMode.CANNED_STRICT):
         return ""
     lead = PREFER_INSTRUCTION if mode is CompositionMode.CANNED_FLUID else COMPOSE_INSTRUCTION
@@ -149,7 +147,7 @@ def render_wording(mode: CompositionMode, texts: Sequence[str]) -> str:
 def render_applicable_canned(
     levels: Sequence[Sequence[CannedResponse]], data: Mapping[str, Any], context: Any, interpretation: Interpretation
 ) -> list[str]:
-    """Every canned response that can be said now: it has its values, and its condition holds."""
+    """Return the texts of all canned responses whose values are known and whose condition is true."""
     applicable = [
         each
         for level in levels
@@ -167,8 +165,8 @@ def select_strict_texts(
     interpretation: Interpretation,
     place: str,
 ) -> list[str]:
-    """What a strict agent may say: what was written for a condition that holds, of the nearest level that has such;
-    else what the nearest level has that is for no condition."""
+    """Return the allowed texts in strict mode: those for a true condition, of the nearest level that has any; else
+    the texts without a condition of the nearest level that has any."""
     filled_levels = [fill_canned_responses(level, data, context) for level in levels]
     true = interpretation.true_conditions
     conditional = [[text for each, text in ready if each.condition in true] for ready, _ in filled_levels]
@@ -181,7 +179,7 @@ def select_strict_texts(
 
 
 def build_fixed_reply(text: str) -> Callable[..., ChatReply]:
-    """A chat function that says this, whatever it is asked."""
+    """Return a chat function that always replies with this text."""
 
     def reply(model: str, messages: Any, system: str | None, tools: Any) -> ChatReply:
         return ChatReply(text=text)

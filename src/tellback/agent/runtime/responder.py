@@ -41,16 +41,15 @@ if TYPE_CHECKING:
     from tellback.agent.agent import Agent
 
 UNSET_MODEL = "-"
-"""The model's name where none is set."""
+"""The placeholder for an unset model name."""
 HISTORY_LIMIT = 30
 
 
 @dataclass(slots=True)
 class PreparedTurn:
-    """A turn that has begun: what was said, whose it is, and the session as it was.
+    """A started turn: its message, its owner, and the session before the turn.
 
-    Where the log of the messages is in one store with the sessions, it is also what the turn saves with the last
-    message: both are saved in one step.
+    If the message log and the sessions share one store, the turn saves both in one step, with the last message.
     """
 
     turn: AgentTurn
@@ -70,17 +69,17 @@ class PreparedTurn:
     @property
     def turn_to_run(self) -> UserChat | TurnRequest:
         """The chat of a user with a memory, or else the request for the engine."""
-        assert self.work is not None, "there is a response already"
+        assert self.work is not None, "the response already exists"
         return self.work
 
     def stamp_session(self, session: SessionState, text: str) -> SessionState:
-        """The session after the turn, with whose it is and what was said to a message that may come again."""
+        """Add the owner, and the reply to a message with an idempotency key, to the session after the turn."""
         key = self.idempotency_key
         idempotent_reply = IdempotentReply(key, text) if key is not None else self.session.idempotent_reply
         return replace(session, idempotent_reply=idempotent_reply, owner=format_owner(self.key))
 
     def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn:
-        """What is saved, now that this was said."""
+        """Return the session and messages to save with this reply."""
         assert self.log_persistence is not None
         self.saved_session = self.stamp_session(self.turn.session_after(), text)
         events = self.build_events(self.message, (*self.turn.invocations, *invoked), text)
@@ -90,7 +89,7 @@ class PreparedTurn:
         return replace(turn, tool_calls=turn.messages[-1].tool_calls)
 
     def build_events(self, message: Message | None, invocations: Sequence[ToolInvocation], text: str) -> list[Event]:
-        """What was said and done in the turn, as a session's history has it."""
+        """Build the history events of the turn: the message, the tool calls and the reply."""
         events = []
         if message is not None:
             events.append(create_message_event(EventSource.CUSTOMER, "user", message_text(message)))
@@ -105,7 +104,7 @@ class PreparedTurn:
 
 
 class RespondArguments(TypedDict, total=False):
-    """What `respond` and `respond_stream` take by keyword."""
+    """The keyword arguments of `respond` and `respond_stream`."""
 
     approvals: Mapping[str, Any] | None
     user: Any
@@ -118,11 +117,11 @@ class RespondArguments(TypedDict, total=False):
 
 
 class Responder:
-    """Answers for an agent."""
+    """Runs an agent's turns."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._turns = TurnEngine()  # for turns without a user: nothing of them is stored
+        self._turns = TurnEngine()  # for turns without a user, which are not stored
         self._running_keys: set[SessionKey] = set()
         self._locks: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
         self._attempts = TurnAttempts()
@@ -202,7 +201,7 @@ class Responder:
         agent.check()
         arguments = _validate_options(options)
         if not isinstance(override, Mapping | None):
-            raise InvalidArgumentError(f"context_override is a mapping, not {override!r:.80}.")
+            raise InvalidArgumentError(f"context_override must be a mapping, got {override!r:.80}.")
         async with self._hold_session(session, arguments) as (state, user, key):
             decisions = resolve_approvals(agent, arguments.get("approvals"), history, state, self._attempts)
             approvals, resumes_reply, state = decisions.approvals, decisions.resumes_reply, decisions.session
@@ -235,7 +234,7 @@ class Responder:
                 yield prepared
                 return
             if prepared.idempotency_key is not None and user is None and agent.persistence is None:
-                raise InvalidArgumentError("idempotency_key needs something that remembers it: persistence or memory.")
+                raise InvalidArgumentError("idempotency_key requires persistence or memory: pass one to Agent(...).")
             if agent.persistence is not None and _saves_turns(agent.persistence):
                 turn.validate_version = partial(_load_and_validate_version, agent.persistence, state)
             if user is None:
@@ -248,12 +247,12 @@ class Responder:
     async def _hold_session(
         self, session: SessionState | str | None, arguments: RespondArguments
     ) -> AsyncIterator[tuple[SessionState, UserHandle | None, SessionKey]]:
-        """The session, which no other turn of this process has meanwhile, the user whose it is, and their key."""
+        """Yield the session, locked in this process, its user and its key."""
         store = self._agent.persistence
         if isinstance(session, str):
             if store is None:
                 raise InvalidArgumentError(
-                    f"session {session!r} is only named: pass Agent(persistence=...), or the last response's session."
+                    f"session {session!r} is an id: pass Agent(persistence=...), or the last response's session."
                 )
             async with self._wait_in_queue(session, arguments.get("wait", WAIT_SECONDS)):
                 state = await store.load(session) or create_session(session)
@@ -262,7 +261,7 @@ class Responder:
                     yield state, user, key
             return
         if not isinstance(session, SessionState | None):
-            raise InvalidArgumentError(f"session is a SessionState or the id of one, not {session!r:.80}.")
+            raise InvalidArgumentError(f"session must be a SessionState or a session id, got {session!r:.80}.")
         state = create_session() if session is None else session
         user, key = await self._resolve_user(state, arguments)
         async with self._run_exclusively(key, state):
@@ -283,7 +282,7 @@ class Responder:
         return user, key
 
     async def _is_message_stored(self, history: Any, prepared: PreparedTurn) -> bool:
-        """Whether the application has saved what the user said before it passed the history that ends with it."""
+        """Whether the application stored the user's message before it passed the history."""
         store = self._agent.persistence
         if store is None or prepared.message is None or isinstance(history, str | None):
             return False
@@ -294,7 +293,7 @@ class Responder:
         owner_id = getattr(self._agent.persistence, "user_id", None)
         if owner_id is not None and get_user_id(key) not in (None, owner_id):
             raise InvalidArgumentError(
-                f"the agent's persistence is of user {owner_id!r}, and it was {get_user_id(key)!r:.80} who spoke."
+                f"the agent's persistence belongs to user {owner_id!r}, but the sender is {get_user_id(key)!r:.80}."
             )
 
     @asynccontextmanager
@@ -302,7 +301,7 @@ class Responder:
         turn = current_tool_host()
         if isinstance(turn, AgentTurn) and turn.session_id == id:  # it would wait for itself
             raise SessionConflictError(id, turn.version)
-        # Kept for as long as someone has it or waits for it; the traceback of an error may keep it into another loop.
+        # Weakly referenced: it lives while a turn holds it or waits. A traceback may keep it beyond its event loop.
         lock = self._locks.setdefault((asyncio.get_running_loop(), id), asyncio.Lock())
         try:
             async with asyncio.timeout(validation.validate_seconds("wait", wait)):
@@ -365,7 +364,7 @@ class Responder:
         namespace = options.namespace_of(agent.name)
         last = messages[-1] if messages else None
         if not resumes_reply and (last is None or last.role != "user"):
-            raise InvalidArgumentError("with a memory the user speaks first: pass what they said.")
+            raise InvalidArgumentError("an agent with a memory needs a user message: pass one as history.")
 
         async def tools() -> Sequence[Tool]:
             return await try_step(build_memory_tools(user, namespace, options), "recall", prepared.problems) or ()
@@ -390,14 +389,14 @@ class Responder:
 
 
 def _raise_store_error(response: Response) -> None:
-    """What the log did not take, its session has not taken either: then the turn has failed as a whole."""
+    """Raise the log's error: without the log the session is not saved either, so the whole turn has failed."""
     for problem in reversed(response.problems):
         if problem.step in ("store_user", "store_reply"):
             raise problem.error
 
 
 async def _load_and_validate_version(store: SessionStore, session: SessionState) -> None:
-    """Another process may have taken a turn while this one waited for the conversation: then nothing is done."""
+    """Raise if another process ran a turn while this one waited for the conversation."""
     _validate_version(await store.load(session.id), session)
 
 
@@ -408,14 +407,14 @@ def _validate_version(stored: SessionState | None, session: SessionState) -> Non
 
 
 def _saves_turns(store: SessionStore) -> bool:
-    """Whether turns are saved there; otherwise it is for the application to do."""
+    """Whether turns are saved automatically; otherwise the application saves them."""
     return bool(getattr(store, "auto_save", True))
 
 
 def _validate_options(options: Mapping[str, Any]) -> RespondArguments:
     if not isinstance(options.get("sender"), Identity | None):
-        raise InvalidArgumentError(f"sender is an Identity, not {options['sender']!r:.80}.")
+        raise InvalidArgumentError(f"sender must be an Identity, got {options['sender']!r:.80}.")
     unknown = options.keys() - RespondArguments.__annotations__.keys()
     if unknown:
-        raise InvalidArgumentError(f"respond takes no {', '.join(sorted(unknown))}.")
+        raise InvalidArgumentError(f"respond got unknown arguments: {', '.join(sorted(unknown))}.")
     return cast("RespondArguments", options)

@@ -1,4 +1,4 @@
-"""Run the tools of states: approvals by a person, and no second run when a failed turn is attempted again."""
+"""Run the tools of states: with approval by a person, and without a second run when a failed turn is retried."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 1_000
 ATTEMPT_TTL = 900.0
 
-OUTCOME_UNKNOWN = "It was approved and begun before, and nobody knows whether it took effect. It is not begun again."
+OUTCOME_UNKNOWN = "It was approved and started before, and its outcome is unknown. It was not started again."
 
 
 @dataclass(slots=True)
 class TurnAttempt:
-    """What the tools of one turn gave: by the approved call, or by state and arguments; and the last of each state.
+    """Tool results of one turn: by approved call, or by state and arguments; and the last result of each state.
 
-    `running` are those in threads that nobody can stop, though their turn was, by state.
+    `running` are tools in threads, by state, which continue when their turn is cancelled.
     """
 
     runs: dict[str, tuple[ToolRunResult, ToolInvocation]] = field(default_factory=dict)
@@ -45,10 +45,10 @@ class TurnAttempt:
 
 
 class TurnAttempts:
-    """First tries, by the session and its version: whoever tries a turn again is told what was done already.
+    """First attempts of turns, by session and version: a retry reuses the results of their tools.
 
-    They are forgotten once the turn has succeeded, and after a quarter of an hour. Calls that were decided are
-    remembered for longer, as many as there is room for.
+    An attempt is removed when its turn succeeds, and after 15 minutes. Decided calls are stored longer, up to a
+    maximum number.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class TurnAttempts:
         self._decided: OrderedDict[str, None] = OrderedDict()
 
     def get_or_create(self, key: tuple[Any, ...]) -> TurnAttempt:
-        """What was done in the turn so far; it is added to as tools run."""
+        """Return the results of the turn so far; tools add to them."""
         now = time.monotonic()
         while self._attempts and (
             len(self._attempts) >= MAX_ATTEMPTS or next(iter(self._attempts.values())).started_at < now - ATTEMPT_TTL
@@ -68,7 +68,7 @@ class TurnAttempts:
         self._attempts.pop(key, None)
 
     def mark_decided(self, call_id: str) -> None:
-        """Note that a call was decided, and its turn has succeeded."""
+        """Store that a call was decided and its turn succeeded."""
         self._decided[call_id] = None
         if len(self._decided) > 10 * MAX_ATTEMPTS:
             self._decided.popitem(last=False)
@@ -78,7 +78,7 @@ class TurnAttempts:
 
 
 class StateToolRunner:
-    """Runs tools. `invocations` are the calls so far, in order."""
+    """Runs tools of states. `invocations` are the calls so far, in order."""
 
     def __init__(self, attempt: TurnAttempt, approvals: Mapping[str, Approval]) -> None:
         self.invocations: list[ToolInvocation] = []
@@ -91,15 +91,15 @@ class StateToolRunner:
         self._updates.append(update)
 
     def has_run(self, call: ToolCall) -> bool:
-        """Whether a call that waits was approved and run in a first try of this turn."""
+        """Whether a waiting call was approved and run in an earlier attempt of this turn."""
         return call.id in self._attempt.runs
 
     async def run(self, request: ToolRunRequest) -> ToolRunResult:
-        """Run the tool of a state, unless a person must decide first, or it ran in a first try."""
+        """Run the tool of a state, unless it needs approval first or ran in an earlier attempt."""
         state, tool = request.state, request.state.tool
         assert tool is not None
         pending = next((each.call for each in request.session.pending_calls if each.state_id == state.id), None)
-        if state.id in self._attempt.running:  # of a try that was cancelled: what it does is done first
+        if state.id in self._attempt.running:  # wait for the tool of a cancelled attempt
             await asyncio.wait([self._attempt.running[state.id]])
         earlier = None if pending is None else self._attempt.runs.get(pending.id)
         if earlier is None and not state.repeat:
@@ -139,7 +139,7 @@ class StateToolRunner:
 
         if tool.is_async:
             return await run()
-        # A thread cannot be stopped. If the turn is, what it does is still noted, for whoever tries again.
+        # A thread cannot be stopped. If the turn is cancelled, the result is still stored for a retry.
         running = self._attempt.running[state_id] = asyncio.ensure_future(run())
         running.add_done_callback(lambda _: self._attempt.running.pop(state_id, None))
         return await asyncio.shield(running)
@@ -157,7 +157,7 @@ class StateToolRunner:
     async def _resolve_decision(
         self, pending: ToolCall | None, call: ToolCall, tool: Tool
     ) -> ToolCall | ToolResult | None:
-        """The call to run, the result that it was denied or cannot run, or None if it waits."""
+        """Return the call to run, an error result if it was denied or cannot run, or None if it waits."""
         approval = None if pending is None else self._approvals.get(pending.id)
         if pending is not None and approval is not None:
             outcome = apply_decision(pending, approval)
@@ -170,15 +170,15 @@ class StateToolRunner:
             return outcome
         try:
             tool.bind(call.input)
-        except ValueError as problem:  # nobody is asked to approve what cannot run
+        except ValueError as problem:  # a call that cannot run needs no approval
             return ToolResult(call.id, f"Invalid arguments for {tool.name}: {problem}", is_error=True, name=tool.name)
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecisions:
-    """Decisions on waiting calls of a state; or, with `resumes_reply`, on calls of a reply that the log holds; and the
-    session in the route that waits."""
+    """Decisions on waiting calls of a state or, with `resumes_reply`, on calls of a reply in the log; and the session
+    in the route of these calls."""
 
     approvals: dict[str, Approval]
     resumes_reply: bool
@@ -188,11 +188,11 @@ class ApprovalDecisions:
 def resolve_approvals(
     agent: Agent, requested: Any, history: Any, session: SessionState, attempts: TurnAttempts
 ) -> ApprovalDecisions:
-    """What `approvals` decides; whatever could not be carried out is refused here."""
+    """Match `approvals` with waiting calls; reject decisions that cannot be carried out."""
     if requested is None:
         return ApprovalDecisions({}, False, session)
     if history is not None:
-        raise InvalidArgumentError("approvals go on with a turn: pass them without a history.")
+        raise InvalidArgumentError("approvals resume a waiting turn: pass them without a history.")
     approvals = as_approvals(requested)
     already_decided = [id for id in approvals if attempts.was_decided(id)]
     if already_decided:
@@ -205,16 +205,16 @@ def resolve_approvals(
     if not approvals or not approvals.keys() & pending_calls.keys():
         if agent.memory is not None:
             return ApprovalDecisions({}, True, session)
-        pending_ids = ", ".join(pending_calls) or "nothing"
+        pending_ids = ", ".join(pending_calls) or "none"
         raise InvalidArgumentError(
-            f"approvals names {', '.join(approvals) or 'no call'}; what waits is: {pending_ids}."
+            f"approvals contains {', '.join(approvals) or 'no call'}, but the waiting calls are: {pending_ids}."
         )
     unknown = approvals.keys() - pending_calls.keys()
     routes = {pending_calls[id][0] for id in approvals.keys() & pending_calls.keys()}
     if unknown or len(routes) > 1:
         raise InvalidArgumentError(
-            f"the calls {', '.join(approvals)} wait in different routes, or not at all: decide those of one route"
-            f" at a time. What waits is: {', '.join(pending_calls)}."
+            f"the calls {', '.join(approvals)} belong to different routes, or are not waiting: decide the calls of one"
+            f" route at a time. Waiting calls: {', '.join(pending_calls)}."
         )
     [route_id] = routes
     if route_id is not None:
@@ -226,12 +226,12 @@ def resolve_approvals(
 
 
 def _validate_decision(agent: Agent, session: SessionState, pending: PendingCall, approval: Approval) -> None:
-    """Refuse a decision that could not be carried out: the call can be decided again."""
+    """Reject a decision that cannot be carried out, so that the call can be decided again."""
     route = find_current_route(agent.routes_by_id, session)
     state = None if route is None else route.state(pending.state_id)
     if state is None or state.tool is None:
         raise ConfigurationError(
-            f"Call {pending.call.id!r} waits in a state that {agent.place} no longer has. Nothing was run."
+            f"Call {pending.call.id!r} waits in a state that {agent.place} no longer has. No tool was run."
         )
     outcome = apply_decision(pending.call, approval)
     if isinstance(outcome, ToolCall):
@@ -239,11 +239,11 @@ def _validate_decision(agent: Agent, session: SessionState, pending: PendingCall
 
 
 def format_decision_note(session: SessionState, approvals: Mapping[str, Approval]) -> str:
-    """A decision in words, for the model and the log."""
+    """Format decisions as a message for the model and the log."""
     parts = []
     for each in session.pending_calls:
         approval = approvals.get(each.call.id)
         if approval is not None:
             reason = f" ({approval.reason})" if approval.reason else ""
             parts.append(f"{each.call.name} was {'approved' if approval.approved else 'denied'}{reason}")
-    return f"(A person decided: {'; '.join(parts)}.)"
+    return f"(Decisions by a person: {'; '.join(parts)}.)"

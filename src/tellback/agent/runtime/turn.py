@@ -1,6 +1,6 @@
 """`AgentTurn`: one turn of an agent (understand, move, reply), and the user whose memory it uses.
 
-The turn lifecycle runs it once the user's message is stored."""
+The turn lifecycle calls it once the user's message is stored."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OPENING_MESSAGE = "(The conversation begins: speak first.)"
+OPENING_MESSAGE = "(The conversation begins: send the first message.)"
 _NO_TOOLS: Mapping[str, Any] = dict.fromkeys(("tools", "skills", "skill_resolver", "tool_choice"))
-CHOOSE_INSTRUCTION = "Choose the answer that fits best what is to be said now. Answer with JSON."
+CHOOSE_INSTRUCTION = "Choose the answer that fits best now. Answer with JSON."
 
 
 class AgentTurn(TurnPlanner):
-    """A turn that is being planned, and what becomes of it. The session it was given stays as it was.
+    """One turn: planning and its result. The session passed in stays unchanged.
 
-    `history` are the messages to answer, if they are not those of the log; `approvals` decides a waiting call of a
-    state, and `resumes_reply` means that the reply itself is taken up again, where it waited for a decision. `attempt`
-    is what tools gave in a first attempt at this very turn, which failed later: they are not run again.
+    `history` replaces the messages of the log; `approvals` decides a waiting call of a state; `resumes_reply` means
+    that a reply which waited for a decision is resumed. `attempt` has the results of tools in earlier attempts at this
+    turn, which are not run again.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class AgentTurn(TurnPlanner):
     async def plan(
         self, options: ChatOptions, history: list[Message], log: TurnLog
     ) -> tuple[ChatOptions, list[Message]]:
-        """Understand and move; gives how the model is to reply, and to what."""
+        """Understand and move; return the options and the messages for the reply."""
         if self.validate_version is not None:
             await self.validate_version()
         if log.previous_answer is not None and not self._resumes_reply:
@@ -132,7 +132,7 @@ class AgentTurn(TurnPlanner):
         if not self._resumes_reply:
             await self._recover_approved_calls()
             self._parsed_answer = await self._understand(options, messages)
-            if self.recovered_call_ids:  # nobody has heard yet what the state that follows has to say
+            if self.recovered_call_ids:  # the user has not seen the next state's message yet
                 interpretation = replace(self._parsed_answer.interpretation, user_spoke=False)
                 self._parsed_answer = replace(self._parsed_answer, interpretation=interpretation)
             await self._move(after_decision=bool(self._approvals))
@@ -151,7 +151,7 @@ class AgentTurn(TurnPlanner):
         return options, messages
 
     async def _recover_approved_calls(self) -> None:
-        """Go on from a call that was approved and run in a first try of this turn, which failed later."""
+        """Resume a call that was approved and run in an earlier attempt of this turn."""
         if self._approvals:
             return
         self.recovered_call_ids = tuple(
@@ -172,7 +172,7 @@ class AgentTurn(TurnPlanner):
             self._context = update_context(self._context, change)
 
     async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> ParsedAnswer:
-        """What the newest message means; nothing, if nobody spoke or nothing is to be decided."""
+        """Interpret the newest message; skip the model call without a user message or open questions."""
         messages = trim_to_user_message(messages)
         if self._approvals:
             return ParsedAnswer()
@@ -210,13 +210,13 @@ class AgentTurn(TurnPlanner):
         schema: Mapping[str, Any],
         parse: Callable[[str], T],
     ) -> T:
-        """A structured answer; one that cannot be read is asked for once more."""
+        """Call the model for a structured answer; retry once if the answer cannot be parsed."""
         reply = await self._call_model(purpose, options, system, messages, schema)
         try:
             return parse(reply.text)
         except UnreadableAnswer as problem:
-            correction = f"That cannot be read: {problem}. Answer again, with the corrected JSON and nothing else."
-            messages = [*messages, assistant_message(reply.text or "(nothing)"), user_message(correction)]
+            correction = f"Your answer is invalid: {problem}. Answer again with only the corrected JSON."
+            messages = [*messages, assistant_message(reply.text or "(empty)"), user_message(correction)]
         reply = await self._call_model(purpose, options, system, messages, schema)
         try:
             return parse(reply.text)
@@ -252,7 +252,7 @@ class AgentTurn(TurnPlanner):
             self._move_result = stop.value
 
     def _current_position(self) -> MoveResult:
-        """Where the session stands, for a reply that is taken up again."""
+        """Return the session's current position, for a reply that is resumed."""
         session, current = self._session, self._session.current_state
         route = find_current_route(self._agent.routes_by_id, session)
         return MoveResult(session, route, None if route is None or current is None else route.state(current.id))
@@ -286,7 +286,7 @@ class AgentTurn(TurnPlanner):
         return replace(options, system=system, tools=tools or None)
 
     async def _canned_reply_options(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
-        """Options by which a canned response is said, and nothing else."""
+        """Return options that make the reply exactly one canned response."""
         agent, moved, interpretation = self._agent, self._move_result, self._parsed_answer.interpretation
         place = (moved.state or moved.route or agent).place
         data = moved.session.extracted
@@ -328,7 +328,7 @@ class AgentTurn(TurnPlanner):
         return ToolContext(self._context, session, session.extracted, domains)
 
     def update(self, update: ToolUpdate) -> None:
-        """Take what a tool gives back: with the state's walk, or at once if the model called it."""
+        """Apply a tool's update: with the walk for a state's tool, immediately if the model called it."""
         if not self._is_replying:
             self._state_tools.add_update(update)
             return
@@ -339,7 +339,7 @@ class AgentTurn(TurnPlanner):
                 continue
             try:
                 if self._move_result.route is None:
-                    raise InvalidValue("no route is active that could hold it")
+                    raise InvalidValue("no route is active to store it")
                 data[name] = self._move_result.route.schema.check(name, value)
             except InvalidValue as problem:
                 self._problems.append(TurnProblem("tool_data", InvalidValue(f"{name}: {problem}")))
@@ -363,12 +363,12 @@ class AgentTurn(TurnPlanner):
         return self._state_tools.invocations
 
     def session_after(self) -> SessionState:
-        """Where the session stands after the turn."""
+        """Return the session after the turn."""
         metadata = {**self._session.metadata, "last_updated_at": self._now()}
         return replace(self._session, version=self.version + 1, metadata=metadata)
 
     def response(self, result: TurnResult) -> Response:
-        """The turn's answer, once it has been given."""
+        """Build the response from the result of the reply."""
         moved = self._move_result
         if self._reply_request is not None:
             system, messages = self._reply_request
@@ -407,19 +407,19 @@ class AgentTurn(TurnPlanner):
 
 
 MemorySource = Any
-"""A user's handle, a `Tellback`, or a function of the session that gives a handle."""
+"""A user's handle, a `Tellback`, or a function that returns a handle for a session."""
 
 SessionKey = tuple[Scope | str | None, str]
-"""Whose session it is, and its id."""
+"""The owner of a session, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """How an agent remembers.
+    """How an agent uses a memory.
 
-    Its conversations are of `namespace` (by default the agent's name) and become memories of `space` when they close,
-    which they do `close_after` the last message. `recall` holds arguments of `working_context.build`. With `tools` the
-    model can look into the memory itself, and with `write` also remember and forget on request.
+    Its conversations are stored in `namespace` (by default the agent's name) and become memories in `space` when they
+    close, `close_after` the last message. `recall` contains arguments of `working_context.build`. With `tools` the
+    model can search the memory, and with `write` also remember and forget on request.
 
     >>> MemoryOptions(space="travel").tools
     True
@@ -433,15 +433,15 @@ class MemoryOptions:
     close_after: timedelta | float | None = CHAT_CLOSE_AFTER
 
     def namespace_of(self, agent: str) -> str:
-        """The namespace of that agent's conversations."""
+        """Return the namespace of this agent's conversations."""
         return self.namespace or slug(agent) or "agent"
 
 
 async def resolve_memory_user(memory: MemorySource, session: SessionState, requested: Any) -> UserHandle | None:
-    """The user whose memory a session is about, or None for an agent without one."""
+    """Return the user whose memory the session uses, or None for an agent without a memory."""
     if memory is None:
         if requested is not None:
-            raise InvalidArgumentError("user is for agents with a memory: pass Agent(memory=...).")
+            raise InvalidArgumentError("user requires an agent with a memory: pass Agent(memory=...).")
         return None
     if requested is not None and not isinstance(requested, str):
         return _validate_user_handle(requested)
@@ -449,12 +449,12 @@ async def resolve_memory_user(memory: MemorySource, session: SessionState, reque
         name = requested or session.metadata.get("user_id")
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(
-                "whose memory is it? The agent's memory has many users: pass respond(..., user=...), or"
+                "the agent's memory has many users: pass respond(..., user=...), or"
                 " create_session(metadata={'user_id': ...})."
             )
         return _validate_user_handle(memory.user(name))
     if requested is not None:
-        raise InvalidArgumentError("user names one of many: this agent's memory is one user's.")
+        raise InvalidArgumentError("user must not be passed: this agent's memory belongs to one user.")
     if callable(memory):
         found = cast("Callable[[SessionState], Any]", memory)(session)
         return _validate_user_handle(await found if inspect.isawaitable(found) else found)
@@ -464,19 +464,19 @@ async def resolve_memory_user(memory: MemorySource, session: SessionState, reque
 def _validate_user_handle(handle: Any) -> UserHandle:
     if not hasattr(handle, "conversations") or not hasattr(handle, "working_context"):
         raise ConfigurationError(
-            f"memory is a user's handle such as tb.user('maya'), a Tellback, or a function that gives a handle, not"
-            f" {handle!r:.80}."
+            f"memory must be a user's handle such as tb.user('maya'), a Tellback, or a function that returns a handle,"
+            f" got {handle!r:.80}."
         )
     if not hasattr(type(handle), "chat_stream") or hasattr(handle, "_target"):
-        raise ConfigurationError("an agent needs the asynchronous handle: open Tellback with `async with`.")
+        raise ConfigurationError("memory must be an asynchronous handle: open Tellback with `async with`.")
     return cast("UserHandle", handle)
 
 
 async def build_memory_tools(user: UserHandle, namespace: str, options: MemoryOptions) -> list[Tool]:
-    """The tools by which the model looks into the user's memory."""
+    """Return the tools with which the model uses the user's memory."""
     if not options.tools and not options.write:
         return []
-    from tellback.memory.tools import memory_tools  # only those who remember pay for it
+    from tellback.memory.tools import memory_tools  # imported only if needed
 
     space_id = await NamespaceMemory(user, namespace, options.space, exclusive=True).space_id()
     tools = memory_tools(user.memory, space_id, write=options.write)
@@ -484,7 +484,7 @@ async def build_memory_tools(user: UserHandle, namespace: str, options: MemoryOp
 
 
 def format_owner(key: SessionKey) -> str:
-    """Whose session it is, as a session says it."""
+    """Format the owner for storage in the session."""
     owner = key[0]
     if isinstance(owner, Scope):
         return dump_json([owner.tenant_id, owner.app_id, owner.user_id])
@@ -492,18 +492,18 @@ def format_owner(key: SessionKey) -> str:
 
 
 def get_user_id(key: SessionKey) -> str | None:
-    """The id of the user whose session it is, if that is known."""
+    """Return the id of the session's user, or None if unknown."""
     return key[0].user_id if isinstance(key[0], Scope) else key[0]
 
 
 def validate_owner(session: SessionState, key: SessionKey) -> None:
-    """A session that another user began, or that was created for another one, is not there for this one."""
+    """Raise `NotFoundError` for a session that belongs to another user, or was created for one."""
     user_id, intended_user_id = get_user_id(key), session.metadata.get("user_id")
     is_other_user = user_id is not None and isinstance(intended_user_id, str) and intended_user_id not in ("", user_id)
     if is_other_user or (session.owner and session.owner != format_owner(key)):
-        raise NotFoundError("session", session.id, "Users need ids of their own.")
+        raise NotFoundError("session", session.id, "Each user needs their own session ids.")
 
 
 def build_session_key(user: UserHandle | None, sender: Identity | None, session: SessionState) -> SessionKey:
-    """Return the key of a session in this process: its user and its id."""
+    """Return the key of a session in this process: its owner and its id."""
     return (user.scope if user is not None else None if sender is None else sender.user_id), session.id

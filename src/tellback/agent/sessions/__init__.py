@@ -1,3 +1,3 @@
-"""Session state as values, its conversion to rows, and the stores that persist it.
+"""Session state as values, its conversion to database rows, and the stores that persist it.
 
-`session` is imported everywhere in `tellback.agent`; the server, client and wire import all three."""
+All of `tellback.agent` imports `session`; the server, the client and the wire format import all three modules."""

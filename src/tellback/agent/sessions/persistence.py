@@ -1,4 +1,4 @@
-"""Session stores: the `SessionStore` protocol, sessions in memory, and `Persistence` for a database."""
+"""Session stores: the `SessionStore` protocol, an in-memory store, and `Persistence` for a database."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 class SessionStore(Protocol):
-    """Keeps sessions: what `Agent(persistence=...)` takes.
+    """Stores sessions: the type of `Agent(persistence=...)`.
 
-    `save` stores a session and what was said in its turn, in one step. It raises `SessionConflictError` unless the
-    stored version is the one before the session's: a turn that lost a race saves nothing. `Persistence` keeps them in a
-    database; one with `auto_save` set to False is only read from.
+    `save` stores a session and the messages of its turn in one step. It raises `SessionConflictError` unless the
+    stored version is the one before the session's: a turn that lost a race saves nothing. `Persistence` implements it
+    with a database; the agent does not save to a store whose `auto_save` is False.
 
     >>> store: SessionStore = InMemorySessions()
     """
 
     async def load(self, session_id: str) -> SessionState | None:
-        """The session of that id, if it is stored."""
+        """Return the stored session with this id, or None."""
         ...
 
     async def save(
@@ -55,16 +55,16 @@ class SessionStore(Protocol):
         agent_name: str | None = None,
         user_id: str | None = None,
     ) -> None:
-        """Store a session after a turn, with whose it is, if that is known."""
+        """Store a session after a turn, with its owner if known."""
         ...
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
-        """The newest of what was said in a session, in order."""
+        """Return the newest messages of a session, in order."""
         ...
 
 
 class InMemorySessions:
-    """Sessions in this process's memory, for tests and for agents that need not outlive it.
+    """Sessions in this process's memory, for tests and for agents that do not outlive the process.
 
     >>> import asyncio
     >>> from tellback.agent import create_session
@@ -78,7 +78,7 @@ class InMemorySessions:
         self._events: dict[str, list[Event]] = {}
 
     async def load(self, session_id: str) -> SessionState | None:
-        """The session of that id, if it is stored."""
+        """Return the stored session with this id, or None."""
         return self._sessions.get(session_id)
 
     async def save(
@@ -98,11 +98,11 @@ class InMemorySessions:
         self._events.setdefault(session.id, []).extend(events)
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
-        """The newest of what was said in a session, in order."""
+        """Return the newest messages of a session, in order."""
         return tuple(self._events.get(session_id, ())[-limit:] if limit > 0 else ())
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Delete all sessions."""
         self._sessions.clear()
         self._events.clear()
 
@@ -111,9 +111,9 @@ _ADAPTER_ATTRIBUTES = ("session_repository", "message_repository", "initialize",
 
 
 class NewSession(TypedDict, total=False):
-    """What a session is created from. Without an id it gets a new one.
+    """The fields of a new session. Without an id it gets a generated one.
 
-    `initial_data` is your own JSON about it: it is in `collected_data`, and in the metadata of the session's state.
+    `initial_data` is your own JSON: it is stored in `collected_data` and in the metadata of the session's state.
     """
 
     id: str | None
@@ -124,7 +124,7 @@ class NewSession(TypedDict, total=False):
 
 
 class NewMessage(TypedDict, total=False):
-    """What a message is made from; `event` alone is enough."""
+    """The fields of a new message; `event` alone is enough."""
 
     id: str | None
     session_id: str
@@ -139,18 +139,18 @@ class NewMessage(TypedDict, total=False):
 
 
 class SessionWithState(NamedTuple):
-    """A session as it is stored, and as an agent takes it."""
+    """A session as a stored row and as the state that an agent uses."""
 
     session_data: SessionData
     session_state: SessionState
 
 
 class Persistence:
-    """Keeps an agent's sessions and messages in the database of an adapter: what `Agent(persistence=...)` takes.
+    """Stores an agent's sessions and messages in the database of an adapter: pass it as `Agent(persistence=...)`.
 
-    With `auto_save` the agent saves each turn by itself: where the session stands **and** what was said, in one step.
-    Without, pass on `response.session`, and save it with `save`. `user_id` makes it one user's: sessions of others are
-    not there for it. The adapter is initialized at the first use; `async with` disconnects it at the end.
+    With `auto_save` the agent saves each turn automatically: the session **and** its messages, in one step. Otherwise
+    pass on `response.session`, and save it with `save`. `user_id` restricts it to one user: it does not find sessions
+    of others. The adapter is initialized at the first use; `async with` disconnects it at the end.
 
     >>> import asyncio
     >>> from tellback.sessions import InMemoryAdapter
@@ -174,9 +174,9 @@ class Persistence:
         if isinstance(adapter, type) or not isinstance(adapter, PersistenceAdapter):
             missing = [name for name in _ADAPTER_ATTRIBUTES if not hasattr(adapter, name)]
             hint = f" It has no {', '.join(missing)}." if len(missing) < len(_ADAPTER_ATTRIBUTES) else ""
-            raise ConfigurationError(f"adapter is an adapter such as InMemoryAdapter(), not {adapter!r:.80}.{hint}")
+            raise ConfigurationError(f"adapter must be one such as InMemoryAdapter(), got {adapter!r:.80}.{hint}")
         if not isinstance(auto_save, bool):
-            raise ConfigurationError(f"auto_save is True or False, not {auto_save!r:.80}; write user_id=... by name.")
+            raise ConfigurationError(f"auto_save must be a bool, got {auto_save!r:.80}; pass user_id by keyword.")
         self.adapter = adapter
         self.auto_save = auto_save
         self.user_id = validation.validate_optional_id("user_id", user_id)
@@ -192,37 +192,37 @@ class Persistence:
         await self.disconnect()
 
     async def initialize(self) -> None:
-        """Make what is missing in the database: tables, indexes, migrations. It happens by itself at the first use."""
+        """Create missing tables, indexes and migrations. The first use calls it automatically."""
         async with self._init_lock:
             await self.adapter.initialize()
             self._is_ready = True
 
     async def disconnect(self) -> None:
-        """Give up the adapter's own connections."""
+        """Close the adapter's own connections."""
         await self.adapter.disconnect()
 
     async def create_session(
         self, data: SessionData | NewSession | None = None, **fields: Unpack[NewSession]
     ) -> SessionData:
-        """Store a new session. Raises `SessionConflictError` if its id is taken."""
+        """Store a new session. Raise `SessionConflictError` if its id exists."""
         return await (await self._ready_adapter()).session_repository.create(self._build_session(data, fields))
 
     async def create_session_with_state(
         self, data: SessionData | NewSession | None = None, **fields: Unpack[NewSession]
     ) -> SessionWithState:
-        """Store a new session, and give it also as `agent.respond(..., session=...)` takes it."""
+        """Store a new session, and return it also in the form that `agent.respond(..., session=...)` accepts."""
         created = await self.create_session(data, **fields)
         return SessionWithState(created, session_data_to_state(created.id, created))
 
     async def get_session(self, session_id: str) -> SessionData | None:
-        """A session, or None if there is none of that id, or it is another user's."""
+        """Return a session, or None if it does not exist or belongs to another user."""
         found = await (await self._ready_adapter()).session_repository.get(session_id)
         return found if self._is_visible(found) else None
 
     async def find_active_session(
         self, user_id: str | None = None, agent_name: str | None = None
     ) -> SessionData | None:
-        """The active session of a user, and of an agent if one is named, that was created last."""
+        """Return the newest active session of a user, optionally of one agent."""
         return await (await self._ready_adapter()).session_repository.find_active(
             self._require_user_id(user_id), agent_name
         )
@@ -230,14 +230,14 @@ class Persistence:
     async def get_user_sessions(
         self, user_id: str | None = None, limit: int | None = None, *, before: SessionData | str | None = None
     ) -> list[SessionData]:
-        """A user's sessions, those created last first; `before` is the last one of the page before."""
+        """Return a user's sessions, newest first; `before` is the last one of the previous page."""
         adapter, user = await self._ready_adapter(), self._require_user_id(user_id)
         if isinstance(before, str):
             before = await self._require_session(before)
         return await adapter.session_repository.list_by_user(user, limit=limit, before=before)
 
     async def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
-        """Change a session's status, and give it as it is then; None if there is none of that id."""
+        """Change a session's status and return the session, or None if it does not exist."""
         validation.validate_status(status)
         if await self.get_session(session_id) is None:
             return None
@@ -255,28 +255,29 @@ class Persistence:
         return await self.update_session_status(session_id, "abandoned")
 
     async def delete_session(self, session_id: str) -> bool:
-        """Delete a session with its messages; says whether it was there.
+        """Delete a session with its messages; return whether it existed.
 
-        In a `Tellback` only where it stood is deleted: what was said is the user's log, and is erased with that.
+        With a `Tellback` store only the session's state is deleted: its messages belong to the user's log, and are
+        erased with that.
         """
         if await self.get_session(session_id) is None and self.user_id is not None:
             return False
-        return await self.adapter.session_repository.delete(session_id)  # also what is left of one that expired
+        return await self.adapter.session_repository.delete(session_id)  # also the remains of an expired one
 
     async def delete_user_sessions(self, user_id: str | None = None) -> int:
-        """Delete all sessions of a user with their messages, as `delete_session` does; gives how many there were."""
+        """Delete all sessions of a user with their messages, as `delete_session` does; return their number."""
         deleted = 0
         while found := await self.get_user_sessions(user_id, limit=100):
             deletions = [await self.adapter.session_repository.delete(each.id) for each in found]
             deleted += sum(deletions)
-            if not any(deletions):  # a list that lags behind
+            if not any(deletions):  # the list may be stale
                 break
         return deleted
 
     async def save_message(
         self, data: MessageData | NewMessage | None = None, **fields: Unpack[NewMessage]
     ) -> MessageData:
-        """Append a message to a session. Raises `NotFoundError` if there is no such session."""
+        """Append a message to a session. Raise `NotFoundError` if the session does not exist."""
         message = build_message_row(data, fields, self.clock())
         session = await self._require_session(message.session_id)
         message = replace(message, user_id=self._resolve_user_id(message.user_id) or session.user_id)
@@ -291,23 +292,23 @@ class Persistence:
         before: MessageData | int | None = None,
         after: MessageData | int | None = None,
     ) -> list[MessageData]:
-        """A session's messages in order: the last `limit` of them, those before one, or the first ones after one."""
+        """Return a session's messages in order: the last `limit`, those before one, or the first after one."""
         until = before.position if isinstance(before, MessageData) else before
         since = after.position if isinstance(after, MessageData) else after
         return [with_parsed_event(each) for each in await self._load_messages(session_id, limit, until, since)]
 
     async def load_session_history(self, session_id: str, limit: int | None = None) -> list[Event]:
-        """What was said and done in a session, as `agent.respond` takes it; of the last `limit` messages."""
+        """Return the last `limit` messages of a session as events for `agent.respond`, with their tool calls."""
         messages = await self._load_messages(session_id, limit)
         return [event for each in messages for event in message_to_events(each)]
 
     async def load(self, session_id: str) -> SessionState | None:
-        """Where a session stands, if it is stored. Raises `NotFoundError` if it is another user's."""
+        """Return a session's state, or None. Raise `NotFoundError` if it belongs to another user."""
         found = await (await self._ready_adapter()).session_repository.get(session_id)
         if found is None:
             return None
         if not self._is_visible(found):
-            raise NotFoundError("session", session_id, "Users need ids of their own.")
+            raise NotFoundError("session", session_id, "Each user needs their own session ids.")
         return session_data_to_state(session_id, found)
 
     async def save(
@@ -318,31 +319,31 @@ class Persistence:
         agent_name: str | None = None,
         user_id: str | None = None,
     ) -> None:
-        """Store a session and what was said in its turn, in one step: with `auto_save` the agent does.
+        """Store a session and the messages of its turn in one step; with `auto_save` the agent calls it.
 
-        Raises `SessionConflictError` unless the version that is stored is the one before the session's: a turn that
-        lost a race saves nothing.
+        Raise `SessionConflictError` unless the stored version is the one before the session's: a turn that lost a
+        race saves nothing.
         """
         adapter = await self._ready_adapter()
         if self.user_id is not None and not self._is_visible(
             await adapter.session_repository.get(session.id), new=True
         ):
-            raise NotFoundError("session", session.id, "Users need ids of their own.")
+            raise NotFoundError("session", session.id, "Each user needs their own session ids.")
         turn = self.build_session_turn(session, events, agent_name=agent_name, user_id=user_id)
         await adapter.save(turn.session, turn.messages)
 
     def build_session_turn(
         self, session: SessionState, events: Iterable[Any], *, agent_name: str | None, user_id: str | None
     ) -> SessionTurn:
-        """A session and what was said in its turn, as they are stored."""
+        """Return a session and the messages of its turn as rows."""
         row = self._build_row(session, agent_name, self._resolve_user_id(user_id))
         messages = events_to_messages(session, [adapt_event(each) for each in events], row.user_id)
         return SessionTurn(row, tuple(messages))
 
     def shares_store_with(self, store: Any, scope: Scope) -> bool:
-        """Whether sessions are kept in the same store as a user's conversations.
+        """Whether the sessions are in the same store as the user's conversations.
 
-        Raises `ConfigurationError` if they are, but for users of another tenant or app.
+        Raise `ConfigurationError` if they are, but for users of another tenant or app.
         """
         agent_sessions: StoreBackend | None = getattr(self.adapter, "store_backend", None)
         if agent_sessions is None:
@@ -350,19 +351,19 @@ class Persistence:
         if agent_sessions.store is not store:
             if _store_location(agent_sessions.store) == _store_location(store) is not None:
                 raise ConfigurationError(
-                    f"the agent remembers and keeps its sessions in {store.url} through two Tellbacks:"
+                    f"the agent's memory and its sessions are both in {store.url}, but opened by two Tellbacks:"
                     " pass the same one to both."
                 )
             return False
         if (agent_sessions.tenant_id, agent_sessions.app_id) != (scope.tenant_id, scope.app_id):
             raise ConfigurationError(
-                f"the agent remembers in app {scope.app_id!r} of tenant {scope.tenant_id!r}, and keeps its sessions in"
+                f"the agent's memory is in app {scope.app_id!r} of tenant {scope.tenant_id!r}, but its sessions are in"
                 f" {agent_sessions.app_id!r} of {agent_sessions.tenant_id!r}: pass tenant_id and app_id to the adapter."
             )
         return True
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
-        """The newest of what was said in a session, in order."""
+        """Return the newest messages of a session, in order."""
         return tuple(await self.load_session_history(session_id, limit)) if limit > 0 else ()
 
     def _build_row(self, session: SessionState, agent_name: str | None, user_id: str | None) -> SessionData:
@@ -383,16 +384,16 @@ class Persistence:
     def _build_session(self, source: SessionData | NewSession | None, fields: NewSession) -> SessionData:
         if isinstance(source, SessionData):
             if fields:
-                raise InvalidArgumentError("pass a SessionData, or its fields, not both.")
+                raise InvalidArgumentError("pass either a SessionData or its fields, not both.")
             session = replace(
                 source, user_id=self._resolve_user_id(source.user_id), collected_data=plain_data(source.collected_data)
             )
-            session_data_to_state(session.id, session)  # what could not be read must not be stored
+            session_data_to_state(session.id, session)  # raises for a session that could not be read again
             return session
         values: Mapping[str, Any] = {**validate_mapping("a session", source), **fields}
         unknown = values.keys() - NewSession.__annotations__.keys()
         if unknown:
-            raise InvalidArgumentError(f"create_session takes no {', '.join(sorted(unknown))}.")
+            raise InvalidArgumentError(f"create_session got unknown fields: {', '.join(sorted(unknown))}.")
         data = validate_mapping("initial_data", values.get("initial_data"))
         validate_no_reserved_keys(data)
         now = self.clock()
@@ -408,13 +409,13 @@ class Persistence:
 
     def _resolve_user_id(self, user_id: str | None) -> str | None:
         if self.user_id is not None and user_id not in (None, self.user_id):
-            raise InvalidArgumentError(f"this persistence is of user {self.user_id!r}, not of {user_id!r:.80}.")
+            raise InvalidArgumentError(f"this persistence belongs to user {self.user_id!r}, not to {user_id!r:.80}.")
         return self.user_id if user_id is None else user_id
 
     def _require_user_id(self, user_id: str | None) -> str:
         found = self._resolve_user_id(user_id)
         if found is None:
-            raise InvalidArgumentError("whose sessions? Pass user_id=..., here or to Persistence(...).")
+            raise InvalidArgumentError("user_id is missing: pass it here or to Persistence(...).")
         return found
 
     def _is_visible(self, session: SessionData | None, *, new: bool = False) -> bool:
@@ -427,19 +428,19 @@ class Persistence:
     ) -> list[MessageData]:
         session = await self.get_session(session_id)
         if session is None and self.user_id is not None:
-            return []  # messages may outlive their session: then they are for those who see everyone's
+            return []  # only a Persistence without user_id reads messages that outlived their session
         messages = self.adapter.message_repository
         while True:
             found = await messages.list_by_session(session_id, limit=limit, before=before, after=after)
             visible = [each for each in found if session is None or _belongs_to_session(each, session)]
             if visible or not found or after is None:
                 return visible
-            after = found[-1].position  # a whole page of another user, who had the id before
+            after = found[-1].position  # the page belongs to a previous owner of the id
 
     async def _require_session(self, session_id: str) -> SessionData:
         found = await self.get_session(session_id)
         if found is None:
-            raise NotFoundError("session", session_id, "create_session makes one.")
+            raise NotFoundError("session", session_id, "Create it with create_session.")
         return found
 
     async def _ready_adapter(self) -> PersistenceAdapter:
@@ -452,13 +453,13 @@ class Persistence:
 
 
 def _store_location(store: Any) -> Any:
-    """Where a store is, if another one can be there too."""
-    settings = getattr(store, "queue_settings", None)  # of PostgreSQL, with the schema
+    """Return a key for the store's location, or None if no other store can share it."""
+    settings = getattr(store, "queue_settings", None)  # PostgreSQL stores; includes the schema
     if settings is not None:
         return settings()
     return None if ":memory:" in store.url else store.url
 
 
 def _belongs_to_session(message: MessageData, session: SessionData) -> bool:
-    """Whether it is of the session as it is now, and not of another user who had the same id before it expired."""
+    """Whether the message belongs to this session, not to another user's expired session with the same id."""
     return message.user_id is None or session.user_id is None or message.user_id == session.user_id

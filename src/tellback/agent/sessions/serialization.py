@@ -44,11 +44,11 @@ _SESSION_KEYS = frozenset(
         *("current_state_description", "current_state_entered_at"),
     )
 )
-"""What of the collected data is the session's own."""
+"""The keys of `collected_data` that belong to the session."""
 _WIRE_KEYS = frozenset(
     {"routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription", "currentStateEnteredAt"}
 )
-"""What these are called by those who ask a server."""
+"""The names of these keys on the wire."""
 _ROLES: Mapping[EventSource, MessageRole] = {
     EventSource.CUSTOMER: "user",
     EventSource.AI_AGENT: "agent",
@@ -59,17 +59,17 @@ _MESSAGE_FIELDS = tuple(each.name for each in fields(MessageData) if each.name !
 
 
 def validate_no_reserved_keys(data: Mapping[str, Any]) -> None:
-    """Your own data about a session may not have the names of its parts."""
+    """Reject the application's data if it contains a key that the session uses."""
     reserved = sorted((_SESSION_KEYS | _WIRE_KEYS) & data.keys())
     if reserved:
         raise InvalidArgumentError(
-            f"initial_data cannot have {', '.join(map(repr, reserved))}: these are parts of a session."
-            " Take other names."
+            f"initial_data cannot contain {', '.join(map(repr, reserved))}: these keys are reserved for the session."
+            " Use other names."
         )
 
 
 def session_state_to_data(session: SessionState) -> dict[str, Any]:
-    """The session as plain values that any database or JSON file can hold.
+    """Return the session as plain values that any database or JSON file can store.
 
     >>> from tellback.agent import create_session, enter_route
     >>> session_state_to_data(enter_route(create_session("web-42"), "book", "Book a flight"))["current_route"]
@@ -110,11 +110,11 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
 
 
 def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]) -> SessionState:
-    """A session from what `session_state_to_data` gave, or from its row; what is missing is as in a new session.
+    """Build a session from the result of `session_state_to_data`, or from its row; missing parts get their defaults.
 
-    What else `collected_data` holds is your own, and is in the session's metadata.
+    Other keys of `collected_data` belong to the application and become the session's metadata.
 
-    Dates among the gathered values come back as the text they were stored as; the agent reads them by its schema.
+    Dates among the gathered values stay strings; the agent parses them with its schema.
 
     >>> from tellback.agent import create_session, enter_route
     >>> session = enter_route(create_session("web-42"), "book", "Book a flight")
@@ -126,30 +126,30 @@ def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentError(
             f"session {session_id!r} cannot be read from its data ({type(error).__name__}: {error});"
-            " pass what session_state_to_data gave."
+            " pass the result of session_state_to_data."
         ) from error
 
 
 def plain_data(value: Any) -> Any:
-    """A value as JSON has it; a number that is none is left out."""
+    """Convert a value to plain JSON values; NaN and infinity become None."""
     return replace_nonfinite(to_plain_value(value, str))
 
 
 def parse_metadata_dates(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata whose dates of the session's own are moments again."""
+    """Parse the session's own dates in the metadata."""
     parsed = dict(metadata)
     for name in ("created_at", "last_updated_at"):
         if isinstance(parsed.get(name), str):
-            with contextlib.suppress(ValueError):  # the application's own words
+            with contextlib.suppress(ValueError):  # the application's own value
                 parsed[name] = datetime.fromisoformat(parsed[name])
     return parsed
 
 
 def _row_to_data(row: SessionData) -> dict[str, Any]:
-    """A row as data; its owner's id and its dates are metadata unless the session says otherwise."""
+    """Convert a row to data; its owner's id and its dates become metadata."""
     collected = dict(row.collected_data)
     dates = {"created_at": row.created_at, "last_updated_at": row.updated_at}
-    owner_metadata = {} if row.user_id is None else {"user_id": row.user_id}  # the row's owner has the last word
+    owner_metadata = {} if row.user_id is None else {"user_id": row.user_id}  # the row's owner takes precedence
     collected["metadata"] = {**dates, **(collected.get("metadata") or {}), **owner_metadata}
     return {
         "version": row.version,
@@ -239,7 +239,7 @@ def _parse_stored_datetime(value: Any, now: datetime) -> datetime:
 
 
 def _to_plain_fields(value: Any) -> Any:
-    """A part of a session by the names of its fields, and what is in it as JSON has it."""
+    """Convert a part of a session to plain values, by field name."""
     if is_dataclass(value):
         return {each.name: _to_plain_fields(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
@@ -262,7 +262,7 @@ def _pending_calls_to_dicts(calls: tuple[PendingCall, ...]) -> list[dict[str, An
 
 
 def events_to_messages(session: SessionState, events: Sequence[Event], user_id: str | None) -> list[MessageData]:
-    """A turn's messages. Tools that ran go with what the agent said next."""
+    """Build the rows of a turn's messages. Tool calls are stored with the agent's next message."""
     messages: list[MessageData] = []
     tool_events: list[Event] = []
     for event in events:
@@ -279,7 +279,7 @@ def events_to_messages(session: SessionState, events: Sequence[Event], user_id: 
 
 
 def message_to_events(message: MessageData) -> list[Event]:
-    """A message as events: the tools that ran for it, and what was said."""
+    """Return a message as events: the tools that ran for it, and the message."""
     event = None if message.event is None else adapt_event(message.event)
     if event is None:
         event = create_message_event(_SOURCES[message.role], message.role, message.content, message.created_at)
@@ -289,29 +289,29 @@ def message_to_events(message: MessageData) -> list[Event]:
 
 
 def with_parsed_event(message: MessageData) -> MessageData:
-    """A message with its event as a value."""
+    """Return the message with its event parsed."""
     return message if message.event is None else replace(message, event=adapt_event(message.event))
 
 
 def build_message_row(
     source: MessageData | Mapping[str, Any] | None, overrides: Mapping[str, Any], now: datetime
 ) -> MessageData:
-    """A message to be stored, from what is known of it."""
+    """Build a message row from a message or mapping, with overrides."""
     if isinstance(source, MessageData):
         source = {name: getattr(source, name) for name in _MESSAGE_FIELDS}
     if not isinstance(source, Mapping | None):
-        raise InvalidArgumentError(f"a message is a MessageData or a mapping, not {source!r:.80}.")
+        raise InvalidArgumentError(f"a message must be a MessageData or a mapping, got {source!r:.80}.")
     values = {**(source or {}), **overrides}
     unknown = values.keys() - set(_MESSAGE_FIELDS)
     if unknown:
-        raise InvalidArgumentError(f"save_message takes no {', '.join(sorted(map(str, unknown)))}.")
+        raise InvalidArgumentError(f"save_message got unknown fields: {', '.join(sorted(map(str, unknown)))}.")
     event = None if values.get("event") is None else adapt_event(values["event"])
     content, role = values.get("content"), values.get("role")
     if event is not None:
         content = _event_text(event) if content is None else content
         role = role or _ROLES[event.source]
     if content is None or role is None:
-        raise InvalidArgumentError("save_message needs session_id, role and content, or an event.")
+        raise InvalidArgumentError("save_message requires session_id with role and content, or with an event.")
     return MessageData(
         id=values.get("id") or new_id("msg"),
         session_id=values.get("session_id") or "",
@@ -365,4 +365,4 @@ def _parse_created_at(value: Any, now: datetime) -> datetime:
     try:
         return as_utc(value)
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"created_at cannot be read: {error}.") from error
+        raise InvalidArgumentError(f"created_at is invalid: {error}.") from error

@@ -1,6 +1,6 @@
 """The state of a session: current route and state, gathered data, progress.
 
-Values, and functions over them: each returns a new session and leaves its argument unchanged."""
+Immutable values, and functions that return a new session and leave their argument unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellback.types.ids import new_id, utc_now
 
 @dataclass(frozen=True, slots=True)
 class CurrentRoute:
-    """The route a session is in."""
+    """The route of a session."""
 
     id: str
     title: str
@@ -26,7 +26,7 @@ class CurrentRoute:
 
 @dataclass(frozen=True, slots=True)
 class CurrentState:
-    """The state a session is in: the one that spoke last."""
+    """The state of a session: the one that spoke last."""
 
     id: str
     description: str | None
@@ -35,7 +35,7 @@ class CurrentState:
 
 @dataclass(frozen=True, slots=True)
 class RouteVisit:
-    """One visit of a route; `exited_at` is None while it lasts."""
+    """One visit of a route; `exited_at` is None until the session leaves it."""
 
     route_id: str
     entered_at: datetime
@@ -47,9 +47,9 @@ class RouteVisit:
 class ToolRun:
     """The result of a tool that a state ran: its arguments, and the text for the model or the error.
 
-    `gathered_arguments` are the arguments as the gathered data gives them; when the data changes them, the tool runs
-    again. `changed_values` are the fields that the tool set, `previous_values` what they were before. With `has_acted`
-    the tool did its work, although its result cannot be used.
+    `gathered_arguments` are the arguments built from the gathered data; when they change, the tool runs again.
+    `changed_values` are the fields that the tool set, `previous_values` their values before. With `has_acted` the tool
+    did its work, although its result cannot be used.
     """
 
     tool: str
@@ -64,8 +64,8 @@ class ToolRun:
 
 @dataclass(frozen=True, slots=True)
 class RouteProgress:
-    """How far a route has come: the states walked in order, those that spoke and were answered, what tools gave, and by
-    which condition in words a state was left, both by state. `forgotten` are fields that the user took back."""
+    """The progress in a route: the states of the walk in order, those that spoke and were answered, the tool runs and
+    the conditions in words that were chosen, both by state. `forgotten` are fields that the user took back."""
 
     path: tuple[str, ...] = ()
     spoken: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class RouteProgress:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call of a tool state that waits for a person's decision."""
+    """A tool call of a state that waits for a person's decision."""
 
     state_id: str
     call: ToolCall
@@ -85,8 +85,8 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True)
 class PausedRoute:
-    """A route that was left before its end, as it is taken up again; `changed` was corrected since. The user no longer
-    wants one that is `dropped`, but may come back to it."""
+    """A route that the session left before its end. `changed` are fields corrected since. The user no longer wants a
+    `dropped` route, but may return to it."""
 
     extracted: Mapping[str, Any]
     state: CurrentState | None
@@ -98,7 +98,7 @@ class PausedRoute:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentReply:
-    """What was said to the last message that had an idempotency key."""
+    """The reply to the last message that had an idempotency key."""
 
     key: str
     message: str
@@ -106,12 +106,12 @@ class IdempotentReply:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Where a conversation stands. `extracted` is what was gathered in the current route.
+    """The state of a conversation. `extracted` is the data gathered in the current route.
 
-    `version` grows with each turn: whoever saves a session can tell that another turn was faster. `context` is what
-    tools added to the agent's context. `owner` is whose it is, once that is known: nobody else can go on with it.
-    `paused_routes` were left, and are taken up again where they were. After a route is completed its data stays
-    in `extracted` until another is entered.
+    `version` increases with each turn, so that conflicting turns are detected on save. `context` is what tools added
+    to the agent's context. `owner` is the session's user, once known: only this user can continue the session.
+    `paused_routes` were left and can be resumed where they stopped. The data of a completed route stays in `extracted`
+    until another route is entered.
 
     >>> create_session("web-42").extracted
     {}
@@ -132,19 +132,19 @@ class SessionState:
     idempotent_reply: IdempotentReply | None = None
 
     def has_completed(self, route_id: str) -> bool:
-        """Whether the last visit of that route went to its end."""
+        """Whether the last visit of this route reached its end."""
         visits = [visit for visit in self.route_history if visit.route_id == route_id]
         return bool(visits) and visits[-1].completed
 
 
 def create_session(session_id: str | None = None, metadata: Mapping[str, Any] | None = None) -> SessionState:
-    """A session at its beginning; without an id it gets a new one.
+    """Create a session; without an id it gets a generated one.
 
     >>> create_session("web-42", {"channel": "whatsapp"}).metadata["channel"]
     'whatsapp'
     """
     if session_id is not None and (not isinstance(session_id, str) or not session_id):
-        raise InvalidArgumentError(f"session_id is a text, not {session_id!r:.80}.")
+        raise InvalidArgumentError(f"session_id must be a non-empty string, got {session_id!r:.80}.")
     now = utc_now()
     return SessionState(
         session_id or new_id("session"),
@@ -160,7 +160,7 @@ def enter_route(
     initial_data: Mapping[str, Any] | None = None,
     at: datetime | None = None,
 ) -> SessionState:
-    """The session in another route. A route that was left before its end goes on with what was gathered in it.
+    """Return the session in another route. A paused route resumes with its gathered data.
 
     >>> session = merge_extracted(enter_route(create_session(), "book", "Book a flight"), {"to": "Rome"})
     >>> session = enter_route(session, "weather", "Tell the weather")
@@ -186,7 +186,7 @@ def enter_route(
 
 
 def leave_route(session: SessionState, *, completed: bool = False, at: datetime | None = None) -> SessionState:
-    """The session outside of its route. What a completed route gathered stays in `extracted`."""
+    """Return the session outside of its route. Data of a completed route stays in `extracted`."""
     route = session.current_route
     if route is None:
         return session
@@ -211,7 +211,7 @@ def leave_route(session: SessionState, *, completed: bool = False, at: datetime 
 def enter_state(
     session: SessionState, state_id: str, description: str | None = None, *, at: datetime | None = None
 ) -> SessionState:
-    """The session in another state of its route.
+    """Return the session in another state of its route.
 
     >>> enter_state(create_session(), "ask_where", "Ask where to").current_state.id
     'ask_where'
@@ -223,7 +223,7 @@ def enter_state(
 
 
 def merge_extracted(session: SessionState, data: Mapping[str, Any], *, at: datetime | None = None) -> SessionState:
-    """The session with more data; what is there under the same name is replaced.
+    """Return the session with more data; values under the same name are replaced.
 
     >>> merge_extracted(create_session(), {"to": "Rome"}).extracted
     {'to': 'Rome'}
@@ -241,14 +241,14 @@ def _pause_current_route(session: SessionState) -> PausedRoute:
 
 
 def find_unfinished(session: SessionState, route_id: str) -> PausedRoute | None:
-    """How far a session has come in a route that it is in, or that it left before the end."""
+    """Return the progress in the current route or in a paused one."""
     if session.current_route is not None and session.current_route.id == route_id:
         return _pause_current_route(session)
     return session.paused_routes.get(route_id)
 
 
 def get_route_data(session: SessionState, route_id: str) -> Mapping[str, Any]:
-    """What is known of a route: the current one, one that was left, or the one that was completed last."""
+    """Return the known data of a route: the current one, a paused one, or the last completed one."""
     unfinished, visits = find_unfinished(session, route_id), session.route_history
     if unfinished is not None:
         return unfinished.extracted

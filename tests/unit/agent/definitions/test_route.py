@@ -78,7 +78,7 @@ def test_invalid_arguments_raise_flow_error(fields: dict[str, Any], pattern: str
 
 def test_an_agent_rejects_a_second_route_with_the_same_id() -> None:
     agent = Agent("Wanda", routes=[Route("Book", id="book")])
-    with pytest.raises(FlowError, match="'book' is that of 'Book'") as caught:
+    with pytest.raises(FlowError, match="'book' is already used by 'Book'") as caught:
         agent.create_route("Pay", id="book")
     assert caught.value.place == "route 'Pay'"
     with pytest.raises(FlowError, match="another id or title"):
@@ -88,7 +88,7 @@ def test_an_agent_rejects_a_second_route_with_the_same_id() -> None:
 
 def test_an_agent_rejects_an_unknown_domain() -> None:
     agent = Agent("Wanda", domains={"flights": {"find": len}})
-    with pytest.raises(FlowError, match=r"'hotels' is not known\. Known: flights") as caught:
+    with pytest.raises(FlowError, match=r"'hotels' is unknown\. Known: flights") as caught:
         agent.create_route("Book", domains=["hotels"])
     assert caught.value.place == "route 'Book'"
     assert agent.create_route("Book", domains=["flights"]).domains == ("flights",)
@@ -96,9 +96,9 @@ def test_an_agent_rejects_an_unknown_domain() -> None:
 
 def test_an_agent_rejects_values_that_are_not_routes() -> None:
     not_a_route: Any = "Book"
-    with pytest.raises(InvalidArgumentError, match="no Route"):
+    with pytest.raises(InvalidArgumentError, match="must be a Route"):
         Agent("Wanda").add_route(not_a_route)
-    with pytest.raises(InvalidArgumentError, match="no route"):
+    with pytest.raises(InvalidArgumentError, match="invalid arguments for a route"):
         Agent("Wanda").create_route("Book", colour="red")  # type: ignore[call-arg]
 
 

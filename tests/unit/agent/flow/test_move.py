@@ -223,7 +223,7 @@ def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
     conversation = FlowConversation(route)
     result = conversation.take_turn()
     assert actions(result) == [("ran", "search"), ("ran", "search"), ("speaks", "search")]
-    assert "before in this turn" in result.walked[-1].why
+    assert "already passed in this turn" in result.walked[-1].why
 
 
 def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
@@ -247,7 +247,7 @@ def test_a_detour_leaves_a_route_as_it_was_and_comes_back_to_it() -> None:
     assert conversation.session.extracted == {"city": "Rome"}
     result = conversation.take_turn(book)
     assert actions(result) == [("speaks", "Offer the flights")]
-    assert "taken up again" in result.walked[-1].why
+    assert "the route is resumed" in result.walked[-1].why
     assert conversation.session.extracted["day"] == DAY
     assert len(conversation.ran) == 1
 

@@ -154,7 +154,7 @@ def test_names_and_texts_of_sections_are_texts() -> None:
 
 @pytest.mark.parametrize("route", [FakeRoute(""), {}, object()])
 def test_a_route_has_a_title(route: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="has a title"):
+    with pytest.raises(InvalidArgumentError, match="must have a title"):
         PromptBuilder().add_active_routes([route])
 
 

@@ -378,7 +378,7 @@ def test_another_embedder_may_be_used() -> None:
 
 
 def test_a_lone_text_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="list of texts"):
+    with pytest.raises(InvalidArgumentError, match="list of strings"):
         TextRanker("Book a flight")
 
 

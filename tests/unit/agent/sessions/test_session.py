@@ -91,7 +91,7 @@ def test_sessions_without_an_id_get_one_of_their_own() -> None:
 
 @pytest.mark.parametrize("id", ["", 5, b"x"])
 def test_an_id_is_a_text(id: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="session_id is a text"):
+    with pytest.raises(InvalidArgumentError, match="session_id must be a non-empty string"):
         create_session(id)
 
 
