@@ -1,4 +1,4 @@
-"""Agents that a command or a server is told of: descriptions in files, and agents with routes that a module holds."""
+"""Find the agents that a command or server refers to: spec files, and agents with routes in Python modules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPEC_SUFFIXES = (".json", ".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class AgentCandidate:
-    """Something that should be an agent: where it is, and what it is, or what is wrong with it."""
+    """A possible agent: its source, and either the agent or a problem."""
 
     source: str
     spec: AgentSpec | None = None
@@ -31,15 +31,15 @@ class AgentCandidate:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The agent's name, empty if there is a problem."""
         found = self.spec or self.agent
         return "" if found is None else found.name
 
 
 def load_agents(tb: Tellback, sources: Iterable[str]) -> list[Agent]:
-    """Register the descriptions that sources hold, and give the agents with routes.
+    """Register the specs in these sources, and return the agents with routes.
 
-    Raises `ConfigurationError` that names the source of what cannot be used.
+    Raises `ConfigurationError` with the source of an agent that cannot be used.
     """
     agents: list[Agent] = []
     for source in sources:
@@ -48,7 +48,7 @@ def load_agents(tb: Tellback, sources: Iterable[str]) -> list[Agent]:
                 raise ConfigurationError(f"The agent in {candidate.source} cannot be used: {candidate.problem}")
             if candidate.agent is not None:
                 agents.append(candidate.agent)
-            elif Path(candidate.source).is_file():  # what a function registered is there already
+            elif Path(candidate.source).is_file():  # a factory function has registered its specs already
                 try:
                     tb.register_agent(Path(candidate.source))
                 except TellbackError as error:
@@ -57,16 +57,16 @@ def load_agents(tb: Tellback, sources: Iterable[str]) -> list[Agent]:
 
 
 def find_agents(source: str, tb: Tellback) -> list[AgentCandidate]:
-    """What a source holds: a file, a folder of files, or `module:attribute`.
+    """Return the agents of a source: a spec file, a folder of spec files, or `module:attribute`.
 
-    An attribute is an agent, a list of agents, or a function that gives either: it may take the Tellback, and give
-    None once it has registered descriptions there itself.
+    The attribute is an agent, a list of agents, or a function that returns either. The function may accept the
+    Tellback as its argument. It may return None if it registers specs there itself.
     """
     path = Path(source)
     if path.exists() or path.suffix in SPEC_SUFFIXES:
         return [_load_spec_file(file) for file in _spec_files(path)]
     if ":" not in source:
-        raise ConfigurationError(f"There are no agents at {source}: name a file, a folder, or module:attribute.")
+        raise ConfigurationError(f"There are no agents at {source}: pass a file, a folder, or module:attribute.")
     return _load_from_module(source, tb)
 
 
@@ -76,7 +76,7 @@ def _spec_files(path: Path) -> list[Path]:
     files = sorted(each for each in path.iterdir() if each.suffix in SPEC_SUFFIXES and each.is_file())
     if not files:
         raise ConfigurationError(
-            f"The folder {path} has no agents: they are files that end in {', '.join(SPEC_SUFFIXES)}."
+            f"The folder {path} has no agents: it contains no file that ends in {', '.join(SPEC_SUFFIXES)}."
         )
     return files
 
@@ -89,14 +89,14 @@ def _load_spec_file(file: Path) -> AgentCandidate:
     except TellbackError as error:
         return AgentCandidate(str(file), problem=str(error))
     except OSError as error:
-        return AgentCandidate(str(file), problem=f"It cannot be read: {error.strerror}.")
+        return AgentCandidate(str(file), problem=f"The file cannot be read: {error.strerror}.")
 
 
 def _load_from_module(source: str, tb: Tellback) -> list[AgentCandidate]:
     from tellback.agent import Agent
 
     name, _, attribute = source.partition(":")
-    if "" not in sys.path:  # as `python -m` does it: modules of the folder one is in
+    if "" not in sys.path:  # like `python -m`: import modules from the current directory
         sys.path.insert(0, "")
     try:
         value = getattr(importlib.import_module(name), attribute)
@@ -104,18 +104,18 @@ def _load_from_module(source: str, tb: Tellback) -> list[AgentCandidate]:
             value = _call_factory(value, tb)
     except TellbackError as error:
         return [AgentCandidate(source, problem=str(error))]
-    except Exception as error:  # noqa: BLE001 - a program of the user's: whatever it raises is told
-        return [AgentCandidate(source, problem=f"It cannot be loaded: {type(error).__name__}: {error}")]
+    except Exception as error:  # noqa: BLE001 - user code may raise anything, and the error is reported
+        return [AgentCandidate(source, problem=f"Loading failed: {type(error).__name__}: {error}")]
     if value is None:
         return [AgentCandidate(source, spec=spec) for spec in tb.user("-").agents.list()]
     agents: Any = [value] if isinstance(value, Agent) else value
     if not isinstance(agents, list | tuple) or not all(isinstance(each, Agent) for each in agents):
-        return [AgentCandidate(source, problem=f"It is no agent, and no list of agents, but {type(value).__name__}.")]
+        return [AgentCandidate(source, problem=f"Expected an agent or a list of agents, got {type(value).__name__}.")]
     return [_validate_agent(source, agent) for agent in agents]
 
 
 def _call_factory(factory: Callable[..., Any], tb: Tellback) -> Any:
-    """What a function makes, whether or not it takes the Tellback."""
+    """Call a function, with the Tellback as argument if it accepts one."""
     try:
         inspect.signature(factory).bind(tb)
     except TypeError:

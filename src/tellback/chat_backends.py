@@ -33,16 +33,16 @@ from tellback.user import User
 
 CHAT_NAMESPACE = "chat"
 MAX_MESSAGES_SHOWN = 100
-"""How many messages of a conversation its history holds."""
+"""Maximum number of messages in a conversation's history."""
 
 MAX_CONVERSATIONS_SEARCHED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class BackendReply:
-    """The end of a turn: its result, and where the session of an agent with routes stands.
+    """The end of a turn: its result, and the session state of an agent with routes.
 
-    `cited` are the ids of the memories that the numbers in the text stand for, in order.
+    `cited` contains the ids of the memories that the numbers in the text refer to, in order.
     """
 
     result: TurnResult
@@ -52,9 +52,9 @@ class BackendReply:
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """The state of a chat that is resumed: its conversation, the newest messages, and calls that wait for a decision.
+    """The state of a resumed chat: its conversation, the newest messages, and tool calls that wait for approval.
 
-    `expired` is a conversation that was left so long ago that the next message begins another.
+    `expired` is a conversation that has been inactive for so long that the next message starts a new one.
     """
 
     conversation: Conversation | None = None
@@ -68,10 +68,10 @@ ReplyStream: TypeAlias = AsyncGenerator[ReplyDelta | BackendReply, None]
 
 
 class ChatBackend(ABC):
-    """A chat that goes on from message to message. `agent` is whom one talks with, if it has routes.
+    """A chat over several messages. `agent` is set if the chat is with an agent that has routes.
 
-    `model` is the one that was chosen for it, None if the agent brings its own. `conversation_id` is None until a
-    conversation was found or begun.
+    `model` is the model chosen for the chat, or None if the agent has its own. `conversation_id` is None until a
+    conversation is found or created.
     """
 
     agent: Agent | None = None
@@ -84,18 +84,18 @@ class ChatBackend(ABC):
         self._resumed: Conversation | None = None
 
     async def find_conversation(self) -> Conversation | None:
-        """Find the conversation to go on with, if there is one: the resumed one, or the open one."""
+        """Return the conversation to continue: the resumed one, the open one, or None."""
         found = self._resumed or await self._find_open()
         self.conversation_id = None if found is None else found.id
         return found
 
     async def resume(self, conversation: Conversation) -> None:
-        """Go on with this conversation, and no other."""
+        """Continue this conversation instead of the open one."""
         self._resumed = conversation
         self.conversation_id = conversation.id
 
     async def load_history(self) -> ChatHistory:
-        """Load what was said so far in the open conversation."""
+        """Load the messages of the open conversation."""
         found, session = await self.find_conversation(), await self.load_session()
         pending = () if session is None else tuple(each.call for each in session.pending_calls)
         if found is None:
@@ -109,19 +109,19 @@ class ChatBackend(ABC):
         return ChatHistory(found, messages, pending, session)
 
     def send(self, text: str) -> ReplyStream:
-        """Yield the answer as it comes; the last item is a `BackendReply`. Closing the stream cancels the turn."""
+        """Stream the answer; the last item is a `BackendReply`. Closing the stream cancels the turn."""
         return self._stream(text, None)
 
     def approve(self, approvals: Mapping[str, bool]) -> ReplyStream:
-        """Go on with a turn whose calls wait for a decision."""
+        """Resume a turn whose tool calls wait for approval."""
         return self._stream(None, dict(approvals))
 
     async def load_session(self) -> SessionState | None:
-        """Load where an agent with routes stands."""
+        """Load the session state of an agent with routes."""
         return None
 
     async def close(self) -> str | None:
-        """Close the conversation, so that the next message begins another; returns its id, or None without one."""
+        """Close the conversation and return its id, or None if there is none. The next message starts a new one."""
         id = self.conversation_id
         if id is not None:
             await self.user.conversations.close(id)
@@ -151,7 +151,7 @@ class ChatBackend(ABC):
 
 
 class ModelBackend(ChatBackend):
-    """A chat with the model, as `user.chat` holds it: with the newest open conversation of its namespace."""
+    """A chat with the model, like `user.chat`: in the newest open conversation of its namespace."""
 
     def __init__(
         self, user: User, namespace: str = CHAT_NAMESPACE, space: str = "default", model: str | None = None
@@ -178,9 +178,9 @@ class ModelBackend(ChatBackend):
 
 
 class SpecBackend(ChatBackend):
-    """A chat with an agent by its description: the newest open conversation of its namespace, or a new one.
+    """A chat with an agent from a spec, in the newest open conversation of its namespace or a new one.
 
-    With a `space`, arguments for memory spaces stand for it, and its conversations become its memories.
+    With a `space`, the spec's memory space arguments are set to it, and memories are extracted into it.
     """
 
     def __init__(
@@ -220,13 +220,13 @@ class SpecBackend(ChatBackend):
                 yield item
 
     def _space_arguments(self, space_id: str) -> dict[str, str]:
-        """Spaces are arguments in most descriptions: here there is one that is meant."""
+        """Return the chat's space for every argument that the spec uses as a memory space."""
         found = find_parameters(spec_to_tree(self._spec))
         return {each.name: space_id for path, each in found if path.endswith("memorySpaceId")}
 
 
 def takes_only_message(spec: AgentSpec) -> bool:
-    """Whether a description needs no argument but the user's message."""
+    """Whether a spec requires no argument except the user's message."""
     message: object = spec.user_message
     if not isinstance(message, Parameter):
         return False
@@ -238,45 +238,45 @@ def takes_only_message(spec: AgentSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServedAgent:
-    """An agent with routes, and the user it is to talk to."""
+    """An agent with routes, and the user it talks to."""
 
     agent: Agent
     user: User
 
     @property
     def persistence(self) -> Persistence:
-        """Where its sessions are."""
+        """The store of the agent's sessions. Raises `ConfigurationError` if it is not a `Persistence`."""
         store = self.agent.persistence
         if not isinstance(store, Persistence):
             raise ConfigurationError(
-                f"{self.agent.place} keeps its sessions in {type(store).__name__}, which can only load and save them:"
+                f"{self.agent.place} stores its sessions in {type(store).__name__}, which can only load and save them:"
                 " pass Agent(persistence=Persistence(...))."
             )
         return store
 
     async def find_session(self, session_id: str) -> SessionData | None:
-        """The user's session of that id with this agent, or None. Another's raises `NotFoundError`."""
+        """Return the user's session with this agent, or None. Another user's session raises `NotFoundError`."""
         session = await self.persistence.get_session(session_id)
         if session is not None and not self.owns(session):
             raise NotFoundError("session", session_id)
         return session
 
     async def get_session(self, session_id: str) -> SessionData:
-        """The user's session of that id with this agent; another raises `NotFoundError`."""
+        """Return the user's session with this agent. Raises `NotFoundError` if there is none."""
         session = await self.find_session(session_id)
         if session is None:
             raise NotFoundError("session", session_id)
         return session
 
     def owns(self, session: SessionData) -> bool:
-        """Whether a session is the user's, with this agent."""
+        """Whether a session belongs to the user and this agent."""
         if session.user_id != self.user.scope.user_id or session.agent_name not in (None, self.agent.name):
             return False
         owner = session.collected_data.get("owner")
         return not owner or owner == format_owner((self.user.scope, session.id))
 
     async def load_state(self, session_id: str) -> tuple[SessionState, str] | None:
-        """Where a session of the user's stands, and its status; None if it is yet to begin."""
+        """Return the state and status of one of the user's sessions, or None if it has not started."""
         store = self.agent.persistence
         if isinstance(store, Persistence):
             row = await self.find_session(session_id)
@@ -290,7 +290,7 @@ class ServedAgent:
 
 
 class RouteBackend(ChatBackend):
-    """A session with an agent with routes: the newest active one of the user, or a new one."""
+    """A chat with an agent with routes, in the user's newest active session or a new one."""
 
     agent: Agent
 
@@ -303,7 +303,7 @@ class RouteBackend(ChatBackend):
 
     async def resume(self, conversation: Conversation) -> None:
         if conversation.session_id is None:
-            raise ConfigurationError(f"Conversation {conversation.id!r} is none with an agent that has routes.")
+            raise ConfigurationError(f"Conversation {conversation.id!r} does not belong to an agent with routes.")
         await super().resume(conversation)
         self._session_id = conversation.session_id
 
@@ -313,7 +313,7 @@ class RouteBackend(ChatBackend):
 
     async def close(self) -> str | None:
         id, store = self._session_id, self.agent.persistence
-        if id is not None and self.conversation_id is None:  # its first turn was cut off, or it was closed elsewhere
+        if id is not None and self.conversation_id is None:  # the first turn was interrupted, or it is closed
             newest = await self.user.conversations.list(self._namespace, limit=MAX_CONVERSATIONS_SEARCHED)
             self.conversation_id = next((each.id for each in newest if each.session_id == id), None)
         if id is not None and isinstance(store, Persistence):
@@ -330,7 +330,7 @@ class RouteBackend(ChatBackend):
         if isinstance(store, Persistence):
             active = await store.find_active_session(self.user.scope.user_id, self.agent.name)
             return None if active is None or not self._served_agent.owns(active) else active.id
-        # A store of another kind cannot tell which sessions there are, but the conversations can.
+        # Other session stores cannot list sessions, so find the session by its conversation.
         newest = await self.user.conversations.list(self._namespace, "open", limit=MAX_CONVERSATIONS_SEARCHED)
         return next((each.session_id for each in newest if each.session_id is not None), self._session_id)
 
@@ -342,7 +342,7 @@ class RouteBackend(ChatBackend):
             async for chunk in chunks:
                 if (response := chunk.response) is not None:
                     if response.message and not chunk.accumulated:
-                        yield TextDelta(response.message)  # canned texts do not come in pieces
+                        yield TextDelta(response.message)  # canned responses are not streamed
                     self.conversation_id = response.conversation_id
                     yield BackendReply(response.result, session=response.session)
                 elif chunk.delta:
@@ -350,7 +350,7 @@ class RouteBackend(ChatBackend):
 
 
 def bind_agent(source: Agent, tb: Tellback, sessions: SessionStore) -> Agent:
-    """Return the agent with these sessions, and memory if it has none. Its routes are the same ones."""
+    """Return a copy of the agent with these sessions, and with memory if it has none. It shares the routes."""
     agent = copy.copy(source)
     agent.persistence = sessions
     if agent.memory is None:
@@ -360,7 +360,7 @@ def bind_agent(source: Agent, tb: Tellback, sessions: SessionStore) -> Agent:
 
 
 def store_sessions(source: Agent, tb: Tellback, scope: Scope) -> Persistence:
-    """Return an agent's sessions in the store of a Tellback, for one tenant and app."""
+    """Return a session store for an agent in the Tellback's store, for one tenant and app."""
     options = source.memory_options
     backend = StoreBackend(
         tb.store,
@@ -373,7 +373,7 @@ def store_sessions(source: Agent, tb: Tellback, scope: Scope) -> Persistence:
 
 
 def _cited_ids(stop: StreamStop) -> tuple[str, ...]:
-    """The memories that a reply says it quotes."""
+    """Return the ids of the memories that a reply cites."""
     raw = None if stop.reply is None else stop.reply.raw
     cited = raw.get("cited") if isinstance(raw, dict) else None
     return tuple(map(str, cited)) if isinstance(cited, list) else ()

@@ -1,4 +1,4 @@
-"""Importing chats: once or many times, cut off or whole, in this process or through a server."""
+"""Importing chats: again, after an interruption, concurrently, and through a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY = 86_400.0
 
 
 def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
-    """A chat a day, the newest first, as exports have them."""
+    """Write an export with one chat per day, newest first."""
     chats = []
     for day in reversed(range(days)):
         created_at = MARCH + day * DAY
@@ -42,14 +42,16 @@ def export(folder: Path, *, days: int = 3, turns: int = 1) -> Path:
 
 
 async def stored(user: User) -> list[list[str]]:
-    """The texts of the user's imported conversations, the first one first."""
+    """Return the texts of the user's imported conversations, oldest first."""
     found = await user.conversations.list("imported")
     return [
         [each.text for each in await user.conversations.messages(conversation.id)] for conversation in reversed(found)
     ]
 
 
-async def test_chats_become_closed_conversations_at_their_own_time_and_memories(tb: Tellback, tmp_path: Path) -> None:
+async def test_chats_become_closed_conversations_with_their_original_times_and_memories(
+    tb: Tellback, tmp_path: Path
+) -> None:
     maya = tb.user("maya")
     seen: list[ImportProgress] = []
     report = await import_chats(maya, export(tmp_path), on_progress=seen.append)
@@ -88,7 +90,7 @@ async def test_importing_again_adds_nothing(tb: Tellback, tmp_path: Path) -> Non
     assert len(await maya.memory.list_bindings()) == 1
 
 
-async def test_a_chat_that_grew_goes_on_in_another_conversation(tb: Tellback, tmp_path: Path) -> None:
+async def test_new_messages_of_an_imported_chat_go_to_another_conversation(tb: Tellback, tmp_path: Path) -> None:
     maya = tb.user("maya")
     await import_chats(maya, export(tmp_path, days=1))
     report = await import_chats(maya, export(tmp_path, days=2, turns=2))
@@ -102,7 +104,7 @@ async def test_a_chat_that_grew_goes_on_in_another_conversation(tb: Tellback, tm
     assert (second_report.chats, second_report.already_there) == (0, 2)
 
 
-async def test_what_was_cut_off_is_finished_by_the_next_import(
+async def test_the_next_import_completes_an_interrupted_one(
     tb: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maya = tb.user("maya")
@@ -116,7 +118,7 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
         async def cancel_at_second_call(self: Conversations, *args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            result = await original(self, *args, **kwargs)  # noqa: B023 - it is called in this turn of the loop
+            result = await original(self, *args, **kwargs)  # noqa: B023 - called in this iteration only
             if calls == 2:
                 raise asyncio.CancelledError
             return result
@@ -133,7 +135,7 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
     assert len(await maya.memory.list_atoms(space.id)) == 20
 
 
-async def test_of_two_imports_at_once_each_chat_is_there_once(tb: Tellback, tmp_path: Path) -> None:
+async def test_concurrent_imports_store_each_chat_once(tb: Tellback, tmp_path: Path) -> None:
     maya, file = tb.user("maya"), export(tmp_path, days=6)
     reports = await asyncio.gather(*(import_chats(tb.user("maya"), file) for _ in range(3)))
     texts = [text for texts in await stored(maya) for text in texts if text.startswith("Day")]
@@ -142,7 +144,7 @@ async def test_of_two_imports_at_once_each_chat_is_there_once(tb: Tellback, tmp_
     assert await maya.conversations.list("imported", "open") == []
 
 
-async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
+async def test_a_slow_import_sees_the_chats_of_a_concurrent_one(
     tb: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maya, file = tb.user("maya"), export(tmp_path, days=8)
@@ -160,7 +162,7 @@ async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
     assert sorted(texts) == [f"Day {day}, turn 0: I walked to the sea." for day in range(8)]
 
 
-async def test_a_conversation_that_another_import_fills_and_closes_meanwhile_is_not_imported_again(
+async def test_a_conversation_completed_by_a_concurrent_import_is_not_imported_again(
     tb: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maya, file = tb.user("maya"), export(tmp_path, days=1)
@@ -187,26 +189,26 @@ async def test_a_conversation_that_another_import_fills_and_closes_meanwhile_is_
     assert await maya.conversations.list("imported", "open") == []
 
 
-async def test_since_and_limit_choose_chats(tb: Tellback, tmp_path: Path) -> None:
+async def test_since_and_limit_select_chats(tb: Tellback, tmp_path: Path) -> None:
     maya, file = tb.user("maya"), export(tmp_path, days=5)
     late_report = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
-    assert late_report.skipped == {"nothing was said in it since the given time": 2, "the limit was reached": 1}
+    assert late_report.skipped == {"no messages since the given time": 2, "limit reached": 1}
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3"]
     remaining_report = await import_chats(maya, file, limit=2)
     assert [texts[0][:5] for texts in await stored(maya)] == ["Day 2", "Day 3", "Day 0", "Day 1"]
     assert remaining_report.already_there == 0  # they come later than what was missing
 
 
-async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(tb: Tellback, tmp_path: Path) -> None:
+async def test_a_dry_run_reports_what_would_be_imported_and_changes_nothing(tb: Tellback, tmp_path: Path) -> None:
     maya = tb.user("maya")
     report = await import_chats(maya, export(tmp_path), dry_run=True)
     assert (report.chats, report.messages, report.memories) == (3, 6, 0)
-    assert str(report) == "3 chats with 6 messages would be imported."
+    assert str(report) == "Would import 3 chats with 6 messages."
     assert await maya.conversations.list() == []
     assert await maya.memory.list_spaces() == []
 
 
-async def test_without_extraction_no_space_is_made(tb: Tellback, tmp_path: Path) -> None:
+async def test_without_extraction_no_space_is_created(tb: Tellback, tmp_path: Path) -> None:
     maya = tb.user("maya")
     report = await import_chats(maya, export(tmp_path), extract=False)
     assert (report.chats, report.memories) == (3, 0)
@@ -214,16 +216,16 @@ async def test_without_extraction_no_space_is_made(tb: Tellback, tmp_path: Path)
     assert await maya.memory.list_jobs() == []
 
 
-async def test_an_export_that_cannot_be_read_changes_nothing(tb: Tellback, tmp_path: Path) -> None:
+async def test_an_unreadable_export_changes_nothing(tb: Tellback, tmp_path: Path) -> None:
     file = export(tmp_path)
     file.write_bytes(file.read_bytes()[:-50])
-    with pytest.raises(ImportFormatError, match="Get it again"):
+    with pytest.raises(ImportFormatError, match="download it again"):
         await import_chats(tb.user("maya"), file)
     assert await tb.user("maya").conversations.list() == []
     assert await tb.user("maya").memory.list_spaces() == []
 
 
-async def test_a_binding_that_leads_there_already_is_enough(tb: Tellback, tmp_path: Path) -> None:
+async def test_an_existing_binding_to_the_space_is_used(tb: Tellback, tmp_path: Path) -> None:
     maya = tb.user("maya")
     space = await maya.memory.create_space("default")
     await maya.memory.create_binding({"namespace": "*"}, [space.id])
@@ -248,14 +250,14 @@ async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) 
         assert report.memories == 2
 
 
-async def test_jobs_that_fail_are_told(url: str, tmp_path: Path) -> None:
+async def test_failed_jobs_are_reported(url: str, tmp_path: Path) -> None:
     async with Tellback(url, model=ScriptedModel(["No.", "No!", "Never."])) as tb:
         report = await import_chats(tb.user("maya"), export(tmp_path, days=1))
     assert (report.chats, report.failed_jobs) == (1, 1)
-    assert "1 job failed" in str(report)
+    assert "1 extraction job failed" in str(report)
 
 
-async def test_it_works_through_a_server(tb: Tellback, tmp_path: Path) -> None:
+async def test_chats_are_imported_through_a_server(tb: Tellback, tmp_path: Path) -> None:
     long = gpt_chat("long", gpt_message("user", "é" * 450_000), *(gpt_message("user", f"{n}") for n in range(1_100)))
     chats = [long, gpt_chat("short", gpt_message("user", "I walked to the sea."), at=None)]
     file = write_json(tmp_path / "conversations.json", chats)
@@ -277,7 +279,7 @@ async def test_it_works_through_a_server(tb: Tellback, tmp_path: Path) -> None:
     assert first.text.count("é") == 450_000
 
 
-async def test_wrong_arguments_are_told_before_anything_is_read(tb: Tellback, tmp_path: Path) -> None:
+async def test_invalid_arguments_are_rejected_before_anything_is_read(tb: Tellback, tmp_path: Path) -> None:
     for wrong in ({"since": "last week"}, {"limit": -1}, {"namespace": " "}, {"format": "xml"}):
         with pytest.raises(TellbackError):
             await import_chats(tb.user("maya"), tmp_path / "none", **wrong)

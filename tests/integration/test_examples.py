@@ -173,8 +173,8 @@ async def test_chats_from_elsewhere_are_imported_once(tmp_path: Path) -> None:
     arguments = (str(EXAMPLES / "data" / "chats.jsonl"), str(tmp_path / "imported.db"))
     answers = []
     for outcome in (
-        "2 chats with 5 messages imported. 5 memories made.",
-        "0 chats with 0 messages imported. 2 chats had",
+        "Imported 2 chats with 5 messages. Extracted 5 memories.",
+        "Imported 0 chats with 0 messages. 2 chats already imported.",
     ):
         code, output = await run("import_history.py", *arguments)
         assert code == 0, output

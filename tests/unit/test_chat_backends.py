@@ -1,4 +1,4 @@
-"""One backend behind the terminal's chat and the page's: what one has begun the other goes on with."""
+"""The chat backends shared by `tellback chat` and the console: each can resume a chat of the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def last_reply(stream: ReplyStream) -> BackendReply:
 
 
 @pytest.mark.parametrize("has_own_store", [False, True])
-async def test_a_session_is_gone_on_with_elsewhere_until_it_is_closed(has_own_store: bool) -> None:
+async def test_another_backend_resumes_a_session_until_it_is_closed(has_own_store: bool) -> None:
     async with Tellback(":memory:", worker=False) as tb:
         user = tb.user("maya")
         agent = make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
@@ -60,16 +60,16 @@ async def test_a_session_is_gone_on_with_elsewhere_until_it_is_closed(has_own_st
         assert next_reply.result.conversation_id != begun.conversation_id
 
 
-async def test_a_conversation_without_a_session_is_none_of_an_agent_with_routes() -> None:
+async def test_an_agent_with_routes_cannot_resume_a_conversation_without_a_session() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         user = tb.user("maya")
         agent = make_flight_agent(model=FlowModel(reads={}))[0]
         backend = RouteBackend(ServedAgent(bind_agent(agent, tb, InMemorySessions()), user))
-        with pytest.raises(ConfigurationError, match="none with an agent that has routes"):
+        with pytest.raises(ConfigurationError, match="does not belong to an agent with routes"):
             await backend.resume(await user.conversations.create("chat"))
 
 
-async def test_a_resumed_conversation_is_gone_on_with_though_another_is_newer() -> None:
+async def test_a_resumed_conversation_continues_although_another_is_newer() -> None:
     async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as tb:
         user = tb.user("maya")
         older, newer = [await user.conversations.create("chat") for _ in range(2)]
@@ -86,7 +86,7 @@ async def test_a_resumed_conversation_is_gone_on_with_though_another_is_newer() 
         assert (await last_reply(backend.send("Hello."))).result.conversation_id == newer.id
 
 
-async def test_an_expired_conversation_is_not_the_one_to_go_on_with() -> None:
+async def test_an_expired_conversation_is_not_continued() -> None:
     async with Tellback(":memory:", worker=False, model=FunctionModel(lambda _: "I see.")) as tb:
         backend, now = ModelBackend(tb.user("maya")), tb.clock()
         await last_reply(backend.send("Hello."))
@@ -95,7 +95,7 @@ async def test_an_expired_conversation_is_not_the_one_to_go_on_with() -> None:
         assert backend.conversation_id is None
 
 
-async def test_closing_a_session_names_its_conversation_though_that_was_closed_elsewhere() -> None:
+async def test_closing_a_session_returns_its_conversation_even_if_that_is_already_closed() -> None:
     async with Tellback(":memory:", worker=False) as tb:
         user = tb.user("maya")
         agent = make_flight_agent(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]

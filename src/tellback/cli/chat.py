@@ -384,7 +384,7 @@ def chat(
     ] = None,
     argument: Annotated[
         list[str] | None,
-        typer.Option("--argument", metavar="NAME=VALUE", help="Argument of an agent spec; repeatable."),
+        typer.Option("--argument", metavar="NAME=VALUE", help="Argument of an agent spec."),
     ] = None,
     space: Annotated[str, typer.Option("--space", "-s", help="Name of the memory space.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the conversation.")] = "chat",

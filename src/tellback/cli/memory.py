@@ -71,9 +71,7 @@ def _parse_category(text: str) -> Category:
     return Category(name if separator else kind.lower(), CategoryKind(kind.upper()))
 
 
-CategoriesOption = Annotated[
-    list[str] | None, typer.Option("--category", "-c", help="Only memories of this category; repeatable.")
-]
+CategoriesOption = Annotated[list[str] | None, typer.Option("--category", "-c", help="Only memories of this category.")]
 AtomIdArgument = Annotated[str, typer.Argument(help="Atom id, as shown by `tellback atoms list`.", show_default=False)]
 ImportanceOption = Annotated[
     int | None, typer.Option("--importance", min=1, max=5, help="Importance from 1 to 5; facts have 3.")

@@ -1,8 +1,7 @@
-"""Import chat history: exports of ChatGPT and Claude, and plain JSON lines.
+"""Import chat history from exports of ChatGPT and Claude, and from JSON Lines.
 
-`import_chats(user, "export.zip")` does it all; `read_chats("export.zip")` gives the chats to look at. Imported by
-the CLI and by programs; imports only `types`, `errors`, `concurrency` and `validation`, since it works on handles
-(`ImportUser`)."""
+`import_chats(user, "export.zip")` imports an export; `read_chats("export.zip")` only reads its chats. The package
+imports only `types`, `errors`, `concurrency` and `validation`, because it works on user handles (`ImportUser`)."""
 
 from tellback.importers.chats import Format, ImportedChat, ImportedMessage, ImportProgress, ImportReport
 from tellback.importers.export import read_chats

@@ -1,9 +1,9 @@
-"""ChatGPT's `conversations.json`: each chat is a tree of messages, of which the branch shown last is read.
+"""Parse ChatGPT's `conversations.json`. Each chat is a tree of messages; only the branch shown last is imported.
 
-Peculiarities: the root holds no message; `current_node` may be null; system messages are empty or hidden; times are
-floats, null for messages the server wrote; a message to a `recipient` other than "all" is a tool call; custom
-instructions and ChatGPT's own memory are messages with content types of their own; citations are marked by characters
-of Unicode's private area."""
+Format notes: the root has no message; `current_node` can be null; system messages are empty or hidden; times are
+floats, or null for messages written by the server; a message to a `recipient` other than "all" is a tool call; custom
+instructions and ChatGPT's memory are messages with special content types; citations are marked with Unicode
+private-use characters."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _CITATION = re.compile("\ue200([^\ue201]*)\ue201")
 
 
 def is_chat(raw: Any) -> bool:
-    """Whether this is a chat of such an export."""
+    """Whether this is a chat of a ChatGPT export."""
     return isinstance(raw, dict) and "mapping" in raw
 
 
 def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
-    """The chat, of which only the branch shown last is told."""
+    """Parse a chat; only the branch shown last is kept."""
     builder = ChatBuilder(SOURCE, parse_time(raw.get("create_time")) or parse_time(raw.get("update_time")))
     nodes = {id: node for id, node in as_mapping(raw.get("mapping")).items() if isinstance(node, dict)}
     path = list(_branch_path(nodes, raw.get("current_node"), builder))
@@ -56,7 +56,7 @@ def _branch_path(nodes: Mapping[str, Any], current: Any, builder: ChatBuilder) -
         child: id for id, node in nodes.items() for child in as_list(node.get("children")) if isinstance(child, str)
     }
     path: dict[str, None] = {}
-    while node_id is not None and node_id not in path:  # a tree that goes in a circle ends where it began
+    while node_id is not None and node_id not in path:  # stop if the parents form a cycle
         path[node_id] = None
         parent = nodes[node_id].get("parent")
         parent_id = parent if isinstance(parent, str) and parent in nodes else parent_by_child.get(node_id)
@@ -67,7 +67,7 @@ def _branch_path(nodes: Mapping[str, Any], current: Any, builder: ChatBuilder) -
 
 
 def _newest_node(nodes: Mapping[str, Any]) -> str | None:
-    """The message that was written last, of those that nothing follows."""
+    """Return the newest leaf of the tree."""
     parents = {node.get("parent") for node in nodes.values() if isinstance(node.get("parent"), str)}
     leaves = [id for id in nodes if id not in parents] or list(nodes)
     return find_newest((id, as_mapping(nodes[id].get("message")).get("create_time")) for id in leaves)
@@ -108,7 +108,7 @@ def _has_text(node: Mapping[str, Any]) -> bool:
 
 
 def _message_text(message: Mapping[str, Any]) -> str:
-    """The words of a message, with placeholders for what else was in it."""
+    """Return the text of a message, with placeholders for images, audio and files."""
     content = message.get("content")
     if isinstance(content, str):
         texts = [content]
@@ -139,13 +139,13 @@ def _part_text(part: Any, has_transcript: bool) -> str:
 
 
 def _context_text(content: Mapping[str, Any]) -> str:
-    """Custom instructions, or what ChatGPT had noted of the user."""
+    """Return the custom instructions, or ChatGPT's memory of the user."""
     fields = ("user_profile", "user_instructions", "model_set_context")
     return "\n\n".join(text for text in (parse_text(content.get(name)) for name in fields) if text)
 
 
 def _strip_citations(text: str) -> str:
-    """The text without marks of citations; what a mark is about stays where it is a name."""
+    """Remove citation marks from a text; the name in an entity mark stays."""
     return _CITATION.sub(_citation_text, text).strip() if "\ue200" in text else text
 
 

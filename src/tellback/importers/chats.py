@@ -1,4 +1,4 @@
-"""Imported chats: the values, and the builder and field parsers that all formats share."""
+"""The values of an import, and the chat builder and field parsers shared by all formats."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ FORMATS: tuple[Format, ...] = ("auto", "chatgpt", "claude", "jsonl")
 Stage = Literal["reading", "importing", "remembering"]
 
 _MAX_KEY_LENGTH = 400
-"""Keys may have 500 characters, and a number may follow."""
+"""Keys are limited to 500 characters, and a suffix may be appended."""
 
 EARLIEST_TIME, MAX_AHEAD = datetime(1990, 1, 1, tzinfo=UTC), timedelta(days=1)
-"""A time before the one, or further ahead than the other, is a mistake, and would date memories by it."""
+"""Times outside this range are errors in the export and are ignored: memories would get wrong dates."""
 
 MIN_EPOCH_MILLISECONDS = 100_000_000_000
-"""Seconds since 1970 have not come so far; whoever writes such a number counts milliseconds."""
+"""Epoch numbers from here on are milliseconds: as seconds, they would be thousands of years ahead."""
 
 _EPOCH_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 MAX_TEXT_LENGTH = 500_000
-"""How many characters of a message are kept: servers take no larger requests, and no book is a message."""
+"""Longer messages are truncated to this many characters, because of the request size limit of servers."""
 
 MAX_TITLE_LENGTH, MAX_ID_LENGTH, MAX_MODEL_LENGTH = 1_000, 2_000, 200
 
-LEFT_OUT_BRANCH = "on a branch that was not shown"
-LEFT_OUT_TOOL_CALL = "a call of a tool"
-LEFT_OUT_OVERLONG = f"past {MAX_TEXT_LENGTH:,} characters of a message"
+LEFT_OUT_BRANCH = "not on the branch shown last"
+LEFT_OUT_TOOL_CALL = "tool call"
+LEFT_OUT_OVERLONG = f"truncated to {MAX_TEXT_LENGTH:,} characters"
 LEFT_OUT_EMPTY = "empty"
-LEFT_OUT_MISSING_PARENT = "missing before the first one that is there"
-LEFT_OUT_REPEATED = "in another file of the export as well"
-LEFT_OUT_TOOL_RESULT = "what a tool gave"
-LEFT_OUT_THINKING = "what the model thought"
-LEFT_OUT_UNKNOWN_ROLE = "of an unknown role"
+LEFT_OUT_MISSING_PARENT = "parent message missing in the export"
+LEFT_OUT_REPEATED = "repeated in another file of the export"
+LEFT_OUT_TOOL_RESULT = "tool result"
+LEFT_OUT_THINKING = "model reasoning"
+LEFT_OUT_UNKNOWN_ROLE = "unknown role"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """A message of a chat that took place elsewhere.
+    """A message of an imported chat.
 
-    `role` is "user", "assistant" or "system". `id` is what the export calls it. `visibility` is "internal" for what
-    the person did not see.
+    `role` is "user", "assistant" or "system". `id` is the message's id in the export. `visibility` is "internal" for
+    messages that the person did not see.
 
     >>> ImportedMessage("user", "I moved to Lisbon.").text
     'I moved to Lisbon.'
@@ -70,10 +70,9 @@ class ImportedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ImportedChat:
-    """A chat as an export tells it: the branch that was shown last, in order.
+    """A chat of an export: the messages of the branch shown last, in order.
 
-    `source` is the format, `id` what the export calls the chat. `left_out` counts messages that are not among
-    `messages`, by reason.
+    `source` is the format, and `id` is the chat's id in the export. `left_out` counts the omitted messages by reason.
 
     >>> chat = ImportedChat("jsonl", "c1", None, (ImportedMessage("user", "Hi"), ImportedMessage("user", "Hi")))
     >>> len(set(chat.keys))
@@ -89,19 +88,19 @@ class ImportedChat:
 
     @property
     def began_at(self) -> datetime | None:
-        """When it began: what the export says, or else its first message."""
+        """The start of the chat: the time in the export, or the time of the first message."""
         times = (message.created_at for message in self.messages if message.created_at is not None)
         return self.created_at or min(times, default=None)
 
     @property
     def ended_at(self) -> datetime | None:
-        """When something was last said in it."""
+        """The time of the last message."""
         times = (message.created_at for message in self.messages if message.created_at is not None)
         return max(times, default=self.created_at)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What each message is known by when the chat is imported again; no two are alike."""
+        """A unique key for each message, which identifies it in later imports."""
         counts: Counter[str] = Counter()
         keys: dict[str, None] = {}
         for message in self.messages:
@@ -116,19 +115,19 @@ class ImportedChat:
 
     @property
     def digest(self) -> str:
-        """The same for the same messages in the same order."""
+        """A digest of the messages and their order."""
         return digest_texts(*self.keys)
 
     @property
     def session_id(self) -> str:
-        """What its conversations are found by."""
+        """The session id of the chat's conversations."""
         name = f"{self.source}:{self.id}"
         return name if len(name) <= _MAX_KEY_LENGTH else f"{self.source}:sha256:{digest_texts(self.id)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportProgress:
-    """How far an import is: `done` of `total` chats are read, imported, or have become memories, as `stage` says."""
+    """The progress of an import: `done` of `total` chats have finished the `stage`."""
 
     stage: Stage
     done: int
@@ -138,12 +137,12 @@ class ImportProgress:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What came of an import. `str(report)` tells it in sentences.
+    """The result of an import. `str(report)` describes it in sentences.
 
-    `chats` and `messages` were imported; `continued` of these chats were there, and had grown. `already_there` chats
-    had nothing new. `skipped` counts chats that were not imported, and `left_out` messages of those that were, by
-    reason. `memories` were made of it; `failed_jobs` conversations, or parts of them, could not be read for memories,
-    and `waiting_jobs` are still to be.
+    `chats` and `messages` count the imported ones. `continued` of these chats had been imported before and had new
+    messages; `already_there` chats had none. `skipped` counts chats that were not imported, and `left_out` counts
+    omitted messages of imported chats, by reason. `memories` counts the extracted memories, and `failed_jobs` and
+    `waiting_jobs` the extraction jobs that failed or are not done yet.
     """
 
     format: str
@@ -159,26 +158,26 @@ class ImportReport:
     dry_run: bool = False
 
     def __str__(self) -> str:
-        outcome = "would be imported" if self.dry_run else "imported"
-        sentences = [f"{_pluralize(self.chats, 'chat')} with {_pluralize(self.messages, 'message')} {outcome}"]
+        verb = "Would import" if self.dry_run else "Imported"
+        sentences = [f"{verb} {_pluralize(self.chats, 'chat')} with {_pluralize(self.messages, 'message')}"]
         if self.continued:
-            sentences.append(f"{self.continued} of them had been imported before, and had grown since")
+            sentences.append(f"{self.continued} of them had new messages since an earlier import")
         if self.already_there:
-            sentences.append(f"{_pluralize(self.already_there, 'chat')} had been imported before, and had nothing new")
-        sentences += [f"skipped {count}: {reason}" for reason, count in sorted(self.skipped.items())]
-        left_out = sorted(self.left_out.items())
-        sentences += [f"left out {_pluralize(count, 'message')}: {reason}" for reason, count in left_out]
+            sentences.append(f"{_pluralize(self.already_there, 'chat')} already imported")
+        skipped, left_out = sorted(self.skipped.items()), sorted(self.left_out.items())
+        sentences += [f"Skipped {_pluralize(count, 'chat')}: {reason}" for reason, count in skipped]
+        sentences += [f"Left out {_pluralize(count, 'message')}: {reason}" for reason, count in left_out]
         if self.memories:
-            sentences.append(f"{self.memories} {'memory' if self.memories == 1 else 'memories'} made")
+            sentences.append(f"Extracted {self.memories} {'memory' if self.memories == 1 else 'memories'}")
         if self.failed_jobs:
-            sentences.append(f"{_pluralize(self.failed_jobs, 'job')} failed that should have made memories")
+            sentences.append(f"{_pluralize(self.failed_jobs, 'extraction job')} failed")
         if self.waiting_jobs:
-            sentences.append(f"{_pluralize(self.waiting_jobs, 'job')} still to make memories")
-        return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
+            sentences.append(f"{_pluralize(self.waiting_jobs, 'extraction job')} not finished yet")
+        return ". ".join(sentences) + "."
 
 
 def digest_texts(*texts: str) -> str:
-    """The same for the same texts in the same order, and for no others."""
+    """Return a digest of the texts and their order."""
     hasher = hashlib.sha256()
     for text in texts:
         encoded = text.encode(errors="surrogatepass")
@@ -191,7 +190,7 @@ def _pluralize(count: int, noun: str) -> str:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """A time, as ISO 8601 (UTC if it says no timezone) or as a number since 1970; None for what is none.
+    """Parse an ISO 8601 time (UTC if it has no time zone) or an epoch number; return None for anything else.
 
     >>> parse_time(1_700_000_000.5).isoformat()
     '2023-11-14T22:13:20.500000+00:00'
@@ -222,32 +221,32 @@ def _from_epoch(number: float) -> datetime:
 
 
 def parse_text(value: Any) -> str:
-    """A text, without what no database can hold; nothing for what is none."""
+    """Return a text without characters that a database cannot store; empty if the value is not a text."""
     return make_storable(value).strip() if isinstance(value, str) else ""
 
 
 def parse_short_text(value: Any, length: int) -> str | None:
-    """A text of a bounded length, or None if there is none."""
+    """Return a truncated text, or None if it is empty."""
     return parse_text(value)[:length].strip() or None
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """An object, empty if it is none."""
+    """Return the value if it is an object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list, empty if it is none."""
+    """Return the value if it is a list, otherwise an empty one."""
     return value if isinstance(value, list) else []
 
 
 def first_field(value: Mapping[str, Any], *names: str) -> Any:
-    """The first of these fields that holds something."""
+    """Return the first of these fields that is not empty."""
     return next((value[field] for field in names if value.get(field) not in (None, "", [], {})), None)
 
 
 def find_newest(times: Iterable[tuple[K, Any]]) -> K | None:
-    """The key of the latest time; of those that are as late, or where none tells its time, the last."""
+    """Return the key of the latest time. Among equal or missing times, the last one wins."""
 
     def timestamp(entry: tuple[K, Any]) -> float:
         time = parse_time(entry[1])
@@ -258,7 +257,7 @@ def find_newest(times: Iterable[tuple[K, Any]]) -> K | None:
 
 
 def file_placeholder(name: Any) -> str:
-    """The place of a file that was sent along.
+    """Return the placeholder for an attached file.
 
     >>> file_placeholder("report.pdf"), file_placeholder(None)
     ('[file: report.pdf]', '[file]')
@@ -268,7 +267,7 @@ def file_placeholder(name: Any) -> str:
 
 
 class ChatBuilder:
-    """Messages as they come; one that tells no time was said when the one before it was."""
+    """Collects the messages of a chat. A message without a time gets the time of the previous one."""
 
     def __init__(self, source: str, created_at: datetime | None) -> None:
         self._source = source
@@ -278,14 +277,14 @@ class ChatBuilder:
         self._left_out: Counter[str] = Counter()
 
     def leave_out(self, reason: str, count: int = 1) -> None:
-        """Count what does not become a message."""
+        """Count omitted messages."""
         if count:
             self._left_out[reason] += count
 
     def add(
         self, role: str, text: str, time: Any, id: Any, model: Any = None, provider: Any = None, *, hidden: bool = False
     ) -> None:
-        """Add the next message, with fields as the export has them. Only an answer has a model and a provider."""
+        """Add the next message, with raw fields of the export. Only answers get a model and a provider."""
         if not text:
             self.leave_out(LEFT_OUT_EMPTY)
             return
@@ -306,7 +305,7 @@ class ChatBuilder:
         )
 
     def build(self, id: Any, title: Any, raw: Any = None) -> ImportedChat:
-        """The chat; one whose export has no id for it is known by what is in it."""
+        """Return the chat. Without an id in the export, its id is a digest of its content."""
         chat_id = parse_short_text(id, MAX_ID_LENGTH) or f"sha256:{_digest_json(raw)}"
         short_title, messages = parse_short_text(title, MAX_TITLE_LENGTH), tuple(self._messages)
         return ImportedChat(self._source, chat_id, short_title, messages, self._created_at, dict(self._left_out))

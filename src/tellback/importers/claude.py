@@ -1,8 +1,8 @@
-"""Claude's `conversations.json`: each chat has its messages in a list, with their parents in newer exports.
+"""Parse Claude's `conversations.json`. Each chat has a list of messages; newer exports include their parents.
 
-Peculiarities: `text` repeats the content, with a note that a block cannot be shown in place of tools, so `content` is
-read where present; a long paste is an attachment and the message empty; the first message's parent id refers to
-nothing; no model is named; deleted chats have no messages."""
+Format notes: `text` repeats the content, but replaces tool blocks with a note, so `content` is preferred; a long paste
+is an attachment of an empty message; the first message's parent id refers to no message; exports contain no model;
+deleted chats have no messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tellback.importers.chats import (
 SOURCE = "claude"
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
 _ROOT_ID_PREFIX = "00000000-0000-"
-"""How the id begins that stands for no parent."""
+"""The prefix of the parent id that means "no parent"."""
 _LEFT_OUT_BLOCKS = {
     "thinking": chats.LEFT_OUT_THINKING,
     "redacted_thinking": chats.LEFT_OUT_THINKING,
@@ -35,12 +35,12 @@ _LEFT_OUT_BLOCKS = {
 
 
 def is_chat(raw: Any) -> bool:
-    """Whether this is a chat of such an export."""
+    """Whether this is a chat of a Claude export."""
     return isinstance(raw, dict) and "chat_messages" in raw
 
 
 def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
-    """The chat, of which only the branch shown last is told."""
+    """Parse a chat; only the branch shown last is kept."""
     builder = ChatBuilder(SOURCE, parse_time(raw.get("created_at")) or parse_time(raw.get("updated_at")))
     messages = [message for message in as_list(raw.get("chat_messages")) if isinstance(message, dict)]
     for message in _shown_branch(messages, raw.get("current_leaf_message_uuid"), builder):
@@ -55,7 +55,7 @@ def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
 
 
 def _shown_branch(messages: list[dict[str, Any]], leaf: Any, builder: ChatBuilder) -> list[dict[str, Any]]:
-    """The messages of the branch shown last; all of them in an export that knows no parents."""
+    """Return the messages of the branch shown last, or all messages if the export has no parents."""
     index_by_id = {
         message["uuid"]: index for index, message in enumerate(messages) if isinstance(message.get("uuid"), str)
     }
@@ -76,7 +76,7 @@ def _shown_branch(messages: list[dict[str, Any]], leaf: Any, builder: ChatBuilde
 
 
 def _message_text(message: Mapping[str, Any], builder: ChatBuilder) -> str:
-    """The words of a message, and of what was sent along."""
+    """Return the text of a message and its attachments."""
     blocks = [block for block in as_list(message.get("content")) if isinstance(block, dict)]
     texts = []
     for block in blocks:

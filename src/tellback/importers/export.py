@@ -1,8 +1,8 @@
-"""`ChatExport`: an opened export, a zip, folder or file, with its chats in order, the oldest first.
+"""`ChatExport`: an opened export (zip, folder or file) with its chats, oldest first.
 
 Its JSON is read value by value, with offsets, so an export may be larger than memory: each chat is read again on
-demand. `ijson` gives no offsets, refuses NaN, and changes lone surrogates; on 56 MB it took as long with its C library,
-and twelve times as long without."""
+demand. `ijson` returns no offsets, rejects NaN and changes lone surrogates. On 56 MB, it took equally long with its C
+library, and twelve times as long without."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from tellback.importers import chatgpt, claude, jsonl
 from tellback.importers.chats import FORMATS, Format, ImportedChat, as_mapping
 
 MAX_EXPORT_BYTES = 8 * 1024**3
-"""How many bytes a zip may unpack to."""
+"""Maximum number of bytes that a zip may unpack to."""
 
 MAX_COMPRESSION_RATIO, SMALL_FILE_BYTES = 500, 64 * 1024**2
-"""Chats shrink to a tenth. What shrinks to a five hundredth, and is not small, is there to fill the disk."""
+"""A zip bomb limit for larger files. Real chats have a compression ratio of about 10."""
 
 CHUNK_BYTES = 1 << 20
 MAX_ZIP_DEPTH = 2
-"""A zip may be in a zip: that is how OpenAI's privacy portal hands chats out."""
+"""OpenAI's privacy portal exports a zip inside a zip."""
 
 _CHAT_FILE_NAME = re.compile(r"conversations(-\d+)?\.json|.*\.(jsonl|ndjson)", re.IGNORECASE)
 _MAX_LISTED_NAMES = 8
 _ZIP_MAGIC = b"PK\x03\x04"
-"""How every zip begins; whether it is whole only its end tells."""
+"""The first bytes of a zip; a truncated zip also begins with them."""
 
 MAX_VALUE_LENGTH = 256 * 1024**2
-"""How many characters one chat may have."""
+"""Maximum number of characters of one chat."""
 
 TRUNCATION_MARGIN = 32
-"""An error this near to the end of what was read may be no error once there is more."""
+"""A parse error this close to the end of the buffer may vanish when more is read."""
 
-TRUNCATED_FILE = "the file ends before its chats do. Was the download cut off? Get it again"
+TRUNCATED_FILE = "the file is truncated: download it again"
 
 _VALUE_END = tuple(" \t\r\n,]")
 _WHITESPACE = re.compile(r"[ \t\r\n]*")
 
-SKIPPED_EMPTY = "nothing was said in it"
-SKIPPED_NOT_REMEMBERED = "it was marked not to be remembered"
-SKIPPED_DUPLICATE = "it stands in the export twice"
-SKIPPED_UNKNOWN_SHAPE = "it is none that this format knows"
+SKIPPED_EMPTY = "no messages"
+SKIPPED_NOT_REMEMBERED = "marked as do not remember"
+SKIPPED_DUPLICATE = "duplicate in the export"
+SKIPPED_UNKNOWN_SHAPE = "not a chat of this format"
 
 _PARSERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Mapping[str, Any]], ImportedChat]]] = {
     chatgpt.SOURCE: (chatgpt.is_chat, chatgpt.parse_chat),
@@ -69,7 +69,7 @@ _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ChatFile:
-    """A file with chats in it, as UTF-8 that can be read from any place; `start` is behind its byte order mark."""
+    """A seekable UTF-8 file with chats; `start` is the offset after the byte order mark."""
 
     name: str
     file: IO[bytes]
@@ -77,12 +77,12 @@ class ChatFile:
 
     @property
     def is_json_lines(self) -> bool:
-        """Whether it is called what files are called that have a value on each line."""
+        """Whether the file name has a suffix of JSON Lines files."""
         return self.name.lower().endswith((".jsonl", ".ndjson"))
 
 
 def open_chat_files(source: str | PathLike[str], stack: ExitStack) -> list[ChatFile]:
-    """The files with chats of an export, which the stack closes."""
+    """Return the files with chats of an export; the stack closes them."""
     path = Path(source)
     try:
         if path.is_dir():
@@ -95,11 +95,11 @@ def open_chat_files(source: str | PathLike[str], stack: ExitStack) -> list[ChatF
     if not zipfile.is_zipfile(file):
         file.seek(0)
         if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC:
-            raise ImportFormatError(path.name, "the zip is damaged, or cut off. Download it again.")
+            raise ImportFormatError(path.name, "the zip is damaged or truncated. Download it again.")
         return [_open_plain(path.name, file, stack)]
     files = list(_open_zip(path.name, file, stack, MAX_EXPORT_BYTES))
     if not files:
-        raise ImportFormatError(path.name, "there is no conversations.json in it, nor any .jsonl.")
+        raise ImportFormatError(path.name, "it contains no conversations.json and no .jsonl file.")
     return files
 
 
@@ -107,7 +107,7 @@ def _open_folder(folder: Path, stack: ExitStack) -> list[ChatFile]:
     paths = [path for path in sorted(folder.rglob("*")) if _CHAT_FILE_NAME.fullmatch(path.name) and path.is_file()]
     if not paths:
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:_MAX_LISTED_NAMES]) or "nothing"
-        raise ImportFormatError(str(folder), f"there is no conversations.json in it, nor any .jsonl, but {names}.")
+        raise ImportFormatError(str(folder), f"it contains no conversations.json and no .jsonl file, only {names}.")
     files = []
     for path in paths:
         file = stack.enter_context(path.open("rb"))
@@ -116,7 +116,7 @@ def _open_folder(folder: Path, stack: ExitStack) -> list[ChatFile]:
 
 
 def _open_zip(name: str, file: IO[bytes], stack: ExitStack, max_bytes: int, depth: int = 1) -> Iterator[ChatFile]:
-    """The chats of a zip. Its names are never those of files here: what is in it goes to nameless temporary ones."""
+    """Yield the chat files of a zip. Members are unpacked to anonymous temporary files, so their names are harmless."""
     try:
         archive = stack.enter_context(zipfile.ZipFile(file))
         members = [info for info in archive.infolist() if not info.is_dir()]
@@ -133,21 +133,21 @@ def _open_zip(name: str, file: IO[bytes], stack: ExitStack, max_bytes: int, dept
             elif not is_nested:
                 yield _open_plain(info.filename, unpacked, stack)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise ImportFormatError(name, f"the zip is damaged, or cut off: {error}. Download it again.") from error
+        raise ImportFormatError(name, f"the zip is damaged or truncated: {error}. Download it again.") from error
 
 
 def _unpack(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: IO[bytes], max_bytes: int) -> int:
     if info.flag_bits & 1:
-        raise ImportFormatError(name, f"{info.filename!r} in it has a password. Unpack it, and give the folder.")
+        raise ImportFormatError(name, f"{info.filename!r} in it has a password. Unpack it and import the folder.")
     max_bytes = min(max_bytes, max(SMALL_FILE_BYTES, info.compress_size * MAX_COMPRESSION_RATIO))
     size = 0
     with archive.open(info) as packed:
-        # Sizes that a zip tells of itself may be wrong, so what comes out is counted.
+        # The sizes in a zip's directory may be wrong, so count the unpacked bytes.
         while chunk := packed.read(CHUNK_BYTES):
             size += len(chunk)
             if size > max_bytes:
                 raise ImportFormatError(
-                    name, f"{info.filename!r} in it unpacks to more than {max_bytes:,} bytes: is it an export of chats?"
+                    name, f"{info.filename!r} in it unpacks to more than {max_bytes:,} bytes. Is it a chat export?"
                 )
             target.write(chunk)
     target.flush()
@@ -160,11 +160,11 @@ def _open_plain(name: str, file: IO[bytes], stack: ExitStack) -> ChatFile:
     head = file.read(4)
     file.seek(0)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        copy = _open_temporary(stack)  # UTF-16 is what PowerShell writes
+        copy = _open_temporary(stack)  # PowerShell writes UTF-16
         try:
             _transcode_utf16(file, copy)
         except UnicodeError as error:
-            raise ImportFormatError(name, f"it begins like UTF-16, and is not: {error}.") from error
+            raise ImportFormatError(name, f"it has a UTF-16 byte order mark, but is not UTF-16: {error}.") from error
         return ChatFile(name, copy)
     return ChatFile(name, file, len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
 
@@ -185,7 +185,7 @@ def _open_temporary(stack: ExitStack) -> IO[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A value, and where it stands."""
+    """A JSON value and its position in the file."""
 
     value: Any
     offset: int
@@ -194,14 +194,14 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableLine:
-    """A line that is no JSON."""
+    """A line that is not JSON."""
 
     line: int
     problem: str
 
 
 def iter_json_values(file: ChatFile) -> Iterator[JsonValue | UnreadableLine]:
-    """What is in an array, or else on each line or one after the other."""
+    """Yield the values of a file: the elements of an array, or values on separate lines or in sequence."""
     file.file.seek(file.start)
     head = file.file.read(CHUNK_BYTES)
     if not head.strip():
@@ -234,14 +234,14 @@ def _iter_lines(file: ChatFile) -> Iterator[JsonValue | UnreadableLine]:
         try:
             yield JsonValue(json.loads(line.decode()), line_offset, len(line))
         except UnicodeDecodeError:
-            yield UnreadableLine(number, "a line is not UTF-8")
+            yield UnreadableLine(number, "line is not UTF-8")
         except (ValueError, RecursionError):
-            yield UnreadableLine(number, "a line is not JSON")
-        file.file.seek(offset)  # others may have read at other places meanwhile
+            yield UnreadableLine(number, "line is not JSON")
+        file.file.seek(offset)  # the consumer may have moved the file position
 
 
 class _JsonStreamReader:
-    """Reads an array element by element, or values that follow each other, holding little more than one at a time."""
+    """Reads the elements of an array, or consecutive values, with little more than one of them in memory."""
 
     def __init__(self, file: ChatFile, *, in_array: bool) -> None:
         self._file = file
@@ -270,10 +270,10 @@ class _JsonStreamReader:
         if char == ",":
             self._advance(1)
         elif char != "]":
-            raise self._format_error(f"a comma was expected, and there is {char!r}" if char else TRUNCATED_FILE)
+            raise self._format_error(f"expected a comma, got {char!r}" if char else TRUNCATED_FILE)
 
     def _next_character(self) -> str:
-        """The next character that is no space; nothing at the end."""
+        """Return the next character that is not whitespace, or an empty text at the end."""
         while True:
             match = _WHITESPACE.match(self._text, self._position)
             assert match is not None
@@ -286,7 +286,7 @@ class _JsonStreamReader:
         while True:
             try:
                 value, end = self._parse(self._text, self._position)
-                # A number may go on, be it only with a point.
+                # A number at the end of the buffer may continue in the next chunk.
                 if self._at_end or not isinstance(value, int | float) or self._text[end : end + 1] in _VALUE_END:
                     return value, end
             except json.JSONDecodeError as error:
@@ -303,13 +303,13 @@ class _JsonStreamReader:
             except (ValueError, RecursionError) as error:
                 raise self._format_error(f"it cannot be read: {error}") from None
             if len(self._text) - self._position > MAX_VALUE_LENGTH:
-                raise self._format_error(f"there is a chat of more than {MAX_VALUE_LENGTH:,} characters")
+                raise self._format_error(f"a chat has more than {MAX_VALUE_LENGTH:,} characters")
             self._read_more()
 
     def _read_more(self) -> None:
         rest = self._text[self._position :]
-        self._file.file.seek(self._read_offset)  # others may have read at other places meanwhile
-        # As much again as is there: whoever parses a long one anew at each chunk would never end.
+        self._file.file.seek(self._read_offset)  # the consumer may have moved the file position
+        # Double the buffer: parsing a long value again after every fixed-size chunk would take quadratic time.
         chunk = self._file.file.read(max(CHUNK_BYTES, len(rest)))
         self._at_end = not chunk
         try:
@@ -317,12 +317,12 @@ class _JsonStreamReader:
         except UnicodeDecodeError as error:
             byte_offset = max(self._read_offset + error.start, 0)
             raise ImportFormatError(
-                self._file.name, f"it is not UTF-8 (at byte {byte_offset}). Save it as UTF-8, and try again."
+                self._file.name, f"it is not UTF-8 (at byte {byte_offset}). Save it as UTF-8 and try again."
             ) from None
         self._read_offset += len(chunk)
 
     def _advance(self, count: int) -> int:
-        """Go on behind so many characters; gives how many bytes they are."""
+        """Skip `count` characters and return their length in bytes."""
         length = len(self._text[self._position : self._position + count].encode())
         self._position += count
         self._offset += length
@@ -337,7 +337,7 @@ class _JsonStreamReader:
 
 @dataclass(frozen=True, slots=True)
 class ChatPiece:
-    """What of a chat stands in one file: `spans` are the places, each where it begins and how long it is."""
+    """The parts of a chat in one file; `spans` contains their offsets and lengths, alternating."""
 
     file: ChatFile
     spans: array[int] = field(default_factory=lambda: array("Q"), repr=False)
@@ -352,7 +352,7 @@ class ChatPiece:
 
 @dataclass(frozen=True, slots=True)
 class ExportEntry:
-    """A chat of an export, without its words. One that `is_message_lines` may stand in several files."""
+    """A chat of an export, without its text. If it `is_message_lines`, it may be spread over several files."""
 
     id: str
     pieces: Sequence[ChatPiece]
@@ -363,11 +363,11 @@ class ExportEntry:
 
 
 class ChatExport:
-    """The chats of an export. Its files stay open until it is closed.
+    """The chats of an export. Its files stay open until `close`.
 
-    They are gone through once to find the chats and their dates, and each is read again when it is asked for, so an
-    export may be larger than memory; a single chat may not. `skipped` counts what is not among `entries`, by reason.
-    `on_chat_found` is called now and then, and ends the search by raising.
+    A first scan finds the chats and their dates; each chat is read again on demand. So an export may be larger than
+    memory, but a single chat may not. `skipped` counts the chats that are not in `entries`, by reason.
+    `on_chat_found` is called during the scan, and can raise an error to stop it.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class ChatExport:
         on_chat_found: Callable[[int], Any] = lambda count: None,
     ) -> None:
         if format not in FORMATS:
-            raise InvalidArgumentError(f"format is {' or '.join(map(repr, FORMATS))}, not {format!r:.80}.")
+            raise InvalidArgumentError(f"format must be {' or '.join(map(repr, FORMATS))}, got {format!r:.80}.")
         self.format: str = format
         self.skipped: Counter[str] = Counter()
         self._stack = ExitStack()
@@ -395,7 +395,7 @@ class ChatExport:
         self.entries = sorted(self._entries_by_id.values(), key=lambda entry: entry.began_at or _EARLIEST)
 
     def close(self) -> None:
-        """Close its files, and remove what was unpacked."""
+        """Close the files and remove the unpacked ones."""
         self._stack.close()
 
     def read(self, entry: ExportEntry) -> ImportedChat:
@@ -427,7 +427,7 @@ class ChatExport:
             else:
                 unknown_count += 1
             self._on_chat_found(len(self._entries_by_id) + len(self._pieces_by_id) + len(pieces_by_id))
-        if unnamed_piece.spans:  # files of other chats may have the same name
+        if unnamed_piece.spans:  # other imports may have files with the same name
             pieces_by_id[f"{file.name}:{jsonl.opening_digest(unnamed_piece.read())}"] = unnamed_piece
         for id, piece in pieces_by_id.items():
             self._pieces_by_id.setdefault(id, []).append(piece)
@@ -469,14 +469,14 @@ class ChatExport:
     def _unknown_format_message(self) -> str:
         if self.format == "auto":
             return (
-                "there are no chats in it that are known: ChatGPT's have 'mapping', Claude's 'chat_messages', and plain"
-                " ones 'messages', or 'role' and 'content' on each line."
+                "it contains no chats of a known format. Chats of ChatGPT have 'mapping', chats of Claude have"
+                " 'chat_messages', and JSON Lines have 'messages', or 'role' and 'content' on each line."
             )
-        return f"there are no chats of the format {self.format!r} in it. Leave the format out, and it is detected."
+        return f"it contains no chats of the format {self.format!r}. Omit the format to detect it."
 
 
 def read_chats(source: str | PathLike[str], format: Format = "auto") -> Iterator[ImportedChat]:
-    """The chats of an export, the oldest first, one at a time: to look at, or to import in a way of your own.
+    """Yield the chats of an export, oldest first, without importing them.
 
     >>> import pathlib, tempfile
     >>> folder = tempfile.TemporaryDirectory()

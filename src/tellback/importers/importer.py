@@ -1,4 +1,4 @@
-"""Import chats: each becomes a closed conversation with its original times, and memories are extracted from it."""
+"""Import chats as closed conversations with their original times, and extract memories from them."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ T = TypeVar("T")
 
 PAGE_SIZE = 200
 NEWEST_COUNT = 5
-"""How many of the newest conversations tell whether anyone else has begun one meanwhile."""
+"""How many of the newest conversations to check for new ones by concurrent imports."""
 
 METADATA_KEY = "import"
-"""Under this name a conversation's metadata says which chat it was."""
+"""The metadata key of a conversation that identifies the imported chat."""
 
 PROGRESS_SECONDS = 0.5
-"""How often to tell how far it is."""
+"""Interval between progress reports."""
 
 MAX_RETRY_WAIT = timedelta(seconds=30)
-"""How long a job that failed may have to wait for its next attempt, and with it those behind it, which go in order.
-Where it is longer, whoever makes memories is not there."""
+"""Stop waiting for a failed job, and for the jobs queued behind it, if its next attempt is further away than this:
+then the model is probably unavailable."""
 
 MAX_JOBS = 1_000
 _UNFINISHED = ("queued", "running")
 
 BATCH_MESSAGES, BATCH_LENGTH = 500, 500_000
-"""How many messages, and characters of them, are stored at once: a server takes no larger requests."""
+"""Maximum number of messages and characters per append request: servers reject larger requests."""
 
 BLOCK_LENGTH = 100_000
-"""How long one text of a message may be; a longer one is stored in several."""
+"""Maximum length of one text block; a longer message is stored in several blocks."""
 
 MAX_ATTEMPTS = 5
 PROGRESS_INTERVAL = 100
-"""After how many chats that were found to tell so."""
+"""Report progress after every so many chats found."""
 
-SKIPPED_BEFORE_SINCE = "nothing was said in it since the given time"
-SKIPPED_OVER_LIMIT = "the limit was reached"
+SKIPPED_BEFORE_SINCE = "no messages since the given time"
+SKIPPED_OVER_LIMIT = "limit reached"
 
 ImportProgressCallback = Callable[[ImportProgress], Any]
 
@@ -96,7 +96,7 @@ class ImportMemory(Protocol):
 
 
 class ImportUser(Protocol):
-    """A user's handle, of this process or of a server."""
+    """A user's handle, local or of a server."""
 
     @property
     def conversations(self) -> ImportConversations: ...
@@ -106,11 +106,11 @@ class ImportUser(Protocol):
 
 
 class WorkCancelled(Exception):
-    """Nobody wants the result any more."""
+    """The caller has cancelled the work."""
 
 
 class ImportedConversations:
-    """The conversations of a namespace by the chats they were, the newest first."""
+    """The conversations of a namespace, by their imported chat."""
 
     def __init__(self, conversations: ImportConversations, namespace: str) -> None:
         self._conversations = conversations
@@ -119,7 +119,7 @@ class ImportedConversations:
         self._ids: set[str] = set()
 
     async def refresh(self, page_size: int = NEWEST_COUNT) -> None:
-        """Load the conversations that are new since the last time, and how those beside them are now."""
+        """Load the conversations created since the last call, and update the ones on the same pages."""
         before = None
         while True:
             conversations = await self._conversations.list(self._namespace, limit=page_size, before=before)
@@ -139,15 +139,15 @@ class ImportedConversations:
         return id in self._ids
 
     def conversations_of(self, chat: ImportedChat) -> list[Conversation]:
-        """The conversations that hold a chat: more than one if it has grown between two imports."""
+        """Return the conversations of a chat: several if it had new messages in a later import."""
         return list(self._by_session.get(chat.session_id, {}).values())
 
     def is_complete(self, chat: ImportedChat) -> bool:
-        """Whether a chat is known to be there as it is; if not, what is there has to be looked at."""
+        """Whether one closed conversation contains the whole chat; if not, check the stored messages."""
         return any(_holds_whole_chat(part, chat.digest) for part in self.conversations_of(chat))
 
     async def missing_messages(self, chat: ImportedChat) -> list[int]:
-        """The places of those messages of a chat that are in none of its conversations."""
+        """Return the indices of the chat's messages that none of its conversations contains."""
         stored = {
             message.idempotency_key
             for part in self.conversations_of(chat)
@@ -166,7 +166,7 @@ def _holds_whole_chat(part: Conversation, digest: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionCounts:
-    """How many memories there are of what was imported, and how many jobs failed or are still to be done."""
+    """The number of extracted memories, failed jobs and unfinished jobs."""
 
     memories: int = 0
     failed: int = 0
@@ -174,7 +174,7 @@ class ExtractionCounts:
 
 
 async def ensure_binding(memory: ImportMemory, namespace: str, space: str) -> None:
-    """Let conversations of the namespace become memories of the space, if nothing does so yet."""
+    """Bind the namespace to the space, so that memories are extracted, unless a binding does so already."""
     memory_space = await memory.create_space(space, once=True)
     user_id = memory_space.scope.user_id
     for binding in await memory.list_bindings():
@@ -190,9 +190,9 @@ async def ensure_binding(memory: ImportMemory, namespace: str, space: str) -> No
 async def wait_for_memories(
     memory: ImportMemory, conversation_ids: Sequence[str], on_progress: Callable[[ImportProgress], Any]
 ) -> ExtractionCounts:
-    """Wait until jobs have made memories of these conversations, and of those that were left from an earlier import.
+    """Wait for the extraction jobs of these conversations, and for those left over from an earlier import.
 
-    Jobs that wait long for another attempt are not waited for, nor are those behind them.
+    Does not wait for jobs with a long retry delay, nor for the jobs queued behind them.
     """
     started, awaited = utc_now(), dict.fromkeys(conversation_ids)
     if conversation_ids:
@@ -243,17 +243,17 @@ async def import_chats(
     wait: bool = True,
     dry_run: bool = False,
 ) -> ImportReport:
-    """Bring in the chats of an export of ChatGPT or Claude (a zip, its folder or a file of it), or of plain JSON lines.
+    """Import the chats of a ChatGPT or Claude export (a zip, its folder or one of its files), or of JSON Lines.
 
-    Each chat becomes a closed conversation of the namespace, the oldest first, each message at the time it was said.
-    With `extract`, a binding from the namespace to the space is there, so that memories are made of them, and with
-    `wait` these are waited for; someone must be running jobs, as Tellback does unless it has `worker=False`.
+    Each chat becomes a closed conversation of the namespace, oldest first, with the original message times. With
+    `extract`, the namespace is bound to the space, so memories are extracted. With `wait`, the call waits for them;
+    this requires a running worker, which Tellback starts unless it has `worker=False`.
 
-    Doing it again, also after it was cut off, adds only what is missing. A chat that has grown goes on in another
-    conversation, since closed ones stay closed. `since` takes chats in which something was said at that time or later,
-    `limit` so many that are not there yet. `dry_run` changes nothing, and reports what would be done. `user` is a
-    handle of this process or of `TellbackClient`. Raises `ImportFormatError`, before anything is imported, for what
-    cannot be read.
+    Importing again, also after an interruption, adds only missing messages. New messages of a chat go to another
+    conversation, because closed conversations stay closed. `since` selects chats with a message at or after that
+    time, and `limit` is the maximum number of new chats. `dry_run` changes nothing and reports what would be
+    imported. `user` is a local handle or one of `TellbackClient`. Raises `ImportFormatError` for an unreadable
+    export, before anything is imported.
 
     >>> import asyncio, pathlib, tempfile
     >>> from tellback import Tellback
@@ -264,7 +264,7 @@ async def import_chats(
     ...         async with Tellback(":memory:") as tb:
     ...             return await import_chats(tb.user("maya"), file)
     >>> print(asyncio.run(main()))
-    1 chat with 1 message imported. 1 memory made.
+    Imported 1 chat with 1 message. Extracted 1 memory.
     """
     since_time = None if since is None else validation.parse_datetime("since", since)
     max_chats = None if limit is None else validation.validate_count("limit", limit)
@@ -293,7 +293,7 @@ async def import_chats(
 
 
 class _ImportRun:
-    """One run over an export."""
+    """One import of an export."""
 
     def __init__(
         self, user: ImportUser, namespace: str, export: ChatExport, on_progress: ImportProgressCallback, dry_run: bool
@@ -306,7 +306,7 @@ class _ImportRun:
         self._imported = ImportedConversations(user.conversations, namespace)
         self._skipped: Counter[str] = Counter(export.skipped)
         self._left_out: Counter[str] = Counter()
-        self._counts: Counter[str] = Counter()  # by the names that the report has for them
+        self._counts: Counter[str] = Counter()  # by the field names of the report
         self.conversation_ids: list[str] = []
 
     async def run(self, since: datetime | None, limit: int | None) -> None:
@@ -340,7 +340,7 @@ class _ImportRun:
             try:
                 await self._attempt_import(chat)
                 return
-            except ConversationClosedError:  # another import has just finished the same chat: look again
+            except ConversationClosedError:  # a concurrent import has just finished this chat: retry
                 if attempt == MAX_ATTEMPTS:
                     raise
                 await self._imported.refresh()
@@ -373,7 +373,7 @@ class _ImportRun:
         self._left_out.update(chat.left_out)
 
     async def _open_conversation(self, chat: ImportedChat, missing: list[int]) -> tuple[Conversation, list[int]]:
-        """Return an open conversation for the chat, and the messages that no conversation of the chat holds yet."""
+        """Return an open conversation for the chat, and the messages that no conversation of the chat contains yet."""
         details = {
             "source": chat.source,
             "id": chat.id,
@@ -385,8 +385,8 @@ class _ImportRun:
             self._namespace, chat.session_id, title=chat.title, metadata={METADATA_KEY: details}
         )
         if conversation.id not in self._imported:
-            # Another import may have filled and closed one since `missing` was read. While this one is open, no other
-            # grows, so reading once more is enough. The refresh stops at known conversations: it comes before the add.
+            # A concurrent import may have filled and closed a conversation since `missing` was read. While this one is
+            # open, no other grows, so one more read is enough. Refresh before the add: it stops at known conversations.
             await self._imported.refresh()
             self._imported.add(conversation)
             if len(self._imported.conversations_of(chat)) > 1:
@@ -395,7 +395,7 @@ class _ImportRun:
 
 
 def _message_batches(chat: ImportedChat, indices: Sequence[int]) -> Iterator[list[dict[str, Any]]]:
-    """The messages of these places as they are stored, in parts that a server takes."""
+    """Yield the messages with these indices in batches that a server accepts."""
     keys, length = chat.keys, 0
     batch: list[dict[str, Any]] = []
     for index in indices:

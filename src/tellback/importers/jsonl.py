@@ -1,7 +1,7 @@
-"""Plain JSON: a message on each line, or a chat on each line with its messages, as in fine-tuning files.
+"""Parse JSON Lines with one message per line, or with one chat per line as in fine-tuning files.
 
 A message is `{"conversation": "…", "role": "user", "content": "…", "created_at": "…"}`; a chat is
-`{"id": "…", "title": "…", "messages": […]}`, of which only the messages are needed."""
+`{"id": "…", "title": "…", "messages": […]}`. Only `messages` is required in a chat."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def is_message(raw: Any) -> bool:
 
 
 def find_conversation_id(raw: Mapping[str, Any]) -> str | None:
-    """The chat that a message says it belongs to."""
+    """Return the id of the chat that a message belongs to, or None."""
     id = first_field(raw, *_CONVERSATION_FIELDS)
     return str(id) if isinstance(id, int) else parse_short_text(id, chats.MAX_ID_LENGTH)
 
 
 def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
-    """A chat that has its messages with it."""
+    """Parse a chat that contains its messages."""
     builder = ChatBuilder(SOURCE, parse_time(first_field(raw, *_TIME_FIELDS)))
     for message in as_list(first_field(raw, *_MESSAGE_FIELDS)):
         _parse_message(message, builder, raw)
@@ -68,7 +68,7 @@ def parse_chat(raw: Mapping[str, Any]) -> ImportedChat:
 
 
 def join_messages(id: str, files: Iterable[Sequence[Mapping[str, Any]]]) -> ImportedChat:
-    """A chat of the messages that named it, in the order in which they stood; what several files have is told once."""
+    """Build a chat from its message lines, in file order. Lines repeated in another file are used once."""
     messages: list[Mapping[str, Any]] = []
     repeated, seen = 0, set[str]()
     for lines in files:
@@ -88,7 +88,7 @@ def join_messages(id: str, files: Iterable[Sequence[Mapping[str, Any]]]) -> Impo
 
 
 def opening_digest(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What tells a chat that nobody named from others: its first words, with their time if they have one."""
+    """Return a digest of the first message and its time, which identifies a chat without an id."""
     for raw in messages:
         for message in join_messages("", [[raw]]).messages:
             if message.role != "system":

@@ -183,8 +183,8 @@ def test_agents_check_summarizes_valid_module_agents_and_reports_errors(cli: Cli
     assert [each["name"] for each in as_json("agents", "check", f"{booking}:build")] == ["Wanda"]
     for name, words in (
         ("broken", "leads to the state 'missing'"),
-        ("number", "It is no agent, and no list of agents, but int."),
-        ("fail", "It cannot be loaded: LookupError: no settings"),
+        ("number", "Expected an agent or a list of agents, got int."),
+        ("fail", "Loading failed: LookupError: no settings"),
         ("nothing", "AttributeError"),
     ):
         assert words in cli("agents", "check", f"{booking}:{name}", code=1).stderr

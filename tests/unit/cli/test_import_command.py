@@ -31,7 +31,7 @@ def run(*arguments: str) -> Any:
 def test_importing_an_export_again_adds_nothing(export: Path) -> None:
     first = run("export.zip", "--user", "maya")
     assert first.exit_code == 0, first.output
-    assert first.stdout == ("3 chats with 3 messages imported.\nSkipped 1: nothing was said in it.\n3 memories made.\n")
+    assert first.stdout == "Imported 3 chats with 3 messages.\nSkipped 1 chat: no messages.\nExtracted 3 memories.\n"
     assert "stored verbatim" in first.stderr
     repeated = json.loads(run("export.zip", "--user", "maya", "--json").stdout)
     assert (repeated["chats"], repeated["already_there"], repeated["format"]) == (0, 3, "chatgpt")
@@ -40,8 +40,8 @@ def test_importing_an_export_again_adds_nothing(export: Path) -> None:
 def test_a_dry_run_creates_no_file(export: Path) -> None:
     result = run("export.zip", "--dry-run", "--since", "2024", "--limit", "2")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("2 chats with 2 messages would be imported.\n")
-    assert "Skipped 1: the limit was reached." in result.stdout
+    assert result.stdout.startswith("Would import 2 chats with 2 messages.\n")
+    assert "Skipped 1 chat: limit reached." in result.stdout
     assert not Path("tellback.db").exists()
 
 
@@ -61,7 +61,7 @@ def test_no_extract_does_not_resolve_the_model(export: Path) -> None:
     ("arguments", "sentence"),
     [
         (("none.zip",), "There is no file or folder 'none.zip'."),
-        (("export.zip", "--format", "claude"), "there are no chats of the format 'claude'"),
+        (("export.zip", "--format", "claude"), "it contains no chats of the format 'claude'"),
         (("export.zip", "--since", "whenever"), "is not a valid time"),
         (("export.zip", "--model", "no-such-model"), "Unknown model 'no-such-model'"),
     ],

@@ -1,4 +1,4 @@
-"""Small exports, as ChatGPT and Claude write them."""
+"""Builders of small ChatGPT and Claude exports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MARCH = 1_709_287_200.0
 
 
 def gpt_message(role: str, text: Any, at: float | None = MARCH, **fields: Any) -> dict[str, Any]:
-    """A message of ChatGPT's."""
+    """Build a ChatGPT message."""
     content = text if isinstance(text, dict) else {"content_type": "text", "parts": [text]}
     return {"author": {"role": role}, "create_time": at, "content": content, "recipient": "all", **fields}
 
 
 def gpt_chat(id: str, *messages: dict[str, Any], at: float | None = MARCH, **fields: Any) -> dict[str, Any]:
-    """A chat of ChatGPT's, with one branch."""
+    """Build a ChatGPT chat with one branch."""
     mapping: dict[str, Any] = {"root": {"id": "root", "message": None, "parent": None, "children": []}}
     last = "root"
     for number, message in enumerate(messages):
@@ -33,20 +33,20 @@ def gpt_chat(id: str, *messages: dict[str, Any], at: float | None = MARCH, **fie
 def claude_message(
     uuid: str, sender: str, text: str, at: str = "2024-03-01T10:00:00Z", **fields: Any
 ) -> dict[str, Any]:
-    """A message of Claude's."""
+    """Build a Claude message."""
     content = [{"type": "text", "text": text}] if text else []
     message = {"uuid": uuid, "sender": sender, "text": text, "content": content, "created_at": at}
     return {**message, "attachments": [], "files": [], **fields}
 
 
 def claude_chat(uuid: str, *messages: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """A chat of Claude's."""
+    """Build a Claude chat."""
     fields = {"uuid": uuid, "name": f"Chat {uuid}", "created_at": "2024-03-01T09:59:00Z", "account": {"uuid": "me"}}
     return {**fields, "chat_messages": list(messages), **options}
 
 
 def write_json(path: Path, value: Any) -> Path:
-    """A file of JSON, or of JSON lines."""
+    """Write a JSON or JSON Lines file."""
     if path.suffix == ".jsonl":
         path.write_text("".join(f"{json.dumps(each)}\n" for each in value))
     else:
@@ -55,7 +55,7 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def write_zip(path: Path, **members: Any) -> Path:
-    """A zip of files with these names, of which `__` is a slash and the last `_` a dot."""
+    """Write a zip with these members; in their names, `__` means a slash and the last `_` a dot."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, value in members.items():
             data = value if isinstance(value, bytes) else json.dumps(value).encode()

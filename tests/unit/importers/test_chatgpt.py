@@ -1,4 +1,4 @@
-"""Chats of ChatGPT's export."""
+"""Parsing chats of a ChatGPT export."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_messages_keep_their_order_time_and_model() -> None:
     assert (second.created_at - first.created_at).total_seconds() == 5
 
 
-def test_the_branch_that_was_shown_last_is_told_and_others_are_counted() -> None:
+def test_the_branch_shown_last_is_parsed_and_other_messages_are_counted() -> None:
     raw = gpt_chat("c1", gpt_message("user", "Plan a trip"), gpt_message("assistant", "To Rome?"))
     mapping = raw["mapping"]
     mapping["again"] = {
@@ -36,10 +36,10 @@ def test_the_branch_that_was_shown_last_is_told_and_others_are_counted() -> None
     raw["current_node"] = "again"
     chat = parse_chat(raw)
     assert [message.text for message in chat.messages] == ["Plan a trip", "To Oslo?"]
-    assert chat.left_out == {"on a branch that was not shown": 1}
+    assert chat.left_out == {"not on the branch shown last": 1}
 
 
-def test_without_a_current_node_the_newest_branch_is_told() -> None:
+def test_without_a_current_node_the_newest_branch_is_parsed() -> None:
     raw = gpt_chat(
         "c1", gpt_message("user", "Plan a trip"), gpt_message("assistant", "To Rome?", MARCH + 1), current_node=None
     )
@@ -48,7 +48,7 @@ def test_without_a_current_node_the_newest_branch_is_told() -> None:
     assert [message.text for message in parse_chat(raw).messages] == ["Plan a trip", "To Oslo?"]
 
 
-def test_tools_thoughts_and_what_is_empty_are_left_out_and_counted() -> None:
+def test_tool_messages_reasoning_and_empty_messages_are_left_out_and_counted() -> None:
     chat = parse_chat(
         gpt_chat(
             "c1",
@@ -64,15 +64,15 @@ def test_tools_thoughts_and_what_is_empty_are_left_out_and_counted() -> None:
     )
     assert [message.text for message in chat.messages] == ["Draw a cat", "There it is."]
     assert chat.left_out == {
-        "a call of a tool": 1,
-        "what a tool gave": 1,
-        "what the model thought": 1,
+        "tool call": 1,
+        "tool result": 1,
+        "model reasoning": 1,
         "empty": 1,
-        "of an unknown role": 1,
+        "unknown role": 1,
     }
 
 
-def test_what_the_person_did_not_see_is_internal() -> None:
+def test_messages_hidden_from_the_user_are_internal() -> None:
     profile = {
         "content_type": "user_editable_context",
         "user_profile": "I am a nurse.",
@@ -93,7 +93,7 @@ def test_what_the_person_did_not_see_is_internal() -> None:
     ]
 
 
-def test_pictures_sounds_and_files_leave_their_place() -> None:
+def test_images_audio_and_files_become_placeholders() -> None:
     parts: list[Any] = [
         {"content_type": "image_asset_pointer", "asset_pointer": "file-service://1"},
         {"content_type": "audio_asset_pointer"},
@@ -116,27 +116,27 @@ def test_pictures_sounds_and_files_leave_their_place() -> None:
     ]
 
 
-def test_marks_of_citations_are_taken_out_and_names_stay() -> None:
+def test_citation_marks_are_removed_and_entity_names_stay() -> None:
     text = 'Go to \ue200entity\ue202["city","Porto","in Portugal"]\ue201 \ue200cite\ue202turn0search1\ue201 now \ue200x'
     assert parse_chat(gpt_chat("c1", gpt_message("assistant", text))).messages[0].text == "Go to Porto  now \ue200x"
 
 
-def test_a_time_that_is_none_is_that_of_the_message_before() -> None:
+def test_a_message_with_an_invalid_time_gets_the_time_of_the_previous_one() -> None:
     times: list[Any] = [MARCH, float("nan"), None, 9e300, -1.0, True]
     chat = parse_chat(gpt_chat("c1", *(gpt_message("user", f"{number}", time) for number, time in enumerate(times))))
     assert {message.created_at for message in chat.messages} == {chat.messages[0].created_at}
 
 
-def test_a_missing_parent_is_told() -> None:
+def test_a_missing_parent_is_counted() -> None:
     raw = gpt_chat("c1", gpt_message("user", "One"), gpt_message("assistant", "Two"))
     raw["mapping"]["c1-1"]["parent"] = "gone"
     raw["mapping"]["c1-0"]["children"] = []
     chat = parse_chat(raw)
     assert [message.text for message in chat.messages] == ["Two"]
-    assert chat.left_out["missing before the first one that is there"] == 1
+    assert chat.left_out["parent message missing in the export"] == 1
 
 
-def test_a_parent_that_only_its_children_know_is_found() -> None:
+def test_a_parent_is_found_by_its_list_of_children() -> None:
     raw = gpt_chat("c1", gpt_message("user", "One"), gpt_message("assistant", "Two"))
     raw["mapping"]["c1-1"]["parent"] = None
     assert [message.text for message in parse_chat(raw).messages] == ["One", "Two"]
@@ -156,7 +156,7 @@ NODES = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(st.sampled_from([*"abcdefgh"]), NODES), st.one_of(NAMES, st.none()))
-def test_reading_any_tree_ends_with_parents_before_children_and_nothing_twice(nodes: Any, current: Any) -> None:
+def test_any_tree_is_parsed_with_parents_first_and_without_duplicates(nodes: Any, current: Any) -> None:
     for id, node in nodes.items():
         node["id"] = id
     chat = parse_chat({"mapping": nodes, "current_node": current})
@@ -164,7 +164,7 @@ def test_reading_any_tree_ends_with_parents_before_children_and_nothing_twice(no
     assert len(set(ids)) == len(ids)
     for place, id in enumerate(ids):
         if nodes[id]["parent"] in ids[place:] and nodes[id]["parent"] != id:
-            assert place == 0  # only where the tree goes in a circle
+            assert place == 0  # only if the parents form a cycle
     if current in nodes and ids and nodes[current]["message"] is not None and current in ids:
         assert ids[-1] == current
 
@@ -177,7 +177,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON, JSON, JSON)
-def test_fields_of_any_kind_are_read_without_a_failure(content: Any, author: Any, metadata: Any, time: Any) -> None:
+def test_fields_of_any_type_are_parsed_without_errors(content: Any, author: Any, metadata: Any, time: Any) -> None:
     message = {"content": content, "author": author, "metadata": metadata, "create_time": time, "id": time}
     parent_message = gpt_message(
         "user", {"content_type": "text", "parts": [content]}, time, metadata={"attachments": metadata}

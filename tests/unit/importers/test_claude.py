@@ -1,4 +1,4 @@
-"""Chats of Claude's export."""
+"""Parsing chats of a Claude export."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def test_a_pasted_text_is_part_of_the_message() -> None:
     )
 
 
-def test_blocks_of_tools_and_thoughts_are_left_out_and_the_text_that_stands_for_them() -> None:
+def test_tool_and_thinking_blocks_and_their_replacement_text_are_left_out() -> None:
     blocks = [{"type": "thinking", "thinking": "hm"}, {"type": "tool_use", "name": "search"}, {"type": "tool_result"}]
     note = "```\nThis block is not supported on your current device yet.\n```"
     working = {**claude_message("m2", "assistant", note), "content": blocks}
     answer = claude_message("m3", "assistant", "", content=[*blocks, {"type": "text", "text": "Found it."}])
     chat = parse_chat(claude_chat("c1", claude_message("m1", "human", "Look it up"), working, answer))
     assert [message.text for message in chat.messages] == ["Look it up", "Found it."]
-    assert chat.left_out == {"what the model thought": 2, "a call of a tool": 2, "what a tool gave": 2, "empty": 1}
+    assert chat.left_out == {"model reasoning": 2, "tool call": 2, "tool result": 2, "empty": 1}
 
 
-def test_of_several_branches_the_one_shown_last_is_told() -> None:
+def test_only_the_branch_shown_last_is_parsed() -> None:
     messages = [
         claude_message("m1", "human", "Plan a trip", parent_message_uuid=ROOT),
         claude_message("m2", "assistant", "To Rome?", "2024-03-01T10:01:00Z", parent_message_uuid="m1"),
@@ -55,23 +55,23 @@ def test_of_several_branches_the_one_shown_last_is_told() -> None:
     ]
     newest = parse_chat(claude_chat("c1", *messages))
     assert [message.text for message in newest.messages] == ["Plan a hike", "In the Alps?"]
-    assert newest.left_out == {"on a branch that was not shown": 2}
+    assert newest.left_out == {"not on the branch shown last": 2}
     chosen = parse_chat(claude_chat("c1", *messages, current_leaf_message_uuid="m2"))
     assert [message.text for message in chosen.messages] == ["Plan a trip", "To Rome?"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([*"abcd", ROOT, None])), max_size=8))
-def test_reading_ends_and_tells_nothing_twice_whatever_the_parents_are(pairs: list[tuple[str, Any]]) -> None:
+def test_any_parents_are_parsed_without_duplicate_messages(pairs: list[tuple[str, Any]]) -> None:
     messages = [claude_message(id, "human", f"{n}", parent_message_uuid=up) for n, (id, up) in enumerate(pairs)]
     chat = parse_chat(claude_chat("c1", *messages))
     texts = [message.text for message in chat.messages]
     assert len(set(texts)) == len(texts)
     assert len(set(chat.keys)) == len(texts)
-    assert len(texts) + chat.left_out.get("on a branch that was not shown", 0) == len(pairs)
+    assert len(texts) + chat.left_out.get("not on the branch shown last", 0) == len(pairs)
 
 
 @given(JSON, JSON, JSON)
-def test_fields_of_any_kind_are_read_without_a_failure(content: Any, sender: Any, time: Any) -> None:
+def test_fields_of_any_type_are_parsed_without_errors(content: Any, sender: Any, time: Any) -> None:
     messages = [
         {"content": content, "sender": sender, "created_at": time, "attachments": content, "files": [sender]},
         {**claude_message("m1", "human", "Hi"), "content": [content, {"type": sender, "text": time}], "uuid": time},

@@ -1,4 +1,4 @@
-"""Files of chats: zips, folders, lines, and what is wrong with them."""
+"""Reading exports: zips, folders and JSON Lines, and rejecting invalid ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_titles(source: Path) -> list[str | None]:
     return [chat.title for chat in read_chats(source)]
 
 
-def test_chats_come_with_the_oldest_first(tmp_path: Path) -> None:
+def test_chats_are_ordered_oldest_first(tmp_path: Path) -> None:
     assert read_titles(write_json(tmp_path / "conversations.json", GPT)) == ["Chat early", "Chat late"]
 
 
@@ -52,14 +52,14 @@ def test_the_format_is_detected(tmp_path: Path) -> None:
             assert export.format == format
 
 
-def test_a_format_that_is_said_and_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ImportFormatError, match=r"no chats of the format 'claude'.*Leave the format out"):
+def test_a_wrong_or_unknown_format_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ImportFormatError, match=r"no chats of the format 'claude'.*Omit the format"):
         list(read_chats(write_json(tmp_path / "conversations.json", GPT), "claude"))
-    with pytest.raises(InvalidArgumentError, match="format is 'auto' or"):
+    with pytest.raises(InvalidArgumentError, match="format must be 'auto' or"):
         list(read_chats(tmp_path, "word"))  # type: ignore[arg-type]
 
 
-def test_an_export_of_several_files_is_one(tmp_path: Path) -> None:
+def test_an_export_may_consist_of_several_files(tmp_path: Path) -> None:
     write_json(tmp_path / "conversations-000.json", GPT[:1])
     write_json(tmp_path / "conversations-001.json", GPT[1:])
     write_json(tmp_path / "user.json", {"id": "me"})
@@ -70,13 +70,13 @@ def test_an_export_of_several_files_is_one(tmp_path: Path) -> None:
     assert read_titles(packed) == ["Chat early", "Chat late"]
 
 
-def test_a_zip_in_a_zip_is_opened(tmp_path: Path) -> None:
+def test_a_zip_inside_a_zip_is_read(tmp_path: Path) -> None:
     inner = write_zip(tmp_path / "inner.zip", conversations_json=CLAUDE).read_bytes()
     outer = write_zip(tmp_path / "outer.zip", Activity__Conversations_zip=inner, report_html=b"<html>")
     assert read_titles(outer) == ["Chat c1"]
 
 
-def test_names_in_a_zip_are_never_written_to(tmp_path: Path) -> None:
+def test_paths_in_a_zip_are_never_written_to(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
         archive.writestr("../../conversations.json", json.dumps(CLAUDE))
     before = sorted(tmp_path.parent.rglob("*"))
@@ -84,14 +84,14 @@ def test_names_in_a_zip_are_never_written_to(tmp_path: Path) -> None:
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
-def test_a_zip_that_would_fill_the_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_bomb_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "SMALL_FILE_BYTES", 100_000)
     bomb = write_zip(tmp_path / "bomb.zip", conversations_json=b"[" + b" " * 5_000_000 + b"]")
     with pytest.raises(ImportFormatError, match="unpacks to more than"):
         list(read_chats(bomb))
 
 
-def test_a_damaged_zip_is_said_to_be(tmp_path: Path) -> None:
+def test_a_damaged_zip_is_rejected(tmp_path: Path) -> None:
     data = write_zip(tmp_path / "export.zip", conversations_json=GPT).read_bytes()
     broken = bytearray(data)
     broken[60:120] = os.urandom(60)
@@ -105,22 +105,22 @@ def test_a_damaged_zip_is_said_to_be(tmp_path: Path) -> None:
     [
         (b"", "empty"),
         (b"  \n ", "empty"),
-        (b"[", "ends before its chats do"),
-        (json.dumps(GPT).encode()[:-40], "ends before its chats do"),
-        (json.dumps(GPT).encode()[:-1], "ends before its chats do"),
-        (b'[{"mapping": {}} {"mapping": {}}]', "a comma was expected"),
+        (b"[", "the file is truncated"),
+        (json.dumps(GPT).encode()[:-40], "the file is truncated"),
+        (json.dumps(GPT).encode()[:-1], "the file is truncated"),
+        (b'[{"mapping": {}} {"mapping": {}}]', "expected a comma"),
         (b'[{"mapping": {"a": }}, ' + b'"x", ' * 50 + b"1]", "not JSON"),
         (b'[{"mapping": "caf\xe9"}]', "not UTF-8"),
-        (b"[" * 100_000, "cannot be read|ends before"),
+        (b"[" * 100_000, "cannot be read|truncated"),
         (b'[{"id": ' + b"9" * 10_000 + b"}]", "cannot be read"),
-        (b'[1, "x", null]', "no chats in it that are known"),
-        (b'{"hello": "world"}', "no chats in it that are known"),
+        (b'[1, "x", null]', "no chats of a known format"),
+        (b'{"hello": "world"}', "no chats of a known format"),
         (b"\xff\xfe[\x00\xd8", "UTF-16"),
-        (b"PK\x03\x04 cut off", "the zip is damaged, or cut off"),
+        (b"PK\x03\x04 truncated", "the zip is damaged or truncated"),
         (b"Dear diary", "not JSON"),
     ],
 )
-def test_what_is_no_export_is_refused_with_the_reason(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_a_file_that_is_not_an_export_is_rejected_with_the_reason(tmp_path: Path, content: bytes, problem: str) -> None:
     file = tmp_path / "conversations.json"
     file.write_bytes(content)
     with pytest.raises(ImportFormatError, match=problem) as caught:
@@ -128,29 +128,29 @@ def test_what_is_no_export_is_refused_with_the_reason(tmp_path: Path, content: b
     assert caught.value.path == "conversations.json"
 
 
-def test_a_place_without_chats_is_told_with_what_is_there(tmp_path: Path) -> None:
+def test_a_folder_or_zip_without_chats_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="no file or folder"):
         list(read_chats(tmp_path / "none.zip"))
     write_json(tmp_path / "photo.json", [])
-    with pytest.raises(ImportFormatError, match=r"but photo\.json"):
+    with pytest.raises(ImportFormatError, match=r"only photo\.json"):
         list(read_chats(tmp_path))
     with pytest.raises(ImportFormatError, match=r"no conversations\.json"):
         list(read_chats(write_zip(tmp_path / "p.zip", photo_png=b"x")))
 
 
-def test_an_export_without_chats_is_none_to_complain_of(tmp_path: Path) -> None:
+def test_an_empty_export_is_valid(tmp_path: Path) -> None:
     assert read_titles(write_json(tmp_path / "conversations.json", [])) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_byte_order_marks_are_read(tmp_path: Path, encoding: str) -> None:
+def test_files_with_a_byte_order_mark_are_read(tmp_path: Path, encoding: str) -> None:
     for name, text in (("c.json", json.dumps(CLAUDE, ensure_ascii=False)), ("l.jsonl", '{"role":"user","text":"é"}')):
         (tmp_path / name).write_text(text, encoding)
     assert [chat.messages[0].text for chat in read_chats(tmp_path / "c.json")] == ["Olá, José"]
     assert [chat.messages[0].text for chat in read_chats(tmp_path / "l.jsonl")] == ["é"]
 
 
-def test_lines_become_chats_by_the_name_they_have(tmp_path: Path) -> None:
+def test_message_lines_are_grouped_by_conversation(tmp_path: Path) -> None:
     lines: list[Any] = [
         {"conversation": "b", "role": "human", "content": "One", "created_at": "2024-03-02T10:00:00+01:00"},
         {"conversation": "a", "role": "user", "content": [{"type": "text", "text": "Two"}], "timestamp": MARCH},
@@ -163,7 +163,7 @@ def test_lines_become_chats_by_the_name_they_have(tmp_path: Path) -> None:
         ("user", "Two", "user"),
         ("system", "Be kind.", "internal"),
     ]
-    assert a.left_out == {"what a tool gave": 1}
+    assert a.left_out == {"tool result": 1}
     assert [(message.text, message.model) for message in b.messages] == [("One", None), ("Three", "gpt-5")]
 
 
@@ -176,20 +176,20 @@ def test_a_line_may_be_a_whole_chat(tmp_path: Path) -> None:
     assert chats[1].id == "7"
 
 
-def test_bad_lines_are_counted_and_the_others_read(tmp_path: Path) -> None:
+def test_invalid_lines_are_counted_and_the_others_are_read(tmp_path: Path) -> None:
     good = b'{"role": "user", "content": "Hi"}'
     (tmp_path / "c.jsonl").write_bytes(b"\n".join([good, b"{oops", b"", b'"caf\xe9"', b"3", good]))
     with closing(ChatExport(tmp_path / "c.jsonl")) as export:
         [chat] = list(export)
         assert len(chat.messages) == 2
         assert export.skipped == {
-            "a line is not JSON": 1,
-            "a line is not UTF-8": 1,
-            "it is none that this format knows": 1,
+            "line is not JSON": 1,
+            "line is not UTF-8": 1,
+            "not a chat of this format": 1,
         }
 
 
-def test_one_chat_may_be_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_file_may_contain_a_single_chat(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(GPT[0], indent=2))
     assert read_titles(tmp_path / "one.json") == ["Chat late"]
 
@@ -199,26 +199,26 @@ def test_chats_that_are_not_imported_are_counted(tmp_path: Path) -> None:
     with closing(ChatExport(write_json(tmp_path / "conversations.json", chats))) as export:
         assert len(export.entries) == 2
         assert export.skipped == {
-            "it stands in the export twice": 1,
-            "nothing was said in it": 1,
-            "it was marked not to be remembered": 1,
-            "it is none that this format knows": 1,
+            "duplicate in the export": 1,
+            "no messages": 1,
+            "marked as do not remember": 1,
+            "not a chat of this format": 1,
         }
 
 
-def test_characters_that_no_database_holds_are_taken_out(tmp_path: Path) -> None:
+def test_characters_that_databases_cannot_store_are_removed(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"role": "user", "content": "a\\u0000b\\ud800c"}')
     assert [chat.messages[0].text for chat in read_chats(tmp_path / "c.jsonl")] == ["abc"]
 
 
-def test_a_message_of_the_length_of_a_library_is_cut_and_that_is_told(tmp_path: Path) -> None:
+def test_an_overlong_message_is_truncated_and_counted(tmp_path: Path) -> None:
     [chat] = read_chats(write_json(tmp_path / "c.jsonl", [{"role": "user", "content": "x" * 600_000}]))
     assert len(chat.messages[0].text) == 500_000
-    assert chat.left_out == {"past 500,000 characters of a message": 1}
+    assert chat.left_out == {"truncated to 500,000 characters": 1}
 
 
 @given(st.lists(JSON, max_size=6), st.integers(1, 40), st.sampled_from([None, 1]))
-def test_values_are_found_where_they_stand_however_the_file_is_read(
+def test_offsets_of_values_are_correct_for_any_chunk_size(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any], chunk: int, indent: int | None
 ) -> None:
     file = tmp_path_factory.mktemp("values") / "v.json"
@@ -236,7 +236,7 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
             assert repr(again) == repr(each.value)
 
 
-def test_keys_tell_equal_messages_apart() -> None:
+def test_equal_messages_get_different_keys() -> None:
     messages = [ImportedMessage("user", text, id=id) for text, id in (("a", "x"), ("b", "x"), ("c", "x#2"), ("d", "x"))]
     messages += [
         ImportedMessage("user", "Hi"),
@@ -250,11 +250,11 @@ def test_keys_tell_equal_messages_apart() -> None:
         assert max(map(len, keys)) < 500
 
 
-def test_a_chat_of_a_long_name_is_found_by_a_short_one() -> None:
+def test_a_long_chat_id_gets_a_short_session_id() -> None:
     assert len(ImportedChat("jsonl", "x" * 3_000, None, ()).session_id) < 500
 
 
-def test_a_chat_over_several_files_is_one_and_copies_of_a_file_add_nothing(tmp_path: Path) -> None:
+def test_a_chat_in_several_files_is_joined_without_repeated_messages(tmp_path: Path) -> None:
     january = [{"conversation": "c", "role": "user", "content": "January"}]
     february = [{"conversation": "c", "role": "user", "content": "February"}]
     for name, lines in (("1", january), ("2", february), ("3", january + february)):
@@ -262,11 +262,11 @@ def test_a_chat_over_several_files_is_one_and_copies_of_a_file_add_nothing(tmp_p
     with closing(ChatExport(tmp_path)) as export:
         [chat] = export
         assert [message.text for message in chat.messages] == ["January", "February"]
-        assert chat.left_out == {"in another file of the export as well": 2}
+        assert chat.left_out == {"repeated in another file of the export": 2}
         assert not export.skipped
 
 
-def test_chats_without_a_name_are_apart_though_their_files_are_called_the_same(tmp_path: Path) -> None:
+def test_unnamed_chats_in_files_with_the_same_name_stay_separate(tmp_path: Path) -> None:
     ok = {"role": "assistant", "content": "ok"}
     texts = ("My cat is Tom", "My dog is Rex")
     files = [[{"role": "system", "content": "Be kind."}, {"role": "user", "content": text}, ok] for text in texts]
@@ -288,14 +288,14 @@ def test_chats_without_a_name_are_apart_though_their_files_are_called_the_same(t
     assert cat == grown != dog
 
 
-def test_a_time_that_has_not_come_yet_is_none(tmp_path: Path) -> None:
+def test_a_time_in_the_future_is_ignored(tmp_path: Path) -> None:
     ahead = (utc_now() + timedelta(days=2)).isoformat()
     lines = [{"role": "user", "content": "One", "created_at": MARCH}, {"role": "user", "content": "Two", "time": ahead}]
     [chat] = read_chats(write_json(tmp_path / "c.jsonl", lines))
     assert {message.created_at for message in chat.messages} == {datetime.fromtimestamp(MARCH, UTC)}
 
 
-def test_texts_of_openais_threads_are_read(tmp_path: Path) -> None:
+def test_text_blocks_of_openai_threads_are_read(tmp_path: Path) -> None:
     content = [{"type": "text", "text": {"value": "Hi", "annotations": []}}]
     [chat] = read_chats(write_json(tmp_path / "c.jsonl", [{"role": "user", "content": content}]))
     assert [message.text for message in chat.messages] == ["Hi"]

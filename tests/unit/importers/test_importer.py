@@ -1,4 +1,4 @@
-"""How long an import waits for memories."""
+"""How long an import waits for memories, and importing the same chats again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_job(id: str, due_in: timedelta, attempts: int = 0, space: str = "ms_1")
 
 
 class FakeMemory:
-    """Jobs that nobody does, until `ends` have been looked for so often."""
+    """Memory whose jobs do not run, until the call number `ends` of `wait_for_extraction` finishes all of them."""
 
     def __init__(self, *jobs: Job, ends: int | None = None) -> None:
         self.jobs = list(jobs)
@@ -69,7 +69,7 @@ async def wait_for_counts(memory: Any) -> ExtractionCounts:
         return await wait_for_memories(memory, ["conv_first", "conv_second"], lambda progress: None)
 
 
-async def test_jobs_behind_one_that_waits_long_are_not_waited_for() -> None:
+async def test_an_import_does_not_wait_for_jobs_behind_one_with_a_long_retry_delay() -> None:
     memory = FakeMemory(make_job("first", 2 * MAX_RETRY_WAIT, attempts=4), make_job("second", timedelta(0)))
     assert await wait_for_counts(memory) == ExtractionCounts(memories=0, failed=0, waiting=2)
 
@@ -77,7 +77,7 @@ async def test_jobs_behind_one_that_waits_long_are_not_waited_for() -> None:
 @pytest.mark.parametrize(
     "first", [make_job("first", MAX_RETRY_WAIT / 2, attempts=2), make_job("first", 2 * MAX_RETRY_WAIT, 4, "ms_other")]
 )
-async def test_others_are_waited_for(first: Job) -> None:
+async def test_an_import_waits_for_other_jobs(first: Job) -> None:
     memory = FakeMemory(first, make_job("second", timedelta(0)), ends=3)
     assert (await wait_for_counts(memory)).memories == 2
     assert memory.looks == 3
@@ -97,7 +97,7 @@ MESSAGES = st.fixed_dictionaries(
 @settings(max_examples=15)
 @example([{"conversation": "a", **HI}, {"conversation": "a", **HI, "created_at": "2024-03-01"}], 1)
 @given(st.lists(MESSAGES, min_size=1, max_size=12), st.integers(0, 12))
-def test_importing_twice_or_a_part_first_is_importing_once(
+def test_importing_twice_or_in_parts_equals_importing_once(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("twice")
