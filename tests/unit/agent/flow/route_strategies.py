@@ -1,4 +1,4 @@
-"""Routes at random, and walks along routes without a model: what was heard and what tools give is written down."""
+"""Random routes, and walks along routes without a model: interpretations and tool results are predefined."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Routes = Mapping[str, Route]
 
 
 class Facts(BaseModel):
-    """What the random routes gather. `out` is written by tools, and no tool takes it."""
+    """The fields that the random routes gather. Only tools set `out`, and no tool has it as a parameter."""
 
     a: str
     b: int
@@ -57,7 +57,7 @@ def book(day: date, note: str = "") -> str:
 
 
 def ping() -> str:
-    """Take nothing."""
+    """Answer without arguments."""
     return "pong"
 
 
@@ -81,7 +81,7 @@ LOOK, BOOK, PING = as_tool(look), as_tool(book), as_tool(ping)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tool does when it is run."""
+    """The effect of one tool run."""
 
     kind: str
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ OUTCOMES = (
     Outcome("ok", {"out": 9}),
     Outcome("ok", {"out": None}),
 )
-"""Outcomes that change nothing a tool takes."""
+"""Outcomes that do not change any tool argument."""
 OUTCOMES_WITH_DATA = (
     *OUTCOMES,
     Outcome("ok", {"a": "y"}),
@@ -107,7 +107,7 @@ FAILING = (Outcome("error"),)
 
 @dataclass(frozen=True, slots=True)
 class RandomTurn:
-    """What a random turn brings; `decides` a waiting call instead, if there is one."""
+    """The input of a random turn; `decides` decides a waiting call instead, if there is one."""
 
     interpretation: Interpretation = Interpretation()
     outcomes: Sequence[Outcome] = FAILING
@@ -115,33 +115,33 @@ class RandomTurn:
 
 
 SEEDS = st.integers(0, 2**32 - 1)
-"""Where a random conversation begins. Drawing every part of it by itself would take most of the time."""
+"""The seed of a random conversation. Drawing every part of it with hypothesis would take most of the time."""
 
 
 class RandomFlows:
-    """Makes routes and turns from a seed: the same ones each time."""
+    """Generates routes and turns from a seed: the same ones each time."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
     def choose(self, options: Iterable[Any]) -> Any:
-        """Any of them."""
+        """Return a random option."""
         return self._random.choice(list(options))
 
     def happens(self, often: float) -> bool:
-        """Whether something happens that often."""
+        """Return True with the probability `often`."""
         return self._random.random() < often
 
     def fields(self) -> list[str]:
-        """Some names of fields."""
+        """Return some field names."""
         return self._random.sample(sorted(VALUES), self._random.choice([1, 1, 1, 2, 3, 5]))
 
     def facts(self) -> dict[str, Any]:
-        """Some values."""
+        """Return some fields with values."""
         return {name: self._random.choice(VALUES[name]) for name in self.fields()}
 
     def routes(self, *, end: bool = True, count: int = 2) -> Routes:
-        """Routes of up to eleven states: chains, branches, rounds, tools, ends."""
+        """Return routes of up to eleven states: chains, branches, cycles, tools, ends."""
         built = []
         for number in range(count):
             known = self.facts() if self.happens(0.2) else {}
@@ -154,7 +154,7 @@ class RandomFlows:
         return {route.id: route for route in built}
 
     def _add_transition(self, route: Route, last: State, end: bool) -> State:
-        """One more way, somewhere; what is refused when routes are built is left out."""
+        """Add a transition to a random state; ignore it if the route rejects it."""
         source = last if self.happens(0.85) else self.choose(route.states)
         kind = self.choose(
             ["chat", "chat", "chat", "chat", "tool", "tool", "tool", "tool", "back", "end" if end else "chat"]
@@ -183,7 +183,7 @@ class RandomFlows:
         return target if isinstance(target, State) else last
 
     def interpretation(self, routes: Routes, scores: Scores | None = None) -> Interpretation:
-        """Anything that can be understood of a message."""
+        """Return a random interpretation of a message."""
         retries = [retry_condition(state) for route in routes.values() for state in route.states if state.tool]
         data = {id: self.facts() if self.happens(0.6) else {} for id in routes}
         forgotten = {id: self.fields() if self.happens(0.2) else [] for id in routes}
@@ -197,7 +197,7 @@ class RandomFlows:
     def turns(
         self, routes: Routes, outcomes: Sequence[Outcome] = OUTCOMES_WITH_DATA, scores: Scores | None = None
     ) -> list[RandomTurn]:
-        """A conversation."""
+        """Return the turns of a conversation."""
         return [
             RandomTurn(
                 self.interpretation(routes, scores),
@@ -212,23 +212,23 @@ Scores = Callable[[RandomFlows, Routes], Mapping[str, float] | None]
 
 
 def any_scores(flows: RandomFlows, routes: Routes) -> Mapping[str, float] | None:
-    """Scores that mostly stay where they are."""
+    """Return scores that mostly keep the current route."""
     return {id: flows.choose([0, 30, 60, 80, 100]) for id in routes} if flows.happens(0.3) else None
 
 
 def always(*routes: Route) -> Scores:
-    """Scores that always mean one of these routes."""
+    """Return scores that always select one of these routes."""
     return lambda flows, _: {flows.choose(routes).id: 100}
 
 
 def build_entering_turn(route: Route) -> RandomTurn:
-    """The turn that enters a route, with much of what it gathers."""
+    """Return the turn that enters a route and states many of its fields."""
     facts = {name: VALUES[name][0] for name in ("a", "b", "day")}
     return RandomTurn(Interpretation(scores={route.id: 100}, data={route.id: facts}), (Outcome("ok"),))
 
 
 def play(routes: Routes, session: SessionState, turn: RandomTurn) -> tuple[MoveResult, list[ToolRunRequest]]:
-    """Take a turn; gives where it went and which tools were run."""
+    """Run a turn; return its result and the tools that it requested."""
     decides = turn.decides and bool(session.pending_calls)
     walk = move(routes, session, Interpretation() if decides else turn.interpretation, NOW, after_decision=decides)
     requests: list[ToolRunRequest] = []
@@ -238,7 +238,7 @@ def play(routes: Routes, session: SessionState, turn: RandomTurn) -> tuple[MoveR
             requests.append(request)
             outcome = turn.outcomes[(len(requests) - 1) % len(turn.outcomes)]
             if decides and len(requests) == 1 and outcome.kind == "waiting":
-                outcome = Outcome("error")  # it was denied
+                outcome = Outcome("error")  # the call was denied
             request = walk.send(_build_tool_result(request, outcome))
     except StopIteration as stop:
         result: MoveResult = stop.value
@@ -257,14 +257,14 @@ def _build_tool_result(request: ToolRunRequest, outcome: Outcome) -> ToolRunResu
 
 
 def store_and_load(routes: Routes, session: SessionState) -> SessionState:
-    """The session as it comes back from a database."""
+    """Return the session after a round trip through JSON."""
     data = json.loads(json.dumps(session_state_to_data(session), allow_nan=False))
     return Agent("Wanda", routes=list(routes.values())).restore_session(session_data_to_state(session.id, data))
 
 
 class FlowConversation:
-    """A conversation along routes. `tools` says by name what each gives: a `Ran` made of a function of the call, or a
-    value; an exception fails it, and `WAITS` makes it wait for approval."""
+    """A conversation along routes. `tools` maps a tool's name to its return value or to a function that turns its run
+    into a result; an exception makes the tool fail, and `WAITS` makes it wait for approval."""
 
     def __init__(self, *routes: Route, **tools: Any) -> None:
         self.routes = {route.id: route for route in routes}
@@ -282,7 +282,7 @@ class FlowConversation:
         decides: bool = False,
         **data: Any,
     ) -> MoveResult:
-        """Take a turn; `data` and `forget` are of the route that is meant, or of the current one."""
+        """Run a turn; `data` and `forget` belong to the given route, or to the current one."""
         all_scores = (
             None if scores is None and route is None else {each.id: score for each, score in (scores or {}).items()}
         )
@@ -322,7 +322,7 @@ class FlowConversation:
 
     @property
     def state_title(self) -> str | None:
-        """The state it is in, in words."""
+        """The description of the current state."""
         return None if self.session.current_state is None else self.session.current_state.description
 
 

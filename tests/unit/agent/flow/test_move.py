@@ -1,4 +1,4 @@
-"""Where a conversation goes next: states that speak, are passed, branch, loop and end, and routes that are left."""
+"""The next state of a conversation: states that speak, skipping, branches, loops, the end, and route changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def actions(result: MoveResult) -> list[tuple[str, str]]:
     return [(step.action, step.state) for step in result.walked]
 
 
-def test_everything_in_one_message_is_never_asked_again() -> None:
+def test_fields_stated_in_one_message_are_not_asked_for() -> None:
     route = make_booking_route()
     conversation = FlowConversation(route)
     result = conversation.take_turn(route, to="Rome", day=DAY, seats=2)
@@ -74,7 +74,7 @@ def test_everything_in_one_message_is_never_asked_again() -> None:
     assert result.missing == ()
 
 
-def test_a_state_is_kept_to_until_all_it_needs_is_there() -> None:
+def test_a_state_speaks_until_all_its_fields_are_known() -> None:
     route = make_booking_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
@@ -85,7 +85,7 @@ def test_a_state_is_kept_to_until_all_it_needs_is_there() -> None:
     assert conversation.state_title == "Offer the flights"
 
 
-def test_a_field_that_belongs_to_a_later_state_is_taken_in_early() -> None:
+def test_a_field_of_a_later_state_can_be_stated_early() -> None:
     route = make_booking_route()
     conversation = FlowConversation(route)
     assert conversation.take_turn(route, seats=2).missing == ("to",)
@@ -102,7 +102,7 @@ def test_an_optional_field_is_asked_for_once() -> None:
     assert conversation.state_title == "Say thanks"
 
 
-def test_a_needed_field_is_asked_for_again_without_the_optional_one_beside_it() -> None:
+def test_only_the_required_field_is_asked_for_again() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Ask for seats and meal", gather=["seats", "meal"])
     conversation = FlowConversation(route)
@@ -110,7 +110,7 @@ def test_a_needed_field_is_asked_for_again_without_the_optional_one_beside_it() 
     assert conversation.take_turn().missing == ("seats",)
 
 
-def test_skip_if_alone_decides_whether_a_state_is_passed() -> None:
+def test_skip_if_alone_decides_whether_a_state_is_skipped() -> None:
     route = Route("Book", gather_schema=Flight)
     first = route.initial_state.transition_to(chat_state="Confirm", gather=["to"], skip_if=lambda data: False)
     first.transition_to(chat_state="Ask", gather=["day"], skip_if=lambda data: True).transition_to(chat_state="Thank")
@@ -121,7 +121,7 @@ def test_skip_if_alone_decides_whether_a_state_is_passed() -> None:
     assert conversation.state_title == "Thank"
 
 
-def test_a_chain_of_skips_is_walked_in_one_turn() -> None:
+def test_a_chain_of_skipped_states_is_walked_in_one_turn() -> None:
     route = Route("Book", gather_schema=Flight)
     state = route.initial_state
     for number in range(50):
@@ -132,7 +132,7 @@ def test_a_chain_of_skips_is_walked_in_one_turn() -> None:
     assert conversation.state_title == "Arrived"
 
 
-def test_a_state_whose_required_data_is_missing_holds_the_one_before_it() -> None:
+def test_missing_required_data_keeps_the_previous_state_current() -> None:
     route = Route("Book", gather_schema=Flight)
     first = route.initial_state.transition_to(chat_state="Greet")
     first.transition_to(chat_state="Ask when", gather=["day"], required_data=["to"])
@@ -145,7 +145,7 @@ def test_a_state_whose_required_data_is_missing_holds_the_one_before_it() -> Non
     assert conversation.state_title == "Ask when"
 
 
-def test_ways_with_a_condition_come_first_and_in_order() -> None:
+def test_transitions_with_a_condition_are_tried_first_and_in_order() -> None:
     route = Route("Book", gather_schema=Flight)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["seats"])
     ask.transition_to(chat_state="Plain")
@@ -159,7 +159,7 @@ def test_ways_with_a_condition_come_first_and_in_order() -> None:
     assert places == ["Plain", "Group", "Business", "Group"]
 
 
-def test_a_way_whose_target_lacks_data_gives_way_to_the_next() -> None:
+def test_a_transition_whose_target_lacks_data_is_passed_over() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Ready", required_data=["to"])
     route.initial_state.transition_to(chat_state="Not ready")
@@ -168,7 +168,7 @@ def test_a_way_whose_target_lacks_data_gives_way_to_the_next() -> None:
     assert conversation.state_title == "Not ready"
 
 
-def test_where_no_condition_holds_the_state_speaks_again() -> None:
+def test_a_state_without_a_true_condition_speaks_again() -> None:
     route = Route("Book", gather_schema=Flight)
     ask = route.initial_state.transition_to(chat_state="Ask whether it is right")
     ask.transition_to(state=END_ROUTE, condition="the user agrees")
@@ -178,7 +178,7 @@ def test_where_no_condition_holds_the_state_speaks_again() -> None:
     assert conversation.take_turn(holds=["the user agrees"]).ended
 
 
-def test_a_state_that_nobody_has_answered_speaks_again() -> None:
+def test_a_state_that_the_user_has_not_answered_speaks_again() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route)
@@ -188,7 +188,7 @@ def test_a_state_that_nobody_has_answered_speaks_again() -> None:
     assert stop.value.value.state.title == "Greet"
 
 
-def test_a_value_that_could_not_be_taken_keeps_the_state() -> None:
+def test_a_rejected_value_keeps_the_state_current() -> None:
     route = Route("Book", gather_schema=Flight)
     route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route)
@@ -199,7 +199,7 @@ def test_a_value_that_could_not_be_taken_keeps_the_state() -> None:
     assert stop.value.value.state.title == "Greet"
 
 
-def test_a_way_back_is_walked_and_its_states_ask_again() -> None:
+def test_a_transition_back_makes_its_states_ask_again() -> None:
     route = Route("Search", gather_schema=Flight)
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     find = ask.transition_to(tool_state=search, arguments=lambda data: {"to": data["to"]})
@@ -215,7 +215,7 @@ def test_a_way_back_is_walked_and_its_states_ask_again() -> None:
     assert conversation.state_title == "Ask where to"
 
 
-def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
+def test_a_cycle_of_tools_stops_when_a_state_repeats() -> None:
     route = Route("Search", gather_schema=Flight)
     first = route.initial_state.transition_to(tool_state=search, arguments=lambda _: {})
     second = first.transition_to(tool_state=search, arguments=lambda _: {}, id="second")
@@ -226,7 +226,7 @@ def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
     assert "already passed in this turn" in result.walked[-1].why
 
 
-def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
+def test_the_end_completes_the_route_and_keeps_its_data() -> None:
     route = make_booking_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome", day=DAY, seats=2)
@@ -239,7 +239,7 @@ def test_the_end_completes_the_route_and_keeps_what_was_gathered() -> None:
     assert conversation.take_turn(scores={route: 75}).missing == ("to",)
 
 
-def test_a_detour_leaves_a_route_as_it_was_and_comes_back_to_it() -> None:
+def test_a_detour_leaves_a_route_unchanged_and_returns_to_it() -> None:
     book, tell = make_booking_route(), make_weather_route()
     conversation = FlowConversation(book, tell)
     conversation.take_turn(book, to="Rome", day=DAY, seats=2)
@@ -252,7 +252,7 @@ def test_a_detour_leaves_a_route_as_it_was_and_comes_back_to_it() -> None:
     assert len(conversation.ran) == 1
 
 
-def test_a_value_that_came_up_on_the_detour_is_known_on_coming_back() -> None:
+def test_a_value_stated_during_a_detour_is_known_on_return() -> None:
     book, tell = make_booking_route(), make_weather_route()
     conversation = FlowConversation(book, tell)
     conversation.take_turn(book, to="Rome", day=DAY)
@@ -265,7 +265,7 @@ def test_a_value_that_came_up_on_the_detour_is_known_on_coming_back() -> None:
     assert conversation.state_title == "Offer the flights"
 
 
-def test_a_completed_route_starts_afresh() -> None:
+def test_a_completed_route_starts_again_without_progress() -> None:
     book, tell = make_booking_route(), make_weather_route()
     conversation = FlowConversation(book, tell)
     conversation.take_turn(tell, city="Rome")
@@ -274,7 +274,7 @@ def test_a_completed_route_starts_afresh() -> None:
     assert conversation.session.progress.runs == {}
 
 
-def test_initial_data_is_known_from_the_start_and_is_not_shared() -> None:
+def test_initial_data_is_known_from_the_start_and_never_modified() -> None:
     route = Route("Book", gather_schema=Flight, initial_data={"to": "Rome", "seats": "2"})
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to", "seats"])
     ask.transition_to(chat_state="Go on")
@@ -284,7 +284,7 @@ def test_initial_data_is_known_from_the_start_and_is_not_shared() -> None:
     assert route.initial_data["seats"] == 2
 
 
-def test_a_route_that_is_gone_is_left() -> None:
+def test_a_session_leaves_a_route_that_no_longer_exists() -> None:
     route = make_booking_route()
     session = replace(create_session("web-42"), current_route=CurrentRoute("gone", "Gone", NOW), extracted={"x": 1})
     conversation = FlowConversation(route)
@@ -295,7 +295,7 @@ def test_a_route_that_is_gone_is_left() -> None:
     assert conversation.take_turn(route).missing == ("to",)
 
 
-def test_a_state_that_is_gone_begins_its_route_with_what_is_known() -> None:
+def test_a_removed_current_state_restarts_the_route_with_its_data() -> None:
     route = make_booking_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
@@ -304,7 +304,7 @@ def test_a_state_that_is_gone_begins_its_route_with_what_is_known() -> None:
 
 
 @pytest.mark.parametrize("option", ["skip_if", "condition"])
-def test_code_that_raises_names_its_state(option: str) -> None:
+def test_an_exception_in_application_code_is_reported_with_its_state(option: str) -> None:
     def broken(data: Mapping[str, Any]) -> bool:
         return bool(data["nothing"])
 
@@ -317,7 +317,7 @@ def test_code_that_raises_names_its_state(option: str) -> None:
     assert option != "skip_if" or "'Ask where to'" in caught.value.place
 
 
-def test_code_cannot_change_the_data_it_is_asked_about() -> None:
+def test_application_code_cannot_change_the_data() -> None:
     def greedy(data: Any) -> bool:
         data["to"] = "Oslo"
         return True
@@ -334,7 +334,7 @@ def test_a_route_without_states_speaks_at_its_start() -> None:
     assert result.state is route.initial_state
 
 
-def test_without_routes_there_is_nowhere_to_go() -> None:
+def test_without_routes_the_move_has_no_state() -> None:
     with pytest.raises(StopIteration) as stop:
         next(move({}, create_session("web-42"), Interpretation(scores={}), NOW))
     result: MoveResult = stop.value.value

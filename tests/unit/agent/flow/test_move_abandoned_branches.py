@@ -1,4 +1,4 @@
-"""Nothing is left over of a way that is no longer meant, and nothing is done again that still counts."""
+"""Abandoned branches leave no data behind, and valid tool runs are not repeated."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def is_firm(data: Mapping[str, Any]) -> bool:
 
 
 def return_result(make: Callable[[Mapping[str, Any]], Any]) -> Callable[[ToolRun], ToolRunResult]:
-    """A tool whose value is made of its arguments."""
+    """Return a tool whose value is computed from its arguments."""
     return lambda run: ToolRunResult(run, make(run.arguments))
 
 
@@ -74,7 +74,7 @@ def make_sale_route() -> Route:
 
 
 def make_discount_conversation(*, for_people: bool) -> FlowConversation:
-    """A branch whose tool gives a discount, and a price that is made of it."""
+    """Return a route with a branch whose tool sets a discount, and a price computed from it."""
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask what kind", gather=["kind"])
     firm = ask.transition_to(tool_state=by_kind, save_as="discount", condition=is_firm)
@@ -87,7 +87,7 @@ def make_discount_conversation(*, for_people: bool) -> FlowConversation:
     return FlowConversation(route, by_kind=20, by_person=5)
 
 
-def test_what_the_tool_of_an_abandoned_branch_gave_is_gone() -> None:
+def test_values_set_by_a_tool_of_an_abandoned_branch_are_removed() -> None:
     conversation = make_discount_conversation(for_people=False)
     conversation.take_turn(kind="firm")
     assert conversation.session.extracted == {"kind": "firm", "discount": 20}
@@ -97,7 +97,7 @@ def test_what_the_tool_of_an_abandoned_branch_gave_is_gone() -> None:
     assert conversation.state_title == "Say the price"
 
 
-def test_two_branches_that_give_the_same_field_do_not_mix() -> None:
+def test_two_branches_that_set_the_same_field_do_not_mix() -> None:
     conversation = make_discount_conversation(for_people=True)
     for kind, discount in (("firm", 20), ("person", 5), ("firm", 20), ("person", 5)):
         conversation.take_turn(kind=kind)
@@ -108,7 +108,7 @@ def test_two_branches_that_give_the_same_field_do_not_mix() -> None:
     assert [name for name, _ in conversation.ran].count("by_person") == 1
 
 
-def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run() -> None:
+def test_a_failed_second_run_removes_the_values_of_the_first_run() -> None:
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     quote_state = ask.transition_to(tool_state=quote, save_as="price")
@@ -126,7 +126,7 @@ def test_a_tool_that_fails_when_it_is_run_again_leaves_nothing_of_its_first_run(
     assert conversation.ran[-1] == ("charge", {})
 
 
-def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() -> None:
+def test_a_value_of_an_earlier_run_is_removed_while_its_tool_is_unreachable() -> None:
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     ask_when = ask.transition_to(chat_state="Ask when", gather=["day"])
@@ -137,7 +137,7 @@ def test_a_value_of_an_earlier_run_is_gone_while_the_tool_cannot_be_reached() ->
     assert (conversation.state_title, conversation.session.extracted) == ("Ask when", {"to": "Oslo"})
 
 
-def test_an_optional_value_that_is_stated_late_counts_before_anything_is_charged() -> None:
+def test_a_late_optional_value_reruns_the_quote_before_the_charge() -> None:
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to", "coupon"])
     say_price = ask.transition_to(tool_state=quote, save_as="price").transition_to(chat_state="Say the price")
@@ -154,7 +154,7 @@ def test_an_optional_value_that_is_stated_late_counts_before_anything_is_charged
     assert conversation.ran[-1] == ("charge", {"price": 50})
 
 
-def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
+def test_a_late_value_makes_code_choose_another_branch() -> None:
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name", "vip"])
     informed = ask.transition_to(tool_state=inform, condition=lambda data: data.get("vip", False))
@@ -169,7 +169,7 @@ def test_code_chooses_its_way_anew_when_a_value_is_stated_late() -> None:
     assert (conversation.state_title, conversation.ran, result.ended) == ("Confirm", [("inform", {})], False)
 
 
-def test_a_state_that_became_needless_is_left_while_it_speaks() -> None:
+def test_a_speaking_state_is_skipped_once_skip_if_becomes_true() -> None:
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name", "vip"])
     number = ask.transition_to(chat_state="Ask which kind", gather=["kind"], skip_if=lambda data: data.get("vip"))
@@ -192,7 +192,7 @@ def with_terms() -> FlowConversation:
     return FlowConversation(route)
 
 
-def test_what_does_not_concern_a_value_that_was_taken_back_is_not_done_or_said_again() -> None:
+def test_taking_back_an_unrelated_value_repeats_no_tool_or_state() -> None:
     conversation = with_terms()
     conversation.take_turn(to="Rome", name="Bo")
     conversation.take_turn()
@@ -204,7 +204,7 @@ def test_what_does_not_concern_a_value_that_was_taken_back_is_not_done_or_said_a
 
 
 @pytest.mark.parametrize("takes_back_first", [False, True])
-def test_what_follows_a_tool_that_ran_again_is_said_again(takes_back_first: bool) -> None:
+def test_states_after_a_tool_that_ran_again_speak_again(takes_back_first: bool) -> None:
     conversation = with_terms()
     conversation.take_turn(to="Rome", name="Bo")
     conversation.take_turn()
@@ -219,7 +219,7 @@ def test_what_follows_a_tool_that_ran_again_is_said_again(takes_back_first: bool
 
 
 def make_lap_conversation(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> FlowConversation:
-    """A route that books, and begins again if the user wants another one."""
+    """Return a route that books, and starts over if the user wants another one."""
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     booked = ask.transition_to(tool_state=book, repeat=repeat).transition_to(chat_state="Another one?")
@@ -229,7 +229,7 @@ def make_lap_conversation(*, repeat: bool = True, forgets: tuple[str, ...] = ())
 
 
 @pytest.mark.parametrize("repeat", [False, True])
-def test_a_tool_runs_again_in_the_next_lap(repeat: bool) -> None:
+def test_a_tool_runs_again_after_the_route_loops(repeat: bool) -> None:
     conversation = make_lap_conversation(repeat=repeat, forgets=("to",))
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=[ANOTHER])
@@ -241,7 +241,7 @@ def test_a_tool_runs_again_in_the_next_lap(repeat: bool) -> None:
     assert conversation.take_turn().ended
 
 
-def test_a_tool_that_is_not_to_be_repeated_stays_so_within_a_lap() -> None:
+def test_a_tool_with_repeat_false_runs_once_per_loop() -> None:
     conversation = make_lap_conversation(repeat=False, forgets=("to",))
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=[ANOTHER], to="Oslo")
@@ -249,21 +249,21 @@ def test_a_tool_that_is_not_to_be_repeated_stays_so_within_a_lap() -> None:
     assert [arguments["to"] for _, arguments in conversation.ran] == ["Rome", "Oslo"]
 
 
-def test_a_way_that_forgets_keeps_what_is_said_as_it_is_taken_and_what_it_does_not_name() -> None:
+def test_forgets_clears_only_its_fields_and_keeps_newly_stated_values() -> None:
     conversation = make_lap_conversation(forgets=("to",))
     conversation.take_turn(to="Rome", name="Bo")
     conversation.take_turn(holds=[ANOTHER], to="Oslo")
     assert conversation.session.extracted == {"to": "Oslo", "name": "Bo"}
 
 
-def test_a_lap_that_forgets_nothing_goes_on_with_what_is_known() -> None:
+def test_a_loop_without_forgets_continues_with_the_known_data() -> None:
     conversation = make_lap_conversation()
     conversation.take_turn(to="Rome")
     conversation.take_turn(holds=[ANOTHER])
     assert (conversation.state_title, conversation.session.extracted) == ("Another one?", {"to": "Rome"})
 
 
-def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
+def test_a_counting_tool_continues_from_its_last_value_in_each_loop() -> None:
     def tally(count: int = 0) -> int:
         return count + 1
 
@@ -281,7 +281,7 @@ def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
     assert len(conversation.ran) == 4
 
 
-def test_a_tool_that_acted_is_not_tried_again_though_its_value_does_not_fit() -> None:
+def test_a_tool_that_acted_is_not_retried_when_its_value_does_not_fit() -> None:
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
     booked = ask.transition_to(tool_state=book, save_as="price", repeat=False)
@@ -337,7 +337,7 @@ async def test_a_route_does_not_end_on_a_value_that_was_rejected() -> None:
     conversation.expect(completed=True)
 
 
-async def test_an_optional_value_that_was_rejected_is_asked_for_again() -> None:
+async def test_a_rejected_optional_value_is_asked_for_again() -> None:
     agent = Agent("Desk")
     route = agent.create_route(title="Ask around", gather_schema=Party)
     ask = route.initial_state.transition_to(chat_state="Ask how many", gather=["seats"])
@@ -361,7 +361,7 @@ def waiting_in_a_left_route() -> tuple[FlowConversation, Route, Route]:
     return conversation, pay, chat
 
 
-def test_a_call_that_waits_in_a_left_route_is_dropped_once_its_data_is_corrected() -> None:
+def test_correcting_a_paused_route_drops_its_waiting_call() -> None:
     conversation, pay, chat = waiting_in_a_left_route()
     conversation.take_turn(chat)
     waiting = conversation.session.paused_routes[pay.id].pending_calls
@@ -373,7 +373,7 @@ def test_a_call_that_waits_in_a_left_route_is_dropped_once_its_data_is_corrected
     assert conversation.session.paused_routes[pay.id].pending_calls == ()
 
 
-def test_nobody_can_approve_what_was_corrected_in_another_route() -> None:
+def test_a_call_with_corrected_arguments_replaces_the_waiting_one() -> None:
     conversation, pay, chat = waiting_in_a_left_route()
     conversation.take_turn(chat)
     conversation.take_turn(pay, scores={chat: 100}, to="Oslo")
@@ -384,7 +384,7 @@ def test_nobody_can_approve_what_was_corrected_in_another_route() -> None:
     assert (conversation.state_title, conversation.ran) == ("Thank", [("book", {"to": "Oslo"})])
 
 
-def test_a_call_that_waits_is_dropped_with_its_route() -> None:
+def test_dropping_a_route_drops_its_waiting_call() -> None:
     conversation, pay, _ = waiting_in_a_left_route()
     result = conversation.take_turn(scores={}, holds=[drop_condition(pay)])
     assert result.route is None
@@ -393,7 +393,7 @@ def test_a_call_that_waits_is_dropped_with_its_route() -> None:
     assert conversation.session.paused_routes[pay.id].dropped
 
 
-def test_what_the_next_state_requires_is_asked_for_where_it_can_be_gathered() -> None:
+def test_required_data_of_the_next_state_is_asked_for_where_it_can_be_gathered() -> None:
     route = make_sale_route()
     ask = route.initial_state.transition_to(chat_state="Ask who", gather=["name"])
     send = ask.transition_to(chat_state="Welcome").transition_to(chat_state="Send it", required_data=["to", "price"])

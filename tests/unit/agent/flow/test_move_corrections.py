@@ -1,4 +1,4 @@
-"""A change of mind: what it concerns is walked again, what it does not concern stays as it is."""
+"""Corrections: affected states are walked again, and the rest stays unchanged."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def charge(name: str) -> str:
 
 
 def make_trip_route() -> tuple[Route, State]:
-    """A route, and its state that asks for everything."""
+    """Return a route, and its state that asks for all fields."""
     route = Route("Plan a trip", gather_schema=Trip)
     return route, route.initial_state.transition_to(chat_state="Ask", gather=["to", "day", "seats", "kind", "name"])
 
 
-def test_a_tool_whose_value_was_corrected_runs_again_and_the_others_are_kept() -> None:
+def test_only_the_tool_with_the_corrected_argument_runs_again() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=search).transition_to(tool_state=price).transition_to(chat_state="Offer")
     conversation = FlowConversation(route)
@@ -65,7 +65,7 @@ def test_a_tool_whose_value_was_corrected_runs_again_and_the_others_are_kept() -
     assert result.changed == ("to",)
 
 
-def test_the_same_value_again_is_no_correction() -> None:
+def test_repeating_the_same_value_is_not_a_correction() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route)
@@ -74,7 +74,7 @@ def test_the_same_value_again_is_no_correction() -> None:
     assert (result.changed, result.ended) == ((), True)
 
 
-def test_a_correction_that_concerns_no_state_makes_the_current_one_speak_again() -> None:
+def test_an_unused_correction_makes_the_current_state_speak_again() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer").transition_to(state=END_ROUTE)
     conversation = FlowConversation(route)
@@ -94,7 +94,7 @@ def test_a_forgotten_field_is_asked_for_again() -> None:
     assert (conversation.state_title, conversation.ran[-1]) == ("Offer", ("search", {"to": "Oslo"}))
 
 
-def test_a_branch_that_code_would_now_decide_otherwise_is_taken_anew() -> None:
+def test_a_correction_changes_the_branch_that_code_chooses() -> None:
     route, ask = make_trip_route()
     ask.transition_to(chat_state="Company", condition=lambda data: data["kind"] == "business")
     ask.transition_to(chat_state="Person")
@@ -107,7 +107,7 @@ def test_a_branch_that_code_would_now_decide_otherwise_is_taken_anew() -> None:
     assert conversation.state_title == "Person"
 
 
-def test_a_branch_chosen_in_words_is_not_undone_by_a_correction() -> None:
+def test_a_correction_keeps_a_branch_chosen_in_words() -> None:
     route, ask = make_trip_route()
     ask.transition_to(chat_state="Hurry", condition="the user is in a hurry")
     ask.transition_to(chat_state="Leisure")
@@ -117,7 +117,7 @@ def test_a_branch_chosen_in_words_is_not_undone_by_a_correction() -> None:
     assert conversation.state_title == "Hurry"
 
 
-def test_a_branch_chosen_in_words_is_kept_when_a_tool_before_it_runs_again() -> None:
+def test_a_branch_chosen_in_words_is_kept_when_an_earlier_tool_runs_again() -> None:
     route, ask = make_trip_route()
     found = ask.transition_to(tool_state=search)
     found.transition_to(chat_state="Offer the fastest", condition="the user is in a hurry")
@@ -128,7 +128,7 @@ def test_a_branch_chosen_in_words_is_kept_when_a_tool_before_it_runs_again() -> 
     assert (conversation.state_title, len(conversation.ran)) == ("Offer the fastest", 2)
 
 
-def test_what_holds_now_does_not_redo_a_branch_that_was_taken_before() -> None:
+def test_a_condition_that_becomes_true_does_not_change_an_earlier_branch() -> None:
     route, ask = make_trip_route()
     insure = ask.transition_to(chat_state="Offer insurance")
     insure.transition_to(chat_state="Insure", condition="the user agrees")
@@ -141,7 +141,7 @@ def test_what_holds_now_does_not_redo_a_branch_that_was_taken_before() -> None:
     assert conversation.state_title == "Confirm"
 
 
-def test_of_two_ways_to_one_state_the_one_in_words_holds_it() -> None:
+def test_a_transition_chosen_in_words_keeps_its_target_after_a_correction() -> None:
     route, ask = make_trip_route()
     group = ask.transition_to(chat_state="Offer a group price", condition=lambda data: data["seats"] > 5)
     ask.transition_to(state=group, condition="the user is a member")
@@ -152,7 +152,7 @@ def test_of_two_ways_to_one_state_the_one_in_words_holds_it() -> None:
     assert conversation.state_title == "Offer a group price"
 
 
-def test_a_branch_whose_target_lacked_data_is_no_reason_to_go_back() -> None:
+def test_a_branch_with_missing_data_does_not_restart_the_walk() -> None:
     route, ask = make_trip_route()
     ask.transition_to(chat_state="Read the note", condition=lambda data: True, required_data=["note"])
     ask.transition_to(chat_state="First").transition_to(chat_state="Second")
@@ -163,7 +163,7 @@ def test_a_branch_whose_target_lacked_data_is_no_reason_to_go_back() -> None:
     assert conversation.state_title == "Second"
 
 
-def test_a_state_that_code_passed_without_its_field_is_no_reason_to_go_back() -> None:
+def test_a_skipped_state_with_a_missing_field_does_not_restart_the_walk() -> None:
     route = Route("Plan a trip", gather_schema=Trip)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to", "kind"])
     name = ask.transition_to(chat_state="Ask who", gather=["name"], skip_if=lambda data: data["kind"] == "anonymous")
@@ -175,7 +175,7 @@ def test_a_state_that_code_passed_without_its_field_is_no_reason_to_go_back() ->
     assert conversation.state_title == "Second"
 
 
-def test_a_state_that_code_passed_asks_when_a_correction_undoes_that() -> None:
+def test_a_skipped_state_asks_after_a_correction_makes_skip_if_false() -> None:
     route = Route("Plan a trip", gather_schema=Trip)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to", "kind"])
     name = ask.transition_to(chat_state="Ask who", gather=["name"], skip_if=lambda data: data["kind"] == "anonymous")
@@ -185,7 +185,7 @@ def test_a_state_that_code_passed_asks_when_a_correction_undoes_that() -> None:
     assert conversation.take_turn(kind="private").missing == ("name",)
 
 
-def test_a_tool_that_code_passed_runs_when_a_correction_undoes_that() -> None:
+def test_a_skipped_tool_runs_after_a_correction_makes_skip_if_false() -> None:
     route, ask = make_trip_route()
     price_state = ask.transition_to(tool_state=price, skip_if=lambda data: data["seats"] < 5)
     price_state.transition_to(chat_state="Offer")
@@ -195,7 +195,7 @@ def test_a_tool_that_code_passed_runs_when_a_correction_undoes_that() -> None:
     assert conversation.ran == [("price", {"seats": 6})]
 
 
-def test_the_result_of_a_tool_that_code_passes_now_is_not_on_the_path() -> None:
+def test_a_tool_that_is_skipped_now_is_not_on_the_path() -> None:
     route, ask = make_trip_route()
     price_state = ask.transition_to(tool_state=search).transition_to(
         tool_state=price, skip_if=lambda data: data["seats"] < 5
@@ -210,7 +210,7 @@ def test_the_result_of_a_tool_that_code_passes_now_is_not_on_the_path() -> None:
     assert [runs[id].tool for id in path if id in runs] == ["search"]
 
 
-def test_a_tool_that_code_passed_for_a_while_runs_with_what_is_known_when_it_is_reached_again() -> None:
+def test_a_tool_skipped_for_a_while_runs_with_the_current_data_later() -> None:
     route, ask = make_trip_route()
     price_state = ask.transition_to(tool_state=price, skip_if=lambda data: data["kind"] == "free")
     price_state.transition_to(chat_state="Offer")
@@ -221,7 +221,7 @@ def test_a_tool_that_code_passed_for_a_while_runs_with_what_is_known_when_it_is_
     assert conversation.ran == [("price", {"seats": 2}), ("price", {"seats": 6})]
 
 
-def test_a_correction_made_on_a_detour_is_followed_on_coming_back() -> None:
+def test_a_correction_during_a_detour_is_applied_on_return() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=search).transition_to(chat_state="Offer")
     other = Route("Chat", conditions=["the user chats"])
@@ -236,7 +236,7 @@ def test_a_correction_made_on_a_detour_is_followed_on_coming_back() -> None:
     assert conversation.ran == [("search", {"to": "Rome"}), ("search", {"to": "Oslo"})]
 
 
-def test_a_tool_that_may_not_repeat_is_not_run_again_by_a_correction() -> None:
+def test_a_correction_does_not_rerun_a_tool_with_repeat_false() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
     conversation = FlowConversation(route)
@@ -245,7 +245,7 @@ def test_a_tool_that_may_not_repeat_is_not_run_again_by_a_correction() -> None:
     assert conversation.ran == [("charge", {"name": "Maya"})]
 
 
-def test_a_charge_is_not_repeated_when_a_correction_goes_back_to_a_question_before_it() -> None:
+def test_a_charge_is_not_repeated_when_a_correction_returns_to_an_earlier_question() -> None:
     route, ask = make_trip_route()
     offer = ask.transition_to(tool_state=search).transition_to(chat_state="Offer")
     offer.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
@@ -259,7 +259,7 @@ def test_a_charge_is_not_repeated_when_a_correction_goes_back_to_a_question_befo
     assert [name for name, _ in conversation.ran] == ["search", "charge", "search"]
 
 
-def test_a_charge_is_not_repeated_when_the_current_state_is_gone() -> None:
+def test_a_charge_is_not_repeated_when_the_current_state_was_removed() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
     conversation = FlowConversation(route)
@@ -269,7 +269,7 @@ def test_a_charge_is_not_repeated_when_the_current_state_is_gone() -> None:
     assert (conversation.state_title, len(conversation.ran)) == ("Thank", 1)
 
 
-def test_a_call_that_waits_is_not_taken_for_done_when_a_correction_goes_back() -> None:
+def test_a_waiting_call_still_waits_after_a_correction() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=search).transition_to(tool_state=charge).transition_to(chat_state="Thank")
     conversation = FlowConversation(route, charge=WAITS)
@@ -280,7 +280,7 @@ def test_a_call_that_waits_is_not_taken_for_done_when_a_correction_goes_back() -
     assert conversation.session.pending_calls
 
 
-def test_a_call_that_waits_is_made_anew_when_its_value_is_corrected() -> None:
+def test_a_correction_replaces_the_waiting_call() -> None:
     route, ask = make_trip_route()
     ask.transition_to(tool_state=charge, repeat=False).transition_to(chat_state="Thank")
     conversation = FlowConversation(route, charge=WAITS)
@@ -289,7 +289,7 @@ def test_a_call_that_waits_is_made_anew_when_its_value_is_corrected() -> None:
     assert [each.call.input for each in conversation.session.pending_calls] == [{"name": "Leo"}]
 
 
-def test_a_tool_that_rewrites_its_own_value_is_not_run_again_by_another_correction() -> None:
+def test_a_tool_that_changes_its_own_argument_is_not_run_again() -> None:
     def normalised(run: ToolRun) -> ToolRunResult:
         return ToolRunResult(run, data={"to": "FCO"})
 
@@ -302,7 +302,7 @@ def test_a_tool_that_rewrites_its_own_value_is_not_run_again_by_another_correcti
     assert (conversation.state_title, len(conversation.ran)) == ("Second", 1)
 
 
-def test_a_tool_fed_by_another_runs_again_with_what_that_one_gives_now() -> None:
+def test_a_tool_runs_again_with_the_new_result_of_another_tool() -> None:
     def record_run(run: ToolRun) -> ToolRunResult:
         return ToolRunResult(run, f"for {run.arguments['to']}")
 
@@ -315,7 +315,7 @@ def test_a_tool_fed_by_another_runs_again_with_what_that_one_gives_now() -> None
     assert [arguments["name"] for name, arguments in conversation.ran if name == "charge"] == ["for Rome", "for Oslo"]
 
 
-def test_a_tool_is_not_run_again_without_the_data_it_requires() -> None:
+def test_a_tool_does_not_run_again_without_its_required_data() -> None:
     route = Route("Plan a trip", gather_schema=Trip, initial_data={"to": "Rome"})
     found = route.initial_state.transition_to(chat_state="Greet").transition_to(tool_state=search, required_data=["to"])
     found.transition_to(chat_state="Offer", gather=["note"]).transition_to(chat_state="Thank")
@@ -326,7 +326,7 @@ def test_a_tool_is_not_run_again_without_the_data_it_requires() -> None:
     assert conversation.ran == [("search", {"to": "Rome"})]
 
 
-def test_arguments_that_a_function_makes_are_seen_to_grow_with_a_correction() -> None:
+def test_a_tool_runs_again_when_its_argument_function_returns_more() -> None:
     def arguments(data: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"seats": data["seats"]} if data["kind"] == "group" else {}
 

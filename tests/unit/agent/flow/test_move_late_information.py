@@ -1,4 +1,4 @@
-"""A conversation ends where the route would stand if all had been said at first, however it was said."""
+"""A conversation ends in the same state regardless of the order in which values were stated."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FIELDS = ("a", "b", "c", "d")
 SCHEMA = {"type": "object", "properties": {name: {"type": "integer"} for name in FIELDS}}
 TURNS = 6
 ENOUGH = 14
-"""Turns in which the longest of the routes is walked to its end, if all is known."""
+"""More turns than the longest route needs when all values are known."""
 
 many = settings(deadline=None, max_examples=300)
 
 
 def tool_of(name: str, field: str) -> Tool:
-    """A tool that takes one field, and can do without."""
+    """Return a tool with one optional parameter."""
 
     def run(**_: int) -> str:
         return "done"
@@ -43,7 +43,7 @@ def is_one(field: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 class Builder:
-    """Makes a route of a seed: states that ask, are skipped, speak or run tools, and branches that code chooses."""
+    """Builds a route from a seed: states that ask, are skipped, speak or run tools, and branches chosen by code."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -78,7 +78,7 @@ class Builder:
 
 @dataclass(frozen=True, slots=True)
 class FinishedConversation:
-    """A conversation that was had: what was said in all, and where it is."""
+    """A finished conversation: its stated values and its last result."""
 
     route: Route
     data: Mapping[str, int]
@@ -104,13 +104,13 @@ def run_turn(route: Route, session: SessionState, data: Mapping[str, int]) -> Mo
 
 
 def play_conversation(seed: int) -> FinishedConversation:
-    """Values that are stated, corrected and stated again over some turns."""
+    """Play a conversation in which values are stated and corrected over several turns."""
     random = Random(seed)
     route = Builder(random).route
     session, data = create_session("web-42"), dict[str, int]()
     for _ in range(TURNS):
         turn_data = {name: random.randint(0, 2) for name in FIELDS if random.random() < 0.3}
-        note(f"said {turn_data}")
+        note(f"stated {turn_data}")
         data |= turn_data
         last = run_turn(route, session, turn_data)
         session = last.session
@@ -124,7 +124,7 @@ def current_title(result: MoveResult) -> str | None:
 
 @many
 @given(seed=SEEDS)
-def test_it_stands_where_it_could_stand_if_all_had_been_said_at_first(seed: int) -> None:
+def test_the_final_state_is_reachable_when_all_values_are_stated_first(seed: int) -> None:
     finished = play_conversation(seed)
     session, titles = create_session("web-43"), []
     for number in range(ENOUGH):
@@ -136,7 +136,7 @@ def test_it_stands_where_it_could_stand_if_all_had_been_said_at_first(seed: int)
 
 @many
 @given(seed=SEEDS)
-def test_what_is_known_was_said_and_tools_on_its_way_ran_with_it(seed: int) -> None:
+def test_known_data_was_stated_and_tools_on_the_path_ran_with_it(seed: int) -> None:
     finished = play_conversation(seed)
     progress = finished.session.progress
     assert finished.session.extracted == finished.data

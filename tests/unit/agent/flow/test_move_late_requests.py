@@ -1,4 +1,4 @@
-"""What users do beside answering: add a wish late, ask not to be asked, and drop it all."""
+"""Messages other than answers: adding a wish late, skipping a question, and dropping a route."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_trip_route(*, repeat: bool = True) -> Route:
     return route
 
 
-def test_a_value_that_a_tool_could_do_without_makes_it_run_again_once_it_is_stated() -> None:
+def test_a_late_optional_argument_makes_a_tool_run_again() -> None:
     route = make_trip_route()
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
@@ -43,7 +43,7 @@ def test_a_value_that_a_tool_could_do_without_makes_it_run_again_once_it_is_stat
     assert len(conversation.ran) == 2
 
 
-def test_a_tool_that_is_not_to_be_repeated_is_not_for_a_later_wish() -> None:
+def test_a_late_optional_argument_does_not_rerun_a_tool_with_repeat_false() -> None:
     route = make_trip_route(repeat=False)
     conversation = FlowConversation(route)
     conversation.take_turn(route, to="Rome")
@@ -51,7 +51,7 @@ def test_a_tool_that_is_not_to_be_repeated_is_not_for_a_later_wish() -> None:
     assert len(conversation.ran) == 1
 
 
-def test_a_state_is_left_once_code_says_that_it_may_be_skipped() -> None:
+def test_a_state_is_left_once_skip_if_is_true() -> None:
     route = Route("Join", gather_schema={**Trip.model_json_schema(), "required": ["name"]})
     ask = route.initial_state.transition_to(
         chat_state="Ask who", gather=["name", "anonymous"], skip_if=lambda data: bool(data.get("anonymous"))
@@ -64,7 +64,7 @@ def test_a_state_is_left_once_code_says_that_it_may_be_skipped() -> None:
     assert conversation.state_title == "Welcome"
 
 
-def test_a_route_that_is_no_longer_wanted_is_left_and_can_be_taken_up_again() -> None:
+def test_a_dropped_route_is_left_and_can_be_resumed() -> None:
     route, other = make_trip_route(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
     conversation = FlowConversation(route, other)
@@ -76,7 +76,7 @@ def test_a_route_that_is_no_longer_wanted_is_left_and_can_be_taken_up_again() ->
     assert (conversation.state_title, conversation.session.extracted) == ("Offer", {"to": "Rome"})
 
 
-def test_another_route_that_is_meant_takes_over_from_one_that_is_dropped() -> None:
+def test_another_route_replaces_a_dropped_one() -> None:
     route, other = make_trip_route(), Route("Weather", conditions=["the user asks about the weather"])
     other.initial_state.transition_to(chat_state="Tell the weather")
     conversation = FlowConversation(route, other)
@@ -84,13 +84,13 @@ def test_another_route_that_is_meant_takes_over_from_one_that_is_dropped() -> No
     assert conversation.take_turn(other, holds=[drop_condition(route)]).route is other
 
 
-def test_two_ways_of_one_condition_are_refused() -> None:
+def test_two_transitions_with_the_same_condition_are_rejected() -> None:
     start = Route("Trip").initial_state
     start.transition_to(chat_state="One", condition="the user is a member")
     with pytest.raises(FlowError, match="two transitions have the condition 'the user is a member'"):
         start.transition_to(chat_state="Two", condition="the user is a member")
 
 
-def test_only_tools_are_repeated() -> None:
+def test_repeat_is_only_accepted_for_tools() -> None:
     with pytest.raises(FlowError, match="chat_state does not accept repeat"):
         Route("Trip").initial_state.transition_to(chat_state="One", repeat=False)

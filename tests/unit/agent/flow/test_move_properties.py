@@ -1,4 +1,4 @@
-"""What holds of every walk, whatever the routes, whatever was heard, and whatever tools give."""
+"""Invariants of every walk, for random routes, interpretations and tool results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PlayedTurn:
 def play_turns(
     seed: int, outcomes: Sequence[Outcome] = OUTCOMES_WITH_DATA, *, end: bool = True, scores: Scores | None = None
 ) -> Iterator[PlayedTurn]:
-    """The turns of a random conversation."""
+    """Yield the turns of a random conversation."""
     flows = RandomFlows(seed)
     routes = flows.routes(end=end)
     session = create_session("web-42")
@@ -70,13 +70,13 @@ def play_turns(
 
 
 def stated_values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What users have said; `out` is also written by tools, and is there as long as they are on the path."""
+    """Return the values stated by users; tools also set `out` while they are on the path."""
     return {name: value for name, value in data.items() if name != "out"}
 
 
 @many
 @given(SEEDS)
-def test_a_walk_ends_within_the_number_of_states_and_runs_no_tool_twice(seed: int) -> None:
+def test_a_walk_is_bounded_and_runs_each_tool_at_most_once(seed: int) -> None:
     for played in play_turns(seed):
         result = played.result
         assert len(result.walked) <= (0 if result.route is None else 2 * len(result.route.states) + 1)
@@ -86,7 +86,7 @@ def test_a_walk_ends_within_the_number_of_states_and_runs_no_tool_twice(seed: in
 
 @many
 @given(SEEDS)
-def test_the_session_that_was_given_is_never_changed(seed: int) -> None:
+def test_the_session_passed_in_is_never_modified(seed: int) -> None:
     flows = RandomFlows(seed)
     routes = flows.routes()
     session = create_session("web-42")
@@ -99,7 +99,7 @@ def test_the_session_that_was_given_is_never_changed(seed: int) -> None:
 
 @many
 @given(SEEDS)
-def test_the_state_that_speaks_is_the_current_one_of_the_current_route(seed: int) -> None:
+def test_the_speaking_state_is_the_current_state_of_the_current_route(seed: int) -> None:
     for played in play_turns(seed):
         result = played.result
         route, state = result.session.current_route, result.session.current_state
@@ -116,7 +116,7 @@ def test_the_state_that_speaks_is_the_current_one_of_the_current_route(seed: int
 
 @many
 @given(SEEDS)
-def test_what_is_missing_is_what_the_state_needs_and_nobody_knows(seed: int) -> None:
+def test_missing_fields_are_needed_and_unknown(seed: int) -> None:
     for played in play_turns(seed):
         result = played.result
         if result.state is None or result.route is None:
@@ -144,7 +144,7 @@ def test_a_state_without_its_required_data_is_not_entered(seed: int) -> None:
 
 @many
 @given(SEEDS)
-def test_a_completed_route_is_left_and_not_entered_again_unless_it_is_clearly_meant(seed: int) -> None:
+def test_a_completed_route_is_not_entered_again_below_the_reenter_threshold(seed: int) -> None:
     def low(flows: RandomFlows, routes: Routes) -> dict[str, float] | None:
         first, second = routes
         return {first: flows.choose([40, 74, 74.9]), second: flows.choose([0, 30, 100])} if flows.happens(0.7) else None
@@ -172,7 +172,7 @@ def test_scores_within_the_margin_never_change_the_route(seed: int, low: float) 
 
 @many
 @given(SEEDS)
-def test_a_left_route_is_kept_as_it_was_and_comes_back_so(seed: int) -> None:
+def test_a_paused_route_is_stored_and_restored_unchanged(seed: int) -> None:
     flows = RandomFlows(seed)
     routes = flows.routes(end=False)
     first, second = routes.values()
@@ -199,7 +199,7 @@ def test_a_left_route_is_kept_as_it_was_and_comes_back_so(seed: int) -> None:
 
 @many
 @given(SEEDS)
-def test_what_is_forgotten_is_gone_in_this_route_and_in_those_that_were_left(seed: int) -> None:
+def test_forgotten_fields_are_removed_from_current_and_paused_routes(seed: int) -> None:
     for played in play_turns(seed, OUTCOMES):
         result, forgotten = played.result, played.turn.interpretation.forgotten
         if played.decides or result.route is None:
@@ -212,7 +212,7 @@ def test_what_is_forgotten_is_gone_in_this_route_and_in_those_that_were_left(see
 
 @many
 @given(SEEDS)
-def test_what_was_heard_is_known_afterwards(seed: int) -> None:
+def test_stated_values_are_known_after_the_turn(seed: int) -> None:
     for played in play_turns(seed, FAILING):
         result = played.result
         if result.route is not None and not played.decides:
@@ -221,7 +221,7 @@ def test_what_was_heard_is_known_afterwards(seed: int) -> None:
 
 @many
 @given(SEEDS)
-def test_equal_sessions_that_hear_the_same_go_the_same_way(seed: int) -> None:
+def test_equal_sessions_and_messages_lead_to_equal_results(seed: int) -> None:
     for played in play_turns(seed):
         repeated, requests = play(played.routes, copy.deepcopy(played.before), played.turn)
         assert repeated == played.result
@@ -246,7 +246,7 @@ def _requested_calls(requests: list[ToolRunRequest]) -> list[tuple[State, Any]]:
 
 @many
 @given(SEEDS)
-def test_no_tool_result_on_the_path_is_of_values_that_were_corrected(seed: int) -> None:
+def test_tool_results_on_the_path_never_used_outdated_arguments(seed: int) -> None:
     for played in play_turns(seed, OUTCOMES):
         result = played.result
         if result.route is None or result.ended:
@@ -258,7 +258,7 @@ def test_no_tool_result_on_the_path_is_of_values_that_were_corrected(seed: int) 
 
 
 def _passed(result: MoveResult, route: Route) -> list[State]:
-    """The repeatable tools on the path that have run and are not where the conversation is held up."""
+    """Return the repeatable tools on the path that have run and did not stop the conversation."""
     progress = result.session.progress
     states = [route.state(id) for id in progress.path if id in progress.runs]
     return [state for state in states if state is not None and state.repeat and state is not result.state]
@@ -278,7 +278,7 @@ def _arguments(route: Route, state: State, session: SessionState) -> dict[str, A
 
 @many
 @given(SEEDS)
-def test_a_tool_that_may_not_repeat_succeeds_once_where_no_way_leads_back(seed: int) -> None:
+def test_a_tool_with_repeat_false_succeeds_once_in_a_route_without_loops(seed: int) -> None:
     completed: list[str] = []
     for played in play_turns(seed, end=False, scores=lambda *_: None):
         route = played.result.route
@@ -296,7 +296,7 @@ def _leads_back(route: Route) -> bool:
 
 @many
 @given(SEEDS)
-def test_a_tool_that_was_never_approved_is_not_passed(seed: int) -> None:
+def test_a_tool_that_was_not_approved_is_not_passed(seed: int) -> None:
     for played in play_turns(seed, (Outcome("waiting"),)):
         if played.turn.outcomes[0].kind != "waiting":
             continue
@@ -308,7 +308,7 @@ def test_a_tool_that_was_never_approved_is_not_passed(seed: int) -> None:
 
 @many
 @given(SEEDS)
-def test_a_tool_is_kept_only_if_it_ran(seed: int) -> None:
+def test_an_earlier_result_is_only_reused_if_the_tool_ran(seed: int) -> None:
     ran: set[str] = set()
     for played in play_turns(seed):
         assert {step.state_id for step in played.result.walked if step.action == "kept"} <= ran
@@ -317,7 +317,7 @@ def test_a_tool_is_kept_only_if_it_ran(seed: int) -> None:
 
 @many
 @given(SEEDS)
-def test_silence_loses_nothing(seed: int) -> None:
+def test_a_turn_without_values_loses_no_data(seed: int) -> None:
     for played in play_turns(seed, FAILING):
         session = played.result.session
         silent, _ = play(played.routes, session, RandomTurn(Interpretation(), FAILING))

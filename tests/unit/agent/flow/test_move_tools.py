@@ -1,4 +1,4 @@
-"""Tool states: what they run with, what becomes of what they give, and where a failure leads."""
+"""Tool states: their arguments, their results, and the transitions after a failure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def price(item: str, count: int) -> float:
 
 
 def make_order_route(**options: Any) -> tuple[Route, State]:
-    """A route that works out a price, and its tool state."""
+    """Return a route that computes a price, and its tool state."""
     route = Route("Order", gather_schema=Order)
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["item", "count"])
     return route, ask.transition_to(tool_state=price, **options)
@@ -39,7 +39,7 @@ def actions(result: MoveResult) -> list[tuple[str, str]]:
     return [(step.action, step.state) for step in result.walked]
 
 
-def test_what_a_tool_gives_is_kept_in_the_field_it_is_saved_as() -> None:
+def test_save_as_stores_the_result_in_its_field() -> None:
     route, found = make_order_route(save_as="total")
     found.transition_to(chat_state="Tell the price")
     conversation = FlowConversation(route, price="12.50")
@@ -48,7 +48,7 @@ def test_what_a_tool_gives_is_kept_in_the_field_it_is_saved_as() -> None:
     assert conversation.session.progress.runs[found.id].content == "12.50"
 
 
-def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_kept() -> None:
+def test_a_result_that_does_not_fit_its_field_fails_and_stores_no_values() -> None:
     def gives(run: ToolRun) -> ToolRunResult:
         return ToolRunResult(run, "a lot", {"code": "A1"}, {"shop": 3})
 
@@ -65,7 +65,7 @@ def test_a_result_that_does_not_fit_its_field_is_a_failure_and_nothing_of_it_is_
 
 
 @pytest.mark.parametrize("data", [{"count": "many"}, {"nowhere": 1}])
-def test_an_update_that_does_not_fit_is_a_failure(data: Mapping[str, Any]) -> None:
+def test_an_update_that_does_not_fit_makes_the_tool_fail(data: Mapping[str, Any]) -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Sorry", on_error=True)
     conversation = FlowConversation(route, price=lambda run: ToolRunResult(run, 1, data))
@@ -73,7 +73,7 @@ def test_an_update_that_does_not_fit_is_a_failure(data: Mapping[str, Any]) -> No
     assert (conversation.state_title, conversation.session.extracted) == ("Sorry", {"item": "tea", "count": 2})
 
 
-def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
+def test_an_update_changes_data_and_context_and_none_removes_a_field() -> None:
     route, found = make_order_route(save_as="total")
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(
@@ -84,7 +84,7 @@ def test_an_update_goes_to_data_and_context_and_none_removes_a_field() -> None:
     assert conversation.session.context == {"shop": 3}
 
 
-def test_what_an_update_says_of_the_saved_field_wins() -> None:
+def test_an_update_of_the_saved_field_takes_precedence() -> None:
     route, found = make_order_route(save_as="total")
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=lambda run: ToolRunResult(run, 3, {"total": 4}))
@@ -92,7 +92,7 @@ def test_what_an_update_says_of_the_saved_field_wins() -> None:
     assert conversation.session.extracted["total"] == 4.0
 
 
-def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
+def test_arguments_are_mapped_from_fields_or_built_by_a_function() -> None:
     route, found = make_order_route(arguments={"item": "code", "count": "count"})
     found.transition_to(tool_state=price, arguments=lambda data: {"item": data["item"] * 2}, id="again")
     conversation = FlowConversation(route)
@@ -101,14 +101,14 @@ def test_arguments_are_taken_by_field_or_made_by_a_function() -> None:
 
 
 @pytest.mark.parametrize("broken", [lambda data: data["nothing"], lambda data: 5, lambda data: None])
-def test_a_function_for_arguments_that_fails_names_its_state(broken: Any) -> None:
+def test_a_failing_argument_function_is_reported_with_its_state(broken: Any) -> None:
     route, found = make_order_route(arguments=broken)
     with pytest.raises(FlowError, match="arguments") as caught:
         FlowConversation(route).take_turn(item="tea", count=2)
     assert caught.value.place == found.place
 
 
-def test_a_failure_goes_the_way_for_errors() -> None:
+def test_a_failure_takes_the_on_error_transition() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     found.transition_to(chat_state="Sorry", on_error=True)
@@ -121,7 +121,7 @@ def test_a_failure_goes_the_way_for_errors() -> None:
     assert conversation.state_title == "Tell"
 
 
-def test_ways_for_errors_may_have_conditions_of_their_own() -> None:
+def test_on_error_transitions_may_have_conditions() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Sorry", on_error=True)
     found.transition_to(chat_state="Call us", on_error=True, condition=lambda data: data["count"] > 5)
@@ -130,7 +130,7 @@ def test_ways_for_errors_may_have_conditions_of_their_own() -> None:
     assert conversation.state_title == "Call us"
 
 
-def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_again() -> None:
+def test_a_failed_tool_runs_again_only_with_new_arguments_or_on_request() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=ValueError("closed"))
@@ -147,7 +147,7 @@ def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_a
     assert (conversation.state_title, len(conversation.ran)) == ("Tell", 4)
 
 
-def test_trying_again_is_heard_along_with_a_correction_of_something_else() -> None:
+def test_a_retry_request_works_together_with_another_correction() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=ValueError("closed"))
@@ -157,7 +157,7 @@ def test_trying_again_is_heard_along_with_a_correction_of_something_else() -> No
     assert (conversation.state_title, len(conversation.ran)) == ("Tell", 2)
 
 
-def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
+def test_a_failed_tool_runs_again_when_a_missing_value_is_stated() -> None:
     route = Route("Order", gather_schema=Order)
     route.initial_state.transition_to(tool_state=price).transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=ValueError("which item?"))
@@ -167,7 +167,7 @@ def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
     assert (conversation.state_title, conversation.ran[-1]) == ("Tell", ("price", {"item": "tea", "count": 2}))
 
 
-def test_a_tool_without_a_way_on_is_not_run_every_turn() -> None:
+def test_a_tool_without_an_applicable_transition_runs_once() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Tell", condition="the user wants to know")
     conversation = FlowConversation(route)
@@ -178,7 +178,7 @@ def test_a_tool_without_a_way_on_is_not_run_every_turn() -> None:
     assert (conversation.state_title, len(conversation.ran)) == ("Tell", 1)
 
 
-def test_a_call_that_waits_speaks_until_it_is_decided() -> None:
+def test_a_waiting_call_speaks_until_it_is_decided() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=WAITS)
@@ -192,7 +192,7 @@ def test_a_call_that_waits_speaks_until_it_is_decided() -> None:
     assert conversation.ran == [("price", {"item": "tea", "count": 2})]
 
 
-def test_a_call_that_is_denied_is_a_failure() -> None:
+def test_a_denied_call_is_a_failure() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route, price=WAITS)
@@ -206,7 +206,7 @@ def test_a_call_that_is_denied_is_a_failure() -> None:
     assert conversation.session.pending_calls
 
 
-def test_a_call_that_waits_is_still_there_after_a_detour() -> None:
+def test_a_waiting_call_is_restored_after_a_detour() -> None:
     route, found = make_order_route()
     found.transition_to(chat_state="Tell")
     other = Route("Chat", conditions=["the user chats"])
@@ -219,7 +219,7 @@ def test_a_call_that_waits_is_still_there_after_a_detour() -> None:
     assert conversation.session.pending_calls == waiting
 
 
-def test_a_tool_that_code_passes_is_not_run() -> None:
+def test_a_skipped_tool_does_not_run() -> None:
     route, found = make_order_route(skip_if=lambda data: data["count"] == 0)
     found.transition_to(chat_state="Tell")
     conversation = FlowConversation(route)

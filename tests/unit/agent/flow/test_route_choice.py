@@ -1,4 +1,4 @@
-"""Which route a conversation is in: thresholds, the margin, completed routes, the sole route."""
+"""The choice of a route: thresholds, the margin, completed routes, the sole route."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def session_after(route: Route) -> SessionState:
 
 
 @pytest.mark.parametrize(("score", "route"), [(49.9, None), (50, BOOK), (100, BOOK)])
-def test_a_route_is_entered_from_fifty(score: float, route: Route | None) -> None:
+def test_a_route_is_entered_from_a_score_of_fifty(score: float, route: Route | None) -> None:
     assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: score}).route is route
 
 
 @pytest.mark.parametrize(("score", "route"), [(50, None), (74.9, None), (75, BOOK)])
-def test_a_completed_route_is_entered_again_from_seventy_five(score: float, route: Route | None) -> None:
+def test_a_completed_route_is_entered_again_from_a_score_of_seventy_five(score: float, route: Route | None) -> None:
     assert choose_route(ROUTES, session_after(BOOK), {BOOK.id: score}).route is route
 
 
-def test_a_completed_route_that_was_left_on_its_next_visit_is_entered_from_fifty() -> None:
+def test_a_completed_route_paused_on_its_next_visit_is_entered_from_fifty() -> None:
     session = leave_route(enter_route(session_after(BOOK), BOOK.id, BOOK.title))
     assert choose_route(ROUTES, session, {BOOK.id: 50}).route is BOOK
 
@@ -50,21 +50,21 @@ def test_a_completed_route_that_was_left_on_its_next_visit_is_entered_from_fifty
 @pytest.mark.parametrize(
     ("current", "other", "route"), [(40, 54.9, BOOK), (40, 55, TELL), (30, 49, BOOK), (90, 100, BOOK)]
 )
-def test_another_route_takes_over_only_by_the_margin(current: float, other: float, route: Route) -> None:
+def test_another_route_must_beat_the_current_one_by_the_margin(current: float, other: float, route: Route) -> None:
     assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: current, TELL.id: other}).route is route
 
 
-def test_a_current_route_that_nobody_scored_has_nothing_to_hold_it() -> None:
+def test_a_current_route_without_a_score_counts_as_zero() -> None:
     assert choose_route(ROUTES, session_in(BOOK), {TELL.id: 50}).route is TELL
     assert choose_route(ROUTES, session_in(BOOK), {}).route is BOOK
 
 
-def test_without_scores_the_current_route_goes_on() -> None:
+def test_without_scores_the_current_route_continues() -> None:
     assert choose_route(ROUTES, session_in(BOOK), None).route is BOOK
     assert choose_route(ROUTES, create_session("web-42"), None).route is None
 
 
-def test_a_sole_route_without_conditions_is_entered_without_asking_unless_it_was_completed() -> None:
+def test_a_sole_route_without_conditions_is_entered_without_a_score_unless_completed() -> None:
     routes = {ONLY_ROUTE.id: ONLY_ROUTE}
     assert choose_route(routes, create_session("web-42"), None).route is ONLY_ROUTE
     assert choose_route(routes, session_after(ONLY_ROUTE), None).route is None
@@ -74,17 +74,17 @@ def test_a_sole_route_without_conditions_is_entered_without_asking_unless_it_was
     assert find_sole_route({}, create_session("web-42")) is None
 
 
-def test_a_current_route_that_is_gone_counts_as_none() -> None:
+def test_a_removed_current_route_is_ignored() -> None:
     session = replace(create_session("web-42"), current_route=CurrentRoute("gone", "Gone", NOW))
     assert choose_route(ROUTES, session, {"gone": 100}).route is None
     assert choose_route(ROUTES, session, {"gone": 100, BOOK.id: 50}).route is BOOK
 
 
-def test_of_equal_routes_the_first_is_taken() -> None:
+def test_the_first_of_equally_scored_routes_is_chosen() -> None:
     assert choose_route(ROUTES, create_session("web-42"), {PAY.id: 80, TELL.id: 80}).route is TELL
 
 
-def test_a_route_that_the_user_no_longer_wants_is_left_unless_another_is_meant() -> None:
+def test_a_dropped_route_is_left_unless_another_route_wins() -> None:
     dropped = frozenset([drop_condition(BOOK)])
     assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: 40}, true_conditions=dropped).route is None
     assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: 40, TELL.id: 54}, true_conditions=dropped).route is None
@@ -93,21 +93,21 @@ def test_a_route_that_the_user_no_longer_wants_is_left_unless_another_is_meant()
     assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: 60}, true_conditions=dropped).route is BOOK
 
 
-def test_thresholds_can_be_set() -> None:
+def test_thresholds_can_be_configured() -> None:
     strict = Thresholds(enter=80, reenter=90, margin=0)
     assert choose_route(ROUTES, create_session("web-42"), {BOOK.id: 79}, strict).route is None
     assert choose_route(ROUTES, session_in(BOOK), {BOOK.id: 80, TELL.id: 80}, strict).route is TELL
 
 
 @pytest.mark.parametrize("value", [-1, 101, True, "50", None, float("nan"), float("inf")])
-def test_thresholds_that_make_no_sense_are_refused(value: Any) -> None:
+def test_invalid_thresholds_raise_invalid_argument_error(value: Any) -> None:
     for name in ("enter", "reenter", "margin"):
         with pytest.raises(InvalidArgumentError, match=name):
             Thresholds(**{name: value})
 
 
 @given(all_scores, st.sampled_from([None, BOOK, TELL, PAY]), st.sets(st.sampled_from([BOOK, TELL, PAY])))
-def test_what_is_chosen_is_the_best_that_may_be_entered(
+def test_the_best_enterable_route_is_chosen(
     given_scores: dict[str, float], current: Route | None, completed_routes: set[Route]
 ) -> None:
     session = create_session("web-42")
