@@ -858,9 +858,9 @@ class SyncRemoteAdmin(_Admin):
 class SyncRemoteSessions:
     """The methods of `Persistence`, for one user and one agent."""
     def get_session(self, session_id: str) -> SessionData | None:
-        """A session, or None if there is none of that id, or it is another user's."""
+        """Return a session, or None if it does not exist or belongs to another user."""
     def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
-        """Change a session's status, and give it as it is then; None if there is none of that id."""
+        """Change a session's status and return the session, or None if it does not exist."""
     def complete_session(self, session_id: str) -> SessionData | None:
         """Mark a session as completed."""
     def abandon_session(self, session_id: str) -> SessionData | None:
