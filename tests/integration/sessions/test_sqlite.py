@@ -79,7 +79,7 @@ class TestInMemory(SessionAdapterConformance):
     def make_adapter(self) -> MakeAdapter:
         return lambda prefix="one", **ttls: SqliteAdapter(":memory:", **ttls)
 
-    async def test_initializing_and_disconnecting_twice_is_harmless(self, make_adapter: MakeAdapter) -> None:
+    async def test_initializing_and_disconnecting_twice_has_no_effect(self, make_adapter: MakeAdapter) -> None:
         adapter = make_adapter()
         await adapter.initialize()
         await adapter.save(make_session(version=1), [])

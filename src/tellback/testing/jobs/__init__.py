@@ -1,12 +1,12 @@
-"""What every worker must do, as tests: run them on a store of your own.
+"""The contract of a worker on any store, as tests. Run them against your own store:
 
     class TestMyWorkers(JobConformance):
         @pytest.fixture
         def store_url(self, tmp_path):
             return str(tmp_path / "tellback.db")
 
-The storage is empty when a test begins. `shared = False` leaves out what needs several processes. The tests need pytest
-and pytest-asyncio.
+The storage must be empty when a test begins. Set `shared = False` to skip the tests that need several processes. The
+tests need pytest and pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -20,4 +20,4 @@ __all__ = ["JobConformance"]
 
 @pytest.mark.asyncio
 class JobConformance(OutcomeContract, RunningContract, CrashContract):
-    """The contract of a worker on a store."""
+    """Tests of the contract of a worker on a store."""

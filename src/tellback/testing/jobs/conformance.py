@@ -29,23 +29,23 @@ from tellback.types.jobs import Job, JobStatus
 
 
 class OutcomeContract(WorkerFixtures):
-    """Each outcome is recorded in the job."""
+    """Tests of the outcomes of a job."""
 
-    async def test_a_job_that_was_ended_by_its_handler_is_done(self, env: WorkerEnvironment) -> None:
+    async def test_a_job_finished_by_its_handler_is_done(self, env: WorkerEnvironment) -> None:
         job = await env.queue_job()
         env.make_worker(env.work)
         [ended] = await wait_until_finished(env.jobs, job)
         assert (ended.status, ended.attempts, ended.result, ended.error) == (JobStatus.DONE, 1, {"atoms": 1}, None)
         assert await finished_job_ids(env.store, env.space) == env.work.started == [job.id]
 
-    async def test_what_a_handler_gives_back_becomes_the_result(self, env: WorkerEnvironment) -> None:
+    async def test_the_handlers_return_value_becomes_the_result(self, env: WorkerEnvironment) -> None:
         async def handler(job: Job) -> JobEnd:
             return JobEnd(job.id, job.runs, {"seen": 3})
 
         ended = await env.run_job(handler)
         assert (ended.status, ended.result) == (JobStatus.DONE, {"seen": 3})
 
-    async def test_a_handler_that_ends_nothing_and_gives_nothing_has_failed(self, env: WorkerEnvironment) -> None:
+    async def test_a_handler_that_neither_finishes_nor_returns_fails_the_job(self, env: WorkerEnvironment) -> None:
         async def handler(job: Job) -> None:
             return None
 
@@ -53,7 +53,7 @@ class OutcomeContract(WorkerFixtures):
         assert ended.status is JobStatus.FAILED
         assert "did not end its job" in (ended.error or "")
 
-    async def test_a_poison_job_fails_after_its_attempts_and_others_go_on(self, env: WorkerEnvironment) -> None:
+    async def test_a_failing_job_stops_after_its_attempts_and_others_continue(self, env: WorkerEnvironment) -> None:
         ill, well = await make_spaces(env.store, 2)
         poison = await queue_job(env.store, ill, "poison")
         others = [await queue_job(env.store, ill), await queue_job(env.store, well)]
@@ -68,7 +68,7 @@ class OutcomeContract(WorkerFixtures):
         assert env.work.started.count(poison.id) == QUICK_OPTIONS.attempts
 
     @pytest.mark.parametrize("error", [InvalidArgumentError("no"), NotFoundError("space", "ms_1")])
-    async def test_what_no_attempt_can_mend_fails_at_once(self, env: WorkerEnvironment, error: Exception) -> None:
+    async def test_permanent_errors_fail_the_job_immediately(self, env: WorkerEnvironment, error: Exception) -> None:
         async def handler(job: Job) -> None:
             raise error
 
@@ -76,14 +76,14 @@ class OutcomeContract(WorkerFixtures):
         assert (ended.status, ended.attempts) == (JobStatus.FAILED, 1)
         assert ended.error == f"{type(error).__name__}: {error}"
 
-    async def test_what_a_model_said_is_kept_when_it_cannot_be_read(self, env: WorkerEnvironment) -> None:
+    async def test_unparseable_model_output_is_stored(self, env: WorkerEnvironment) -> None:
         async def handler(job: Job) -> None:
             raise ExtractionError("not JSON", "no\x00nsense")
 
         ended = await env.run_job(handler)
         assert (ended.status, ended.attempts, ended.raw_output) == (JobStatus.FAILED, 1, "nonsense")
 
-    async def test_a_postponed_job_comes_again_and_is_not_counted(self, env: WorkerEnvironment) -> None:
+    async def test_a_postponed_job_runs_again_without_counting_the_attempt(self, env: WorkerEnvironment) -> None:
         ended = await env.run_job(env.work, behaviour="postponed")
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
         assert env.work.started == [ended.id] * 3
@@ -94,7 +94,7 @@ class OutcomeContract(WorkerFixtures):
         )
         assert (ended.status, (ended.error or "")[:12]) == (JobStatus.FAILED, "TimeoutError")
 
-    async def test_a_failed_job_can_be_tried_again_as_new(self, env: WorkerEnvironment) -> None:
+    async def test_a_failed_job_can_be_retried_as_new(self, env: WorkerEnvironment) -> None:
         mended = False
 
         async def handler(job: Job) -> JobEnd:
@@ -118,7 +118,7 @@ class OutcomeContract(WorkerFixtures):
         await env.jobs.drain(20)
         assert await finished_job_ids(env.store, env.space) == env.work.started == [wanted.id]
 
-    async def test_a_job_cancelled_while_it_runs_is_stopped_and_changes_nothing(self, env: WorkerEnvironment) -> None:
+    async def test_cancelling_a_running_job_stops_it_without_changes(self, env: WorkerEnvironment) -> None:
         work, stopped = ScriptedJobHandler(env.store, holds=True), asyncio.Event()
 
         async def handler(job: Job) -> None:
@@ -137,7 +137,7 @@ class OutcomeContract(WorkerFixtures):
         assert (await reload_job(env.jobs, job)).status is JobStatus.CANCELLED
         assert await finished_job_ids(env.store, env.space) == []
 
-    async def test_what_is_cancelled_before_its_next_attempt_holds_nothing_up(self, env: WorkerEnvironment) -> None:
+    async def test_a_job_cancelled_before_its_retry_blocks_no_other(self, env: WorkerEnvironment) -> None:
         poison = await env.queue_job("poison")
         env.make_worker(env.work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
         await env.jobs.drain(20)
@@ -148,7 +148,7 @@ class OutcomeContract(WorkerFixtures):
         await env.jobs.drain(20)
         assert env.work.started.count(poison.id) == 2
 
-    async def test_a_job_that_waits_for_its_next_attempt_is_not_waited_for(self, env: WorkerEnvironment) -> None:
+    async def test_waiting_for_jobs_ignores_delayed_retries(self, env: WorkerEnvironment) -> None:
         job = await env.queue_job("poison")
         env.make_worker(env.work, replace(QUICK_OPTIONS, first_delay=500, longest_delay=900))
         await env.jobs.drain(20)
@@ -159,12 +159,12 @@ class OutcomeContract(WorkerFixtures):
 
 
 class RunningContract(WorkerFixtures):
-    """Every job is run by one worker, in its turn."""
+    """Tests of running jobs: each by one worker, in order."""
 
     async def test_a_worker_sleeps_until_there_is_work(self, env: WorkerEnvironment) -> None:
         worker = env.make_worker(env.work)
         conversation = await make_conversation(env.store)
-        await append_message(env.store, conversation.id, "Nobody asked to remember this.")
+        await append_message(env.store, conversation.id, "No binding matches this.")
         await asyncio.sleep(QUICK_OPTIONS.poll * 2)
         assert not worker.is_awake
         await make_binding(env.store, env.space)
@@ -174,14 +174,14 @@ class RunningContract(WorkerFixtures):
         assert [job.conversation_id for job in await env.jobs.list(JobStatus.DONE)] == [id]
         assert len(await finished_job_ids(env.store, env.space)) == 1
 
-    async def test_work_that_was_there_before_is_done(self, env: WorkerEnvironment) -> None:
+    async def test_existing_jobs_are_run_after_the_start(self, env: WorkerEnvironment) -> None:
         await make_binding(env.store, env.space)
         await close_new_conversation(env.store)
         env.make_worker(env.work)
         await env.jobs.drain(20)
         assert len(await finished_job_ids(env.store, env.space)) == 1
 
-    async def test_asking_twice_from_several_places_makes_one_job(self, env: WorkerEnvironment) -> None:
+    async def test_concurrent_requests_for_one_extraction_create_one_job(self, env: WorkerEnvironment) -> None:
         await make_binding(env.store, env.space)
         openings = [open_store(env.store_url) for _ in range(3)] if self.shared else []
         for opening in openings:
@@ -208,9 +208,7 @@ class RunningContract(WorkerFixtures):
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
         assert [*works[0].started, *works[1].started] == [job.id]
 
-    async def test_jobs_of_one_space_run_in_their_order_and_no_more_at_once_than_asked_for(
-        self, env: WorkerEnvironment
-    ) -> None:
+    async def test_jobs_of_a_space_run_in_order_within_the_concurrency_limit(self, env: WorkerEnvironment) -> None:
         running: list[str] = []
         crossed: list[str] = []
         max_running = 0
@@ -235,14 +233,14 @@ class RunningContract(WorkerFixtures):
         assert crossed == []
         assert 1 < max_running <= 3
 
-    async def test_a_worker_that_stops_puts_its_jobs_back_for_another(self, env: WorkerEnvironment) -> None:
+    async def test_a_stopping_worker_requeues_its_jobs(self, env: WorkerEnvironment) -> None:
         held, free = await make_spaces(env.store, 2)
         job, finishing = await queue_job(env.store, held, "held"), await queue_job(env.store, free, "slow", seconds=0.3)
         work = ScriptedJobHandler(env.store, holds=True)
         worker = env.make_worker(work, replace(QUICK_OPTIONS, grace=2.0))
         async with asyncio.timeout(20):
             await work.holding.wait()
-            while finishing.id not in work.started:  # noqa: ASYNC110 - it says so nowhere else
+            while finishing.id not in work.started:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
         await worker.close()
         assert [each.status for each in (await reload_job(env.jobs, job), await reload_job(env.jobs, finishing))] == [
@@ -255,7 +253,7 @@ class RunningContract(WorkerFixtures):
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
         assert await finished_job_ids(env.store, held) == [job.id]
 
-    async def test_a_worker_can_be_closed_before_it_began_and_started_again(self, env: WorkerEnvironment) -> None:
+    async def test_a_worker_can_be_closed_before_it_ran_and_started_again(self, env: WorkerEnvironment) -> None:
         worker = env.make_worker(env.work)
         await worker.close()
         await worker.close()
@@ -265,14 +263,14 @@ class RunningContract(WorkerFixtures):
         await worker.close()
         assert env.work.started == [job.id]
 
-    async def test_schedules_are_run_once_in_each_period_by_one_of_many(self, env: WorkerEnvironment) -> None:
+    async def test_one_of_many_workers_runs_a_schedule_in_each_period(self, env: WorkerEnvironment) -> None:
         ran: list[str] = []
         came = asyncio.Event()
 
         async def often() -> None:
             ran.append("often")
             look()
-            raise ValueError("a schedule that fails comes again")
+            raise ValueError("a failing schedule runs again")
 
         async def rarely() -> None:
             ran.append("rarely")
@@ -292,7 +290,7 @@ class RunningContract(WorkerFixtures):
         await asyncio.wait_for(came.wait(), 20)
         assert ran.count("rarely") == 1
 
-    async def test_waiting_for_jobs_that_nobody_runs_tells_what_is_left(self, env: WorkerEnvironment) -> None:
+    async def test_waiting_for_jobs_without_a_worker_reports_what_is_left(self, env: WorkerEnvironment) -> None:
         job = await env.queue_job()
         with pytest.raises(TimeoutError, match=f"1 jobs due or running: {job.id} .queued.*is a worker running"):
             await env.jobs.drain(0.1)
@@ -315,14 +313,12 @@ class RunningContract(WorkerFixtures):
 
 
 class CrashContract(WorkerFixtures):
-    """A job outlives its workers."""
+    """Tests of jobs that survive their workers."""
 
-    async def test_the_job_of_a_worker_that_was_killed_is_taken_over_and_done_once(
-        self, env: WorkerEnvironment
-    ) -> None:
+    async def test_a_killed_workers_job_is_taken_over_and_done_once(self, env: WorkerEnvironment) -> None:
         self.skip_unless_shared()
         held, behind = await env.queue_job("held"), await env.queue_job()
-        # A lease that nobody would wait for: whoever is certainly dead is not waited for either.
+        # A long lease: the job of a dead worker must be taken over before its lease expires.
         options = replace(QUICK_OPTIONS, lease=600.0)
         async with worker_processes(env.store_url, 1, options, holds=True) as [process]:
             assert await process.wait_for("holding") == held.id
@@ -332,7 +328,7 @@ class CrashContract(WorkerFixtures):
         assert [(job.status, job.attempts) for job in found] == [(JobStatus.DONE, 2), (JobStatus.DONE, 1)]
         assert await finished_job_ids(env.store, env.space) == [held.id, behind.id]
 
-    async def test_a_job_that_kills_every_worker_fails_in_the_end(self, env: WorkerEnvironment) -> None:
+    async def test_a_job_that_kills_every_worker_fails(self, env: WorkerEnvironment) -> None:
         self.skip_unless_shared()
         options = replace(QUICK_OPTIONS, attempts=2)
         deadly, behind = await env.queue_job("deadly"), await env.queue_job()
@@ -347,7 +343,7 @@ class CrashContract(WorkerFixtures):
         assert ended.status is JobStatus.DONE
         assert env.work.started == [behind.id]
 
-    async def test_ten_workers_do_many_jobs_once_each_and_in_order(self, env: WorkerEnvironment) -> None:
+    async def test_ten_workers_run_many_jobs_once_and_in_order(self, env: WorkerEnvironment) -> None:
         self.skip_unless_shared()
         options = replace(QUICK_OPTIONS, concurrency=2, lease=20.0, heartbeat=4.0)
         places = await make_spaces(env.store, 12)

@@ -28,13 +28,14 @@ DONE = Category("done", CategoryKind.FACT)
 QUICK_OPTIONS = WorkerOptions(
     lease=3.0, heartbeat=0.5, attempts=3, first_delay=0.05, longest_delay=0.2, poll=0.3, grace=0.2, timeout=30.0
 )
-"""For tests: what takes minutes takes seconds."""
+"""Worker options for tests: seconds instead of minutes."""
 
 
 class ScriptedJobHandler:
-    """A handler. `begun` lists the attempts it was called for, as job ids; `holds` keeps "held" jobs for ever.
+    """A job handler. `begun` lists the job ids of its attempts; `holds` makes it block in jobs with the behaviour
+    "held".
 
-    A job is done by an atom in its space that says so, in the same transaction as the job's end.
+    It stores its result as an atom in the job's space, in the same transaction as the end of the job.
     """
 
     def __init__(self, store: Store, *, holds: bool = False, report: Callable[..., None] | None = None) -> None:
@@ -45,7 +46,7 @@ class ScriptedJobHandler:
         self.holding = asyncio.Event()
 
     async def __call__(self, job: Job) -> JobEnd | None:
-        """Do a job."""
+        """Run a job."""
         self.started.append(job.id)
         self._report(begun=job.id, attempt=job.attempts)
         conversation = present(await self._store.conversations.get(job.scope, job.conversation_id))
@@ -82,7 +83,7 @@ class ScriptedJobHandler:
 
 
 async def queue_job(store: Store, space: MemorySpace, behaviour: str = "quick", **metadata: Any) -> Job:
-    """A job that behaves in a way, queued."""
+    """Queue a job with a given behaviour."""
     conversation = await make_conversation(store, space.scope, namespace=behaviour, metadata=metadata)
     await append_message(store, conversation.id, "Hello", space.scope)
     [job] = await store.jobs.plan(
@@ -92,18 +93,18 @@ async def queue_job(store: Store, space: MemorySpace, behaviour: str = "quick", 
 
 
 async def make_spaces(store: Store, count: int) -> list[MemorySpace]:
-    """So many spaces of a user."""
+    """Create several spaces of one user."""
     return [await make_space(store, name=f"space {number}") for number in range(count)]
 
 
 async def finished_job_ids(store: Store, space: MemorySpace) -> list[str]:
-    """The jobs that were done in a space, by what they left there, in the order they left it."""
+    """Return the ids of jobs that finished in a space, in the order of their results."""
     newest_first = await store.memories.atoms(space.scope, space.id, AtomFilter(AtomStatus.ACTIVE, utc_now()))
     return [atom.text for atom in reversed(newest_first)]
 
 
 async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
-    """A conversation that was just closed."""
+    """Create and close a conversation."""
     conversation = await make_conversation(store, MAYA, namespace=behaviour)
     await append_message(store, conversation.id, "Hello")
     await store.conversations.close(MAYA, conversation.id, now=utc_now())
@@ -111,7 +112,7 @@ async def close_new_conversation(store: Store, behaviour: str = "quick") -> str:
 
 
 class WorkerEnvironment:
-    """A store with workers: `jobs` is the handle, without a worker of its own, `work` a handler of jobs of `space`."""
+    """A store with workers. `jobs` is a handle without its own worker, `work` a handler for jobs of `space`."""
 
     def __init__(self, store: Store, store_url: str, space: MemorySpace) -> None:
         self.store = store
@@ -129,13 +130,13 @@ class WorkerEnvironment:
         return worker
 
     async def queue_job(self, behaviour: str = "quick", **metadata: Any) -> Job:
-        """A job of the space that behaves in a way, queued."""
+        """Queue a job of the space with a given behaviour."""
         return await queue_job(self.store, self.space, behaviour, **metadata)
 
     async def run_job(
         self, work: Any, options: WorkerOptions = QUICK_OPTIONS, *, behaviour: str = "quick", **metadata: Any
     ) -> Job:
-        """A job that a worker has run, as it stands then."""
+        """Return a job after a worker has run it."""
         job = await self.queue_job(behaviour, **metadata)
         self.make_worker(work, options)
         [ended] = await wait_until_finished(self.jobs, job)
@@ -149,12 +150,12 @@ class WorkerFixtures:
 
     @pytest.fixture
     def store_url(self) -> str:
-        """Where the storage under test is."""
-        raise NotImplementedError("give your test class a fixture store_url")
+        """The URL of the storage under test."""
+        raise NotImplementedError("define the fixture store_url in your test class")
 
     @pytest.fixture
     async def store(self, store_url: str) -> AsyncIterator[Store]:
-        """The storage, opened."""
+        """The open store."""
         store = open_store(store_url)
         await store.open()
         yield store
@@ -162,25 +163,25 @@ class WorkerFixtures:
 
     @pytest.fixture
     async def env(self, store: Store, store_url: str) -> AsyncIterator[WorkerEnvironment]:
-        """What tests use of it; workers are closed after the test."""
+        """The environment of a test; its workers are closed after the test."""
         environment = WorkerEnvironment(store, store_url, await make_space(store))
         yield environment
         for worker in environment.workers:
             await worker.close()
 
     def skip_unless_shared(self) -> None:
-        """Skip what one process cannot show."""
+        """Skip tests that need several processes."""
         if not self.shared:
             pytest.skip("this storage can be opened only once")
 
 
 async def reload_job(jobs: Jobs, job: Job) -> Job:
-    """The job as it stands now."""
+    """Return the job's current state."""
     return present(await jobs.get(job.id))
 
 
 async def wait_until_finished(jobs: Jobs, *pending: Job, seconds: float = 30) -> list[Job]:
-    """The jobs, once all are over."""
+    """Wait until all jobs have finished, and return them."""
     async with asyncio.timeout(seconds):
         while True:
             found = [await reload_job(jobs, job) for job in pending]
@@ -190,7 +191,7 @@ async def wait_until_finished(jobs: Jobs, *pending: Job, seconds: float = 30) ->
 
 
 class WorkerProcess:
-    """A process with a worker; `events` are the lines that it has printed so far."""
+    """A process with a worker. `events` are the lines that it has printed so far."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
         self._process = process
@@ -200,7 +201,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, url: str, options: WorkerOptions, *, holds: bool = False) -> WorkerProcess:
-        """Start one on a store."""
+        """Start a worker process on a store."""
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -216,38 +217,38 @@ class WorkerProcess:
         return cls(process, errors)
 
     async def wait_for(self, key: str, seconds: float = 30) -> Any:
-        """The first value it printed under a key."""
+        """Wait for the first value printed under a key."""
         async with asyncio.timeout(seconds):
             while not self.values(key):
-                assert not self._reader.done(), f"the worker ended without saying {key!r}:\n{self._read_stderr()}"
+                assert not self._reader.done(), f"the worker ended without printing {key!r}:\n{self._read_stderr()}"
                 await asyncio.sleep(0.01)
         return self.values(key)[0]
 
     def values(self, key: str) -> list[Any]:
-        """Every value it printed under a key."""
+        """Return all values printed under a key."""
         return [event[key] for event in self.events if key in event]
 
     async def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill the process, like a power loss."""
         if self._process.returncode is None:
             os.kill(self._process.pid, signal.SIGKILL)
         await self.wait_for_exit()
 
     async def wait_for_exit(self, seconds: float = 30) -> int:
-        """Wait for its end; gives its exit code."""
+        """Wait for the end of the process, and return its exit code."""
         async with asyncio.timeout(seconds):
             await self._reader
             return await self._process.wait()
 
     async def stop(self) -> None:
-        """Let it stop in good order."""
+        """Stop the worker gracefully."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         code = await self.wait_for_exit()
         assert code == 0, self._read_stderr()
 
     async def close(self) -> None:
-        """Leave nothing of it."""
+        """Kill the process if it runs, and close its files."""
         await self.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -267,11 +268,11 @@ class WorkerProcess:
 async def worker_processes(
     url: str, count: int, options: WorkerOptions, *, holds: bool = False
 ) -> AsyncIterator[list[WorkerProcess]]:
-    """Several workers at work, ended with the block."""
+    """Run several worker processes, and end them with the block."""
     started: list[WorkerProcess] = []
     try:
         for _ in range(count):
-            started.append(await WorkerProcess.start(url, options, holds=holds))  # noqa: PERF401 - all must be ended
+            started.append(await WorkerProcess.start(url, options, holds=holds))  # noqa: PERF401 - all must be stopped
         for process in started:
             await process.wait_for("ready")
         yield started

@@ -1,13 +1,13 @@
-"""What every session adapter must do, as tests: run them on an adapter of your own.
+"""The contract of every session adapter, as tests. Run them against your own adapter:
 
     class TestMyAdapter(SessionAdapterConformance):
         @pytest.fixture
         def make_adapter(self, tmp_path):
             return lambda prefix="one", **ttls: MyAdapter(tmp_path / "data", prefix=prefix, **ttls)
 
-The storage is empty when a test begins. Each call makes another adapter of it, with connections of its own. The tests
-need pytest and pytest-asyncio. `shared = False` is for adapters that keep things to themselves. What a server must
-stand is in `SessionRestartConformance`, which also needs a fixture `server` with `kill()` and `start()`.
+The storage must be empty when a test begins. Each call must return a new adapter for it, with its own connections. The
+tests need pytest and pytest-asyncio. Set `shared = False` if adapters do not share their data. For adapters of a
+server, `SessionRestartConformance` tests crashes; it also needs a fixture `server` with `kill()` and `start()`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["MakeAdapter", "Restartable", "SessionAdapterConformance", "SessionRe
 class SessionAdapterConformance(
     SessionRepositoryContract, MessageRepositoryContract, SaveContract, ExpiryContract, LifecycleContract
 ):
-    """The contract of `tellback.sessions.PersistenceAdapter`."""
+    """Tests of the contract of `tellback.sessions.PersistenceAdapter`."""
 
 
 @pytest.mark.asyncio
 class SessionRestartConformance(RestartContract):
-    """What becomes of an adapter whose server is killed and started again."""
+    """Tests of an adapter whose server is killed and started again."""
 
     @pytest.fixture
     def server(self) -> Restartable:
-        """The server of the storage under test; it is the test's own."""
-        raise NotImplementedError("give your test class a fixture server")
+        """The server of the storage under test, used by this test alone."""
+        raise NotImplementedError("define the fixture server in your test class")

@@ -1,4 +1,4 @@
-"""The contract of an adapter as a whole: saving turns, prefixes, times to live, connections, and server restarts."""
+"""The contract of a whole adapter: saving turns, prefixes, times to live, connections, and server restarts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ OpenAdapter = Callable[..., Awaitable[PersistenceAdapter]]
 
 
 class SaveContract(AdapterContract):
-    """Turns that are saved, one after another and at once."""
+    """Tests of saving turns, in sequence and concurrently."""
 
-    async def test_the_first_turn_makes_the_session(self, adapter: PersistenceAdapter) -> None:
+    async def test_the_first_turn_creates_the_session(self, adapter: PersistenceAdapter) -> None:
         said = [make_message("To Rome"), make_message("When?", role="agent")]
         made = make_session(version=1, current_route="book", collected_data={"extracted": {"to": "Rome"}})
         saved = await adapter.save(made, said)
@@ -44,7 +44,7 @@ class SaveContract(AdapterContract):
         assert await adapter.session_repository.get("web-42") == saved
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["To Rome", "When?"]
 
-    async def test_a_turn_goes_on_from_the_one_before(self, adapter: PersistenceAdapter) -> None:
+    async def test_a_turn_continues_the_previous_one(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository
         await sessions.create(make_session(created_at=later(1)))
         await adapter.save(make_session(version=1), [make_message("one")])
@@ -68,18 +68,18 @@ class SaveContract(AdapterContract):
         assert await sessions.get("web-42") == saved
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one", "note", "two"]
 
-    async def test_whose_a_session_is_can_be_said_later(self, adapter: PersistenceAdapter) -> None:
+    async def test_the_user_of_a_session_can_be_set_later(self, adapter: PersistenceAdapter) -> None:
         await adapter.save(make_session(version=1, agent_name=None), [])
         saved = await adapter.save(make_session(version=2, agent_name="Olga"), [])
         assert saved.agent_name == "Olga"
         assert await adapter.session_repository.find_active("maya", "Olga") == saved
 
-    async def test_a_turn_without_messages_counts_none(self, adapter: PersistenceAdapter) -> None:
+    async def test_a_turn_without_messages_keeps_the_message_count(self, adapter: PersistenceAdapter) -> None:
         saved = await adapter.save(make_session(version=1), [])
         assert (saved.message_count, saved.last_message_at) == (0, None)
 
     @pytest.mark.parametrize("version", [0, 1, 3, 9])
-    async def test_a_turn_from_another_version_is_refused_with_its_messages(
+    async def test_a_turn_from_another_version_is_rejected_with_its_messages(
         self, adapter: PersistenceAdapter, version: int
     ) -> None:
         saved = await adapter.save(make_session(version=1), [make_message("one")])
@@ -89,7 +89,7 @@ class SaveContract(AdapterContract):
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one"]
 
     @pytest.mark.parametrize("version", [0, 2])
-    async def test_a_later_turn_of_an_unknown_session_is_refused(
+    async def test_a_later_turn_of_an_unknown_session_is_rejected(
         self, adapter: PersistenceAdapter, version: int
     ) -> None:
         with pytest.raises(SessionConflictError):
@@ -97,13 +97,15 @@ class SaveContract(AdapterContract):
         assert await adapter.session_repository.get("web-42") is None
         assert await adapter.message_repository.list_by_session("web-42") == []
 
-    async def test_messages_of_another_session_are_refused(self, adapter: PersistenceAdapter) -> None:
+    async def test_messages_of_another_session_are_rejected(self, adapter: PersistenceAdapter) -> None:
         with pytest.raises(InvalidArgumentError):
             await adapter.save(make_session(version=1), [make_message("Hi", "web-43")])
         assert await adapter.session_repository.get("web-42") is None
 
     @pytest.mark.parametrize("earlier_turns", [0, 3])
-    async def test_of_turns_at_once_one_is_saved_whole(self, adapter: PersistenceAdapter, earlier_turns: int) -> None:
+    async def test_one_of_several_concurrent_turns_is_saved_completely(
+        self, adapter: PersistenceAdapter, earlier_turns: int
+    ) -> None:
         for n in range(earlier_turns):
             await adapter.save(make_session(version=n + 1), [make_message(f"before {n}")])
         turns = [
@@ -121,10 +123,10 @@ class SaveContract(AdapterContract):
         assert found[earlier_turns:] == [f"{winner.collected_data['turn']}.{k}" for k in range(3)]
         assert winner.message_count == earlier_turns + 3
 
-    async def test_turns_and_notes_at_once_lose_nothing(
+    async def test_concurrent_turns_and_notes_lose_no_message(
         self, adapter: PersistenceAdapter, second: PersistenceAdapter
     ) -> None:
-        """Turns of two adapters, each tried again until it is saved, while others add messages."""
+        """Run turns of two adapters, each retried until it is saved, while others add messages."""
         await adapter.session_repository.create(make_session())
 
         async def take_turns(mine: PersistenceAdapter, name: str) -> None:
@@ -155,7 +157,7 @@ class SaveContract(AdapterContract):
             ]
         assert all(first[:-1] == next_[:-1] for first, next_ in zip(said[::2], said[1::2], strict=True))
 
-    async def test_what_one_stored_another_reads_at_once(
+    async def test_another_adapter_reads_changes_immediately(
         self, adapter: PersistenceAdapter, second: PersistenceAdapter
     ) -> None:
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -168,13 +170,13 @@ class SaveContract(AdapterContract):
 
 
 class ExpiryContract(AdapterContract):
-    """Times to live."""
+    """Tests of times to live."""
 
     @pytest.fixture
     async def open_adapter(self, make_adapter: MakeAdapter) -> AsyncIterator[OpenAdapter]:
-        """Opens adapters of the storage under test that have times to live; they are closed after the test."""
+        """A function that opens adapters with times to live; they are closed after the test."""
         if not self.expires:
-            pytest.skip("what it keeps does not expire")
+            pytest.skip("this adapter has no times to live")
         opened: list[PersistenceAdapter] = []
 
         async def open_one(**times: float) -> PersistenceAdapter:
@@ -186,7 +188,7 @@ class ExpiryContract(AdapterContract):
         for adapter in opened:
             await adapter.disconnect()
 
-    async def test_a_session_past_its_time_is_gone(self, open_adapter: OpenAdapter) -> None:
+    async def test_an_expired_session_is_unknown(self, open_adapter: OpenAdapter) -> None:
         expiring = await open_adapter(session_ttl=1.0)
         await expiring.save(make_session(version=1), [make_message("Hi")])
         assert await eventually(lambda: expiring.session_repository.get("web-42"), lambda found: found is None) is None
@@ -196,7 +198,7 @@ class ExpiryContract(AdapterContract):
         with pytest.raises(SessionConflictError):
             await expiring.save(make_session(version=2), [])
 
-    async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(
+    async def test_a_session_recreated_after_expiry_continues_after_its_old_messages(
         self, open_adapter: OpenAdapter
     ) -> None:
         expiring = await open_adapter(session_ttl=1.0)
@@ -208,12 +210,12 @@ class ExpiryContract(AdapterContract):
         assert contents(await expiring.message_repository.list_by_session("web-42")) == ["old", "new"]
 
     @pytest.mark.parametrize("change", ["save", "add", "update_status"])
-    async def test_each_change_gives_a_session_its_time_again(self, open_adapter: OpenAdapter, change: str) -> None:
+    async def test_each_change_renews_a_sessions_time_to_live(self, open_adapter: OpenAdapter, change: str) -> None:
         expiring = await open_adapter(session_ttl=1.5)
         sessions, loop = expiring.session_repository, asyncio.get_running_loop()
         saved = await expiring.save(make_session(version=1), [])
         started = loop.time()
-        while loop.time() < started + 2.5:  # longer than it would have had
+        while loop.time() < started + 2.5:  # longer than its time to live
             before = loop.time()
             try:
                 if change == "save":
@@ -227,14 +229,14 @@ class ExpiryContract(AdapterContract):
                     assert done is not None
             except (SessionConflictError, NotFoundError, AssertionError):
                 if loop.time() - before > 1.0:
-                    pytest.skip("this machine was too busy to change it within its time")
+                    pytest.skip("this machine was too busy to renew it in time")
                 raise
             await asyncio.sleep(0.2)
             if loop.time() - before > 1.0:
-                pytest.skip("this machine was too busy to change it within its time")
+                pytest.skip("this machine was too busy to renew it in time")
         assert await sessions.get("web-42") is not None
 
-    async def test_positions_go_on_behind_what_was_purged(self, open_adapter: OpenAdapter) -> None:
+    async def test_positions_continue_after_purged_messages(self, open_adapter: OpenAdapter) -> None:
         expiring, lasting = await open_adapter(message_ttl=0.5), await open_adapter()
         await expiring.save(make_session(version=1), [make_message("one"), make_message("two")])
         added = await expiring.message_repository.add([make_message("three")], at=make_session().created_at)
@@ -250,7 +252,7 @@ class ExpiryContract(AdapterContract):
             added = await expiring.message_repository.add([make_message("five")], at=make_session().created_at)
             assert added[0].position > last
 
-    async def test_a_message_past_its_time_is_gone(self, open_adapter: OpenAdapter) -> None:
+    async def test_an_expired_message_is_not_returned(self, open_adapter: OpenAdapter) -> None:
         expiring = await open_adapter(message_ttl=1.0)
         await expiring.save(make_session(version=1), [make_message("brief")])
         assert (
@@ -260,25 +262,25 @@ class ExpiryContract(AdapterContract):
         found = present(await expiring.session_repository.get("web-42"))
         assert found.message_count == 1
 
-    async def test_purging_leaves_what_still_has_time(self, open_adapter: OpenAdapter) -> None:
+    async def test_purging_keeps_unexpired_data(self, open_adapter: OpenAdapter) -> None:
         if not self.shared:
-            pytest.skip("this adapter keeps things to itself")
+            pytest.skip("this adapter does not share its data")
         expiring = await open_adapter(session_ttl=0.5, message_ttl=0.5)
         lasting = await open_adapter(session_ttl=900, message_ttl=900)
         await expiring.save(make_session("gone", version=1), [make_message("Hi", "gone")])
         await lasting.save(make_session("kept", version=1), [make_message("Hi", "kept")])
         await eventually(lambda: expiring.session_repository.get("gone"), lambda found: found is None)
         await eventually(lambda: expiring.message_repository.list_by_session("gone"), lambda found: not found)
-        assert await expiring.purge_expired() <= 2  # a database may have done it
+        assert await expiring.purge_expired() <= 2  # the database may have deleted some itself
         assert await expiring.purge_expired() == 0
         assert await lasting.session_repository.get("kept") is not None
         assert contents(await lasting.message_repository.list_by_session("kept")) == ["Hi"]
 
 
 class LifecycleContract(AdapterContract):
-    """The beginning and end of adapters, and two prefixes in one database."""
+    """Tests of opening and closing adapters, and of two prefixes in one database."""
 
-    async def test_two_prefixes_are_apart(self, make_adapter: MakeAdapter) -> None:
+    async def test_two_prefixes_are_isolated(self, make_adapter: MakeAdapter) -> None:
         one, two = make_adapter("one"), make_adapter("two")
         await one.initialize()
         await two.initialize()
@@ -296,7 +298,7 @@ class LifecycleContract(AdapterContract):
         await one.disconnect()
         await two.disconnect()
 
-    async def test_initializing_and_disconnecting_twice_is_harmless(self, make_adapter: MakeAdapter) -> None:
+    async def test_initializing_and_disconnecting_twice_has_no_effect(self, make_adapter: MakeAdapter) -> None:
         adapter = make_adapter()
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -308,7 +310,7 @@ class LifecycleContract(AdapterContract):
         assert (await adapter.save(make_session(version=2), [])).message_count == 1
         await adapter.disconnect()
 
-    async def test_many_initialize_at_once(self, make_adapter: MakeAdapter) -> None:
+    async def test_adapters_can_be_initialized_concurrently(self, make_adapter: MakeAdapter) -> None:
         adapters = [make_adapter() for _ in range(5)]
         await asyncio.gather(*(each.initialize() for each in adapters))
         await asyncio.gather(
@@ -320,11 +322,9 @@ class LifecycleContract(AdapterContract):
         for each in adapters:
             await each.disconnect()
 
-    async def test_before_it_is_initialized_and_after_it_is_disconnected_it_says_so(
-        self, make_adapter: MakeAdapter
-    ) -> None:
+    async def test_use_before_initialize_or_after_disconnect_raises_an_error(self, make_adapter: MakeAdapter) -> None:
         if not self.connects:
-            pytest.skip("it has no connection")
+            pytest.skip("this adapter has no connection")
         adapter = make_adapter()
         with pytest.raises(StoreClosedError):
             await adapter.session_repository.get("web-42")
@@ -335,9 +335,9 @@ class LifecycleContract(AdapterContract):
 
 
 class RestartContract(AdapterContract):
-    """A server that is killed and started again. `server` is the test's own."""
+    """Tests of a server that is killed and started again. Only this test uses `server`."""
 
-    async def test_a_dead_server_is_named_and_a_living_one_is_used_again(
+    async def test_a_dead_server_is_reported_and_a_restarted_one_is_used_again(
         self, adapter: PersistenceAdapter, server: Restartable
     ) -> None:
         saved = await adapter.save(make_session(version=1), [make_message("before")])
@@ -355,10 +355,8 @@ class RestartContract(AdapterContract):
         after = await adapter.save(make_session(version=2), [make_message("after")])
         assert after.message_count == 2
 
-    async def test_what_was_acknowledged_outlives_a_kill(
-        self, adapter: PersistenceAdapter, server: Restartable
-    ) -> None:
-        """Turns are saved in several sessions while the server is killed: each is there whole, or not at all."""
+    async def test_acknowledged_changes_survive_a_kill(self, adapter: PersistenceAdapter, server: Restartable) -> None:
+        """Kill the server while turns are saved in several sessions: each turn is stored completely or not at all."""
         acknowledged: dict[str, int] = {}
         all_started = asyncio.Event()
 
@@ -383,7 +381,7 @@ class RestartContract(AdapterContract):
         await asyncio.to_thread(server.start)
         for id in ids:
             found = present(await adapter.session_repository.get(id))
-            # The turn that was on its way may have been stored.
+            # The turn in flight may have been stored.
             assert found.version in (acknowledged[id], acknowledged[id] + 1)
             said = contents(await adapter.message_repository.list_by_session(id))
             assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(2)]

@@ -1,4 +1,4 @@
-"""The contracts of the session and message repositories, and the factories that the adapter tests share."""
+"""The contracts of the session and message repositories, and helpers that the adapter tests share."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ INVALID_IDS: tuple[Any, ...] = (
 
 
 class MakeAdapter(Protocol):
-    """Makes an adapter of the storage under test, not yet initialized: another one, of other connections, each time.
+    """Creates adapters for the storage under test, not yet initialized, each with its own connections.
 
-    Those of another `prefix` have tables, keys or indices of their own in the same database. `session_ttl` and
+    Adapters with another `prefix` use separate tables, keys or indices in the same database. `session_ttl` and
     `message_ttl` are seconds.
     """
 
@@ -55,7 +55,7 @@ class MakeAdapter(Protocol):
 
 
 class Restartable(Protocol):
-    """A server that can be killed as by a power cut, and started again with what it had stored."""
+    """A server that can be killed as by a power loss, and started again with its stored data."""
 
     def kill(self) -> None: ...
 
@@ -63,13 +63,13 @@ class Restartable(Protocol):
 
 
 def make_session(id: str = "web-42", **changes: Any) -> SessionData:
-    """A session that was created at noon."""
+    """Build a session that was created at noon."""
     data = SessionData(id, user_id="maya", agent_name="Wanda", created_at=NOON, updated_at=NOON)
     return replace(data, **changes)
 
 
 def make_message(content: str, session_id: str = "web-42", **changes: Any) -> MessageData:
-    """A message of the user, later than those made before."""
+    """Build a message of the user, later than all built before."""
     number = next(_numbers)
     at = NOON + timedelta(milliseconds=number)
     data = MessageData(f"msg_{number:08}", session_id, "user", content, user_id="maya", created_at=at)
@@ -77,17 +77,17 @@ def make_message(content: str, session_id: str = "web-42", **changes: Any) -> Me
 
 
 def later(seconds: float) -> datetime:
-    """A moment after noon."""
+    """Return a time after noon."""
     return NOON + timedelta(seconds=seconds)
 
 
 def contents(messages: list[MessageData]) -> list[str]:
-    """What was said, in order."""
+    """Return the texts of messages, in order."""
     return [each.content for each in messages]
 
 
 async def eventually(read: Callable[[], Awaitable[T]], is_expected: Callable[[T], bool]) -> T:
-    """What `read` gives, once it is as expected; the last of it after `EVENTUALLY_SECONDS`."""
+    """Call `read` until its result is as expected, at most for `EVENTUALLY_SECONDS`, and return the last result."""
     deadline = time.monotonic() + EVENTUALLY_SECONDS
     while True:
         found = await read()
@@ -97,19 +97,19 @@ async def eventually(read: Callable[[], Awaitable[T]], is_expected: Callable[[T]
 
 
 class AdapterContract:
-    """The fixtures of all contracts, and what an adapter may lack."""
+    """The fixtures of all contracts, and the features that an adapter may lack."""
 
     shared = True
-    """Whether two adapters see the same."""
+    """Whether two adapters share their data."""
     expires = True
-    """Whether it has times to live."""
+    """Whether the adapter has times to live."""
     connects = True
-    """Whether it has a connection to begin and to end."""
+    """Whether the adapter has a connection to open and close."""
 
     @pytest.fixture
     def make_adapter(self) -> MakeAdapter:
-        """Makes adapters of the storage under test."""
-        raise NotImplementedError("give your test class a fixture make_adapter")
+        """Return a factory for adapters of the storage under test."""
+        raise NotImplementedError("define the fixture make_adapter in your test class")
 
     @pytest.fixture
     async def adapter(self, make_adapter: MakeAdapter) -> AsyncIterator[PersistenceAdapter]:
@@ -120,9 +120,9 @@ class AdapterContract:
 
     @pytest.fixture
     async def second(self, make_adapter: MakeAdapter, adapter: PersistenceAdapter) -> AsyncIterator[PersistenceAdapter]:
-        """Another one of the same storage: another process, as it were."""
+        """A second adapter for the same storage, like that of another process."""
         if not self.shared:
-            pytest.skip("this adapter keeps things to itself")
+            pytest.skip("this adapter does not share its data")
         second = make_adapter()
         await second.initialize()
         yield second
@@ -130,9 +130,9 @@ class AdapterContract:
 
 
 class SessionRepositoryContract(AdapterContract):
-    """Sessions alone."""
+    """Tests of sessions."""
 
-    async def test_a_session_is_given_back_as_it_was_created(self, adapter: PersistenceAdapter) -> None:
+    async def test_a_session_is_returned_as_created(self, adapter: PersistenceAdapter) -> None:
         made = make_session(
             status="abandoned",
             current_route="route_book_a_flight",
@@ -154,9 +154,9 @@ class SessionRepositoryContract(AdapterContract):
             {"deep": [[[[[[{"a": [None, True, False]}]]]]]], "order": {"b": 1, "a": 2}},
             {"date": "2026-03-01T12:00:00.123456+02:00", "_id": 1, "id": "x", "version": 7, "__proto__": {}},
         ],
-        ids=["nothing", "unicode", "what databases refuse", "numbers", "nested", "names"],
+        ids=["nothing", "unicode", "special characters", "numbers", "nested", "names"],
     )
-    async def test_what_was_gathered_comes_back_exactly(
+    async def test_collected_data_is_returned_unchanged(
         self, adapter: PersistenceAdapter, data: dict[str, Any]
     ) -> None:
         await adapter.session_repository.create(make_session(collected_data=data))
@@ -168,7 +168,7 @@ class SessionRepositoryContract(AdapterContract):
         assert _with_types(found.collected_data["again"]) == _with_types(data)
 
     @pytest.mark.parametrize("id", [AWKWARD_TEXT, "a/b?c#d", "x" * 200, "🧑" * 200, "a*", "_all", "a:b|c", " padded "])
-    async def test_any_text_is_an_id(self, adapter: PersistenceAdapter, id: str) -> None:
+    async def test_any_text_can_be_an_id(self, adapter: PersistenceAdapter, id: str) -> None:
         await adapter.session_repository.create(make_session(id, user_id=id))
         await adapter.message_repository.add([make_message("Hi", id)], at=NOON)
         found = present(await adapter.session_repository.get(id))
@@ -180,7 +180,7 @@ class SessionRepositoryContract(AdapterContract):
         assert await adapter.session_repository.get(id) is None
 
     @pytest.mark.parametrize("id", INVALID_IDS, ids=lambda each: repr(each)[:20])
-    async def test_what_is_no_text_is_no_id(self, adapter: PersistenceAdapter, id: Any) -> None:
+    async def test_ids_that_are_not_strings_are_rejected(self, adapter: PersistenceAdapter, id: Any) -> None:
         await adapter.session_repository.create(make_session())
         sessions, messages = adapter.session_repository, adapter.message_repository
         for call in (
@@ -217,14 +217,14 @@ class SessionRepositoryContract(AdapterContract):
         ],
         ids=lambda wrong: repr(wrong)[:40],
     )
-    async def test_what_cannot_be_kept_exactly_is_refused(
+    async def test_values_that_cannot_be_stored_exactly_are_rejected(
         self, adapter: PersistenceAdapter, wrong: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidArgumentError):
             await adapter.session_repository.create(make_session(**wrong))
         assert await adapter.session_repository.get("web-42") is None
 
-    async def test_a_moment_says_its_timezone(self, adapter: PersistenceAdapter) -> None:
+    async def test_times_without_a_timezone_are_rejected(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         sessions, messages = adapter.session_repository, adapter.message_repository
         wrong: Any
@@ -250,14 +250,14 @@ class SessionRepositoryContract(AdapterContract):
         assert await sessions.update_status("web-43", "completed", at=NOON, completed_at=NOON) is None
         assert not await sessions.delete("web-43")
 
-    async def test_an_id_is_created_once(self, adapter: PersistenceAdapter) -> None:
+    async def test_creating_an_existing_id_raises_an_error(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         with pytest.raises(SessionConflictError):
             await adapter.session_repository.create(make_session(agent_name="Other"))
         found = present(await adapter.session_repository.get("web-42"))
         assert found.agent_name == "Wanda"
 
-    async def test_of_those_who_create_at_once_one_does(self, adapter: PersistenceAdapter) -> None:
+    async def test_concurrent_creations_of_an_id_succeed_once(self, adapter: PersistenceAdapter) -> None:
         made = await asyncio.gather(
             *(adapter.session_repository.create(make_session(agent_name=f"Agent {n}")) for n in range(8)),
             return_exceptions=True,
@@ -266,9 +266,9 @@ class SessionRepositoryContract(AdapterContract):
         (winner,) = [each for each in made if not isinstance(each, BaseException)]
         assert await adapter.session_repository.get("web-42") == winner
 
-    async def test_a_users_sessions_come_newest_first_and_in_pages(self, adapter: PersistenceAdapter) -> None:
+    async def test_a_users_sessions_are_listed_newest_first_in_pages(self, adapter: PersistenceAdapter) -> None:
         for n in range(7):
-            # Two of each moment: then the greater id comes first.
+            # Two sessions per time: the greater id comes first.
             await adapter.session_repository.create(make_session(f"web-{n}", created_at=later(n // 2 / 1e6)))
         await adapter.session_repository.create(make_session("other", user_id="ben"))
         wanted = [f"web-{n}" for n in reversed(range(7))]
@@ -291,7 +291,7 @@ class SessionRepositoryContract(AdapterContract):
         found = [await sessions.find_active("maya", name) for name in (None, "Wanda", "Olga", "Nobody")]
         assert [each and each.id for each in found] == ["hers", "new", "hers", None]
 
-    async def test_a_status_changes_and_nothing_else(self, adapter: PersistenceAdapter) -> None:
+    async def test_update_status_changes_only_the_status(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository
         made = make_session(collected_data={"extracted": {"to": "Rome"}}, version=3, message_count=4)
         await sessions.create(made)
@@ -303,7 +303,7 @@ class SessionRepositoryContract(AdapterContract):
         assert again == replace(made, updated_at=later(10))
         assert await sessions.find_active("maya") == again
 
-    async def test_a_status_is_one_of_three(self, adapter: PersistenceAdapter) -> None:
+    async def test_an_unknown_status_is_rejected(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         status: Any
         for status in ("closed", None, {"$set": 1}):
@@ -311,7 +311,7 @@ class SessionRepositoryContract(AdapterContract):
                 await adapter.session_repository.update_status("web-42", status, at=NOON, completed_at=None)
         assert await adapter.session_repository.get("web-42") == make_session()
 
-    async def test_a_deleted_session_is_gone_with_its_messages(self, adapter: PersistenceAdapter) -> None:
+    async def test_deleting_a_session_deletes_its_messages(self, adapter: PersistenceAdapter) -> None:
         for id in ("web-42", "web-43"):
             await adapter.session_repository.create(make_session(id))
             await adapter.message_repository.add([make_message("Hi", id)], at=NOON)
@@ -325,9 +325,9 @@ class SessionRepositoryContract(AdapterContract):
 
 
 class MessageRepositoryContract(AdapterContract):
-    """Messages of sessions."""
+    """Tests of messages."""
 
-    async def test_a_message_is_given_back_as_it_was_added(self, adapter: PersistenceAdapter) -> None:
+    async def test_a_message_is_returned_as_added(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         made = make_message(
             AWKWARD_TEXT,
@@ -344,9 +344,9 @@ class MessageRepositoryContract(AdapterContract):
         assert (found.message_count, found.last_message_at, found.updated_at) == (1, made.created_at, later(9))
         assert found.version == 0
 
-    async def test_messages_stay_in_the_order_they_were_added(self, adapter: PersistenceAdapter) -> None:
+    async def test_messages_keep_the_order_they_were_added(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
-        for n in range(5):  # dated backwards
+        for n in range(5):  # with decreasing dates
             batch = [make_message(f"{n}.{k}", created_at=NOON - timedelta(hours=n)) for k in range(2)]
             await adapter.message_repository.add(batch, at=NOON)
         found = await adapter.message_repository.list_by_session("web-42")
@@ -354,7 +354,7 @@ class MessageRepositoryContract(AdapterContract):
         positions = [each.position for each in found]
         assert positions == sorted(set(positions))
 
-    async def test_messages_come_in_pages_from_both_ends(self, adapter: PersistenceAdapter) -> None:
+    async def test_messages_are_paged_from_both_ends(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         added = await adapter.message_repository.add([make_message(str(n)) for n in range(7)], at=NOON)
         messages = adapter.message_repository
@@ -368,7 +368,7 @@ class MessageRepositoryContract(AdapterContract):
         between = await messages.list_by_session("web-42", limit=2, after=added[1].position, before=added[5].position)
         assert contents(between) == ["2", "3"]
 
-    async def test_a_limit_is_a_number(self, adapter: PersistenceAdapter) -> None:
+    async def test_an_invalid_limit_is_rejected(self, adapter: PersistenceAdapter) -> None:
         limit: Any
         for limit in (0, -1, "5", True, 2.5, {"$gt": 0}):
             with pytest.raises(InvalidArgumentError):
@@ -376,32 +376,32 @@ class MessageRepositoryContract(AdapterContract):
             with pytest.raises(InvalidArgumentError):
                 await adapter.session_repository.list_by_user("maya", limit=limit)
 
-    async def test_nothing_is_added_to_a_session_that_is_not_there(self, adapter: PersistenceAdapter) -> None:
+    async def test_adding_to_an_unknown_session_raises_an_error(self, adapter: PersistenceAdapter) -> None:
         with pytest.raises(NotFoundError):
             await adapter.message_repository.add([make_message("Hi")], at=NOON)
         assert await adapter.message_repository.list_by_session("web-42") == []
         assert await adapter.session_repository.get("web-42") is None
 
-    async def test_messages_of_two_sessions_are_not_added_at_once(self, adapter: PersistenceAdapter) -> None:
+    async def test_adding_messages_of_two_sessions_is_rejected(self, adapter: PersistenceAdapter) -> None:
         for id in ("web-42", "web-43"):
             await adapter.session_repository.create(make_session(id))
         with pytest.raises(InvalidArgumentError):
             await adapter.message_repository.add([make_message("Hi"), make_message("Hi", "web-43")], at=NOON)
         assert await adapter.message_repository.list_by_session("web-42") == []
 
-    async def test_messages_added_at_once_are_all_there(self, adapter: PersistenceAdapter) -> None:
+    async def test_concurrently_added_messages_are_all_stored(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         batches = [[make_message(f"{n}.{k}") for k in range(2)] for n in range(12)]
         added = await asyncio.gather(*(adapter.message_repository.add(each, at=NOON) for each in batches))
         found = await adapter.message_repository.list_by_session("web-42")
         assert sorted(contents(found)) == sorted(each.content for batch in batches for each in batch)
-        for batch in added:  # as one step: nothing of another lies between
+        for batch in added:  # each batch is contiguous
             start = found.index(batch[0])
             assert found[start : start + 2] == batch
         stored = present(await adapter.session_repository.get("web-42"))
         assert stored.message_count == 24
 
-    async def test_large_values_are_kept(self, adapter: PersistenceAdapter) -> None:
+    async def test_large_values_are_stored(self, adapter: PersistenceAdapter) -> None:
         text = "äöü🧑 " * 200_000  # two megabytes
         await adapter.session_repository.create(make_session(collected_data={"notes": text}))
         await adapter.message_repository.add([make_message(text)], at=NOON)
@@ -409,7 +409,7 @@ class MessageRepositoryContract(AdapterContract):
         assert found.collected_data == {"notes": text}
         assert contents(await adapter.message_repository.list_by_session("web-42")) == [text]
 
-    async def test_many_messages_are_kept(self, adapter: PersistenceAdapter) -> None:
+    async def test_many_messages_are_stored(self, adapter: PersistenceAdapter) -> None:
         await adapter.session_repository.create(make_session())
         for start in range(0, 2_500, 500):
             await adapter.message_repository.add([make_message(str(start + n)) for n in range(500)], at=NOON)
@@ -418,7 +418,7 @@ class MessageRepositoryContract(AdapterContract):
 
 
 def _with_types(value: Any) -> Any:
-    """A value with its types, and the order of its names: 1 is not 1.0."""
+    """Return a value together with its types and key order: 1 is not 1.0."""
     if isinstance(value, dict):
         return [(name, _with_types(each)) for name, each in value.items()]
     if isinstance(value, list):

@@ -1,12 +1,12 @@
-"""What every store must do, as tests: run them on a store of your own.
+"""The contract of every store, as tests. Run them against your own store:
 
     class TestMyStore(StoreConformance):
         @pytest.fixture
         def make_store(self, tmp_path):
             return lambda: MyStore(tmp_path / "data")
 
-Each call of `make_store` is another opening of the same storage, which is empty when a test begins. The tests need
-pytest and pytest-asyncio. `shared = False` leaves out those that open it twice at once.
+Each call of `make_store` must return a new store on the same storage, which is empty when a test begins. The tests need
+pytest and pytest-asyncio. Set `shared = False` to skip the tests that open the storage twice at the same time.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class StoreConformance(
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        """Opens the storage under test."""
-        raise NotImplementedError("give your test class a fixture make_store")
+        """Return a factory for stores on the storage under test."""
+        raise NotImplementedError("define the fixture make_store in your test class")
 
     @pytest.fixture
     async def store(self, make_store: MakeStore) -> AsyncIterator[Store]:
-        """The storage, opened."""
+        """The open store."""
         store = make_store()
         await store.open()
         yield store
@@ -69,7 +69,7 @@ class StoreConformance(
 
     @pytest.fixture
     async def second(self, make_store: MakeStore, store: Store) -> AsyncIterator[Store]:
-        """The same storage, opened again: another process, as it were."""
+        """A second open store on the same storage, like that of another process."""
         if not self.shared:
             pytest.skip("this storage can be opened only once")
         second = make_store()
@@ -79,15 +79,15 @@ class StoreConformance(
 
     @pytest.fixture
     async def conversation(self, store: Store) -> Conversation:
-        """A conversation of Maya's that is open."""
+        """An open conversation of Maya."""
         return await make_conversation(store)
 
     @pytest.fixture
     async def space(self, store: Store) -> MemorySpace:
-        """A space of Maya's."""
+        """A memory space of Maya."""
         return await make_space(store)
 
-    async def test_opening_and_closing_twice_is_harmless(self, make_store: MakeStore) -> None:
+    async def test_opening_and_closing_twice_has_no_effect(self, make_store: MakeStore) -> None:
         store = make_store()
         await store.open()
         await store.open()
@@ -98,9 +98,9 @@ class StoreConformance(
         with pytest.raises(StoreClosedError):
             await make_conversation(store)
 
-    async def test_what_was_stored_is_there_after_reopening(self, make_store: MakeStore) -> None:
+    async def test_stored_data_can_be_read_after_reopening(self, make_store: MakeStore) -> None:
         if not self.shared:
-            pytest.skip("this storage lives as long as it is open")
+            pytest.skip("this storage is lost when it is closed")
         store = make_store()
         await store.open()
         conversation = await make_conversation(store, title="Kept", metadata={"source": ["web", 1, None, {"a": 1.5}]})
@@ -115,7 +115,7 @@ class StoreConformance(
         assert (stored.title, stored.last_seq, stored.turns) == ("Kept", 1, 1)
         await store.close()
 
-    async def test_many_openings_of_empty_storage_at_once_agree_on_the_schema(self, make_store: MakeStore) -> None:
+    async def test_concurrent_first_openings_create_the_schema_once(self, make_store: MakeStore) -> None:
         if not self.shared:
             pytest.skip("this storage can be opened only once")
         stores = [make_store() for _ in range(6)]

@@ -1,4 +1,4 @@
-"""The contract of API keys, rate windows, idempotent answers, and the export and erasure of user data."""
+"""The contract of API keys, rate windows, idempotency keys, and the export and erasure of user data."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ Records = list[dict[str, Any]]
 
 
 def make_key(scope: Scope = MAYA, **fields: Any) -> ApiKey:
-    """A key of one user."""
+    """Build an API key of one user."""
     key = ApiKey(new_id("key"), "Phone", scope.tenant_id, scope.app_id, "user", NOON, scope.user_id)
     return replace(key, **fields)
 
 
 def make_app_key(scope: Scope = MAYA, **fields: Any) -> ApiKey:
-    """A key for all users of an app."""
+    """Build an API key for all users of an app."""
     return make_key(scope, **{"role": "app", "user_id": None, **fields})
 
 
 class AccessContract:
-    """`ApiKeys` and `RateWindows`."""
+    """Tests of `ApiKeys` and `RateWindows`."""
 
-    async def test_a_key_is_kept_with_the_digest_of_its_secret(self, store: Store) -> None:
+    async def test_a_key_is_stored_with_the_digest_of_its_secret(self, store: Store) -> None:
         key = make_key(name="Maya's phone 📱", expires_at=NOON + DAY, rate_limit=60)
         assert await store.api_keys.create(key, DIGEST) == key
         stored = present(await store.api_keys.get(key.id))
@@ -76,7 +76,7 @@ class AccessContract:
         assert await store.api_keys.list_keys(app_id="support", tenant_id="globex") == keys[4:]
         assert await store.api_keys.list_keys(tenant_id="nobody") == []
 
-    async def test_a_revoked_key_stays_revoked_since_then(self, store: Store) -> None:
+    async def test_revoking_a_key_again_keeps_the_first_time(self, store: Store) -> None:
         key = await store.api_keys.create(make_app_key(), DIGEST)
         revoked = await store.api_keys.revoke(key.id, now=NOON + DAY)
         assert revoked == replace(key, revoked_at=NOON + DAY)
@@ -99,7 +99,7 @@ class AccessContract:
         with pytest.raises(NotFoundError):
             await store.api_keys.revoke("key_of_nobody", now=NOON)
 
-    async def test_keys_tell_of_themselves_to_whom_they_belong(self, store: Store) -> None:
+    async def test_key_events_belong_to_the_keys_user(self, store: Store) -> None:
         own, apps = make_key(), make_app_key()
         for key in (own, apps):
             await store.api_keys.create(key, DIGEST)
@@ -111,7 +111,7 @@ class AccessContract:
             *(("key.created", apps.id, ""), ("key.revoked", apps.id, "")),
         ]
 
-    async def test_erasing_a_user_deletes_that_users_keys_alone(self, store: Store) -> None:
+    async def test_erasing_a_user_deletes_only_that_users_keys(self, store: Store) -> None:
         keys = [make_key(), make_app_key(), *(make_key(scope) for scope in OTHER_SCOPES)]
         for key in keys:
             await store.api_keys.create(key, DIGEST)
@@ -119,7 +119,7 @@ class AccessContract:
         assert erasure.counts["api_keys"] == 1
         assert await store.api_keys.list_keys() == keys[1:]
 
-    async def test_no_more_is_granted_in_a_window_than_there_is(self, store: Store) -> None:
+    async def test_grants_never_exceed_the_limit_of_a_window(self, store: Store) -> None:
         take = store.rate_windows.take
         assert [await take("key_1", 7, 4, 10) for _ in range(4)] == [4, 4, 2, 0]
         assert await take("key_2", 7, 20, 10) == 10
@@ -129,7 +129,7 @@ class AccessContract:
         assert [await take("key_1", 9, *limits) for limits in ((0, 5), (-1, 5), (5, 0), (5, -1))] == [0, 0, 0, 0]
         assert await take("key_1", 9, 5, 5) == 5
 
-    async def test_windows_are_apart_and_old_ones_are_forgotten(self, store: Store) -> None:
+    async def test_windows_are_separate_and_old_ones_are_deleted(self, store: Store) -> None:
         take = store.rate_windows.take
         for window in range(100, 105):
             assert [await take("a", window, 3, 4), await take("b", window, 3, 4)] == [3, 3]
@@ -137,7 +137,7 @@ class AccessContract:
         assert await take("c", 120, 1, 4) == 1
         assert [await take(name, window, 3, 4) for name in "ab" for window in range(100, 105)] == [3] * 10
 
-    async def test_openings_share_a_limit(self, store: Store, second: Store) -> None:
+    async def test_open_stores_share_a_limit(self, store: Store, second: Store) -> None:
         calls = [opening.rate_windows.take("key_1", 1, 7, 100) for opening in (store, second) * 20]
         granted = await asyncio.gather(*calls)
         assert sum(granted) == 100
@@ -147,57 +147,57 @@ class AccessContract:
 async def begin_request(
     store: Store, key: str = "k", fingerprint: str = "f", scope: Scope = MAYA, now: datetime = NOON
 ) -> IdempotencyClaim | StoredResponse:
-    """Ask for a key, for a minute."""
+    """Begin a request with a key, for a minute."""
     return await store.idempotency.begin(scope, key, fingerprint, now=now, lease_until=now + MINUTE)
 
 
 async def claim_request(
     store: Store, key: str = "k", fingerprint: str = "f", scope: Scope = MAYA, now: datetime = NOON
 ) -> str:
-    """Claim a key that is free; gives the claim's token."""
+    """Claim an unused key, and return the claim's token."""
     found = await begin_request(store, key, fingerprint, scope, now)
     assert isinstance(found, IdempotencyClaim)
     return found.claim_token
 
 
 async def make_answered_request(store: Store, scope: Scope, key: str, body: bytes) -> None:
-    """A request that was answered."""
+    """Store a response for a key."""
     claim_token = await claim_request(store, key, scope=scope)
     assert await store.idempotency.finish(scope, key, claim_token, StoredResponse(200, "text/plain", body), now=NOON)
 
 
 class IdempotencyContract:
-    """`KeptAnswers`."""
+    """Tests of `IdempotencyStore`."""
 
-    async def test_a_request_that_comes_again_is_given_its_answer(self, store: Store) -> None:
+    async def test_a_repeated_request_gets_the_stored_response(self, store: Store) -> None:
         claim_token = await claim_request(store)
         assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         for _ in range(2):
             assert await begin_request(store, now=NOON + DAY / 2) == ANSWER
 
     @pytest.mark.parametrize("body", [b"", b"\x00\xff\xfe", "é\x00".encode(), b"x" * 1_000_000])
-    async def test_an_answer_is_kept_to_the_byte(self, store: Store, body: bytes) -> None:
+    async def test_a_response_is_stored_byte_for_byte(self, store: Store, body: bytes) -> None:
         answer = StoredResponse(204, "", body)
         await store.idempotency.finish(MAYA, "k", await claim_request(store), answer, now=NOON)
         assert await begin_request(store) == answer
 
-    async def test_a_key_is_for_one_request(self, store: Store) -> None:
+    async def test_a_key_cannot_be_used_for_another_request(self, store: Store) -> None:
         claim_token = await claim_request(store)
         with pytest.raises(IdempotencyConflictError, match="'k'"):
             await begin_request(store, fingerprint="other")
-        with pytest.raises(IdempotencyConflictError):  # nor when the claim has run out: nobody knows what it did
+        with pytest.raises(IdempotencyConflictError):  # even after the claim has expired: its effect is unknown
             await begin_request(store, fingerprint="other", now=NOON + 2 * MINUTE)
         await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         with pytest.raises(IdempotencyConflictError):
             await begin_request(store, fingerprint="other")
         assert await begin_request(store) == ANSWER
 
-    async def test_who_asks_while_it_is_answered_is_told_so(self, store: Store) -> None:
+    async def test_a_repeated_request_in_progress_raises_an_error(self, store: Store) -> None:
         await claim_request(store)
         with pytest.raises(RequestInProgressError, match="'k'"):
             await begin_request(store, now=NOON + MINUTE / 2)
 
-    async def test_a_claim_that_ran_out_goes_to_the_next_who_asks(self, store: Store) -> None:
+    async def test_an_expired_claim_can_be_taken_over(self, store: Store) -> None:
         first = await claim_request(store)
         second = await claim_request(store, now=NOON + MINUTE)
         assert first != second
@@ -208,26 +208,26 @@ class IdempotencyContract:
         assert await store.idempotency.finish(MAYA, "k", second, ANSWER, now=NOON + MINUTE)
         assert await begin_request(store, now=NOON + MINUTE) == ANSWER
 
-    async def test_a_claim_that_ran_out_may_still_be_answered_by_its_owner(self, store: Store) -> None:
+    async def test_an_expired_claim_can_still_be_finished_by_its_owner(self, store: Store) -> None:
         claim_token = await claim_request(store)
         assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON + 5 * MINUTE)
         assert await begin_request(store, now=NOON + 5 * MINUTE) == ANSWER
 
-    async def test_an_answer_is_given_once(self, store: Store) -> None:
+    async def test_a_response_is_stored_once(self, store: Store) -> None:
         claim_token = await claim_request(store)
         assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         assert not await store.idempotency.finish(MAYA, "k", claim_token, StoredResponse(500, "", b"again"), now=NOON)
         await store.idempotency.abandon(MAYA, "k", claim_token)
         assert await begin_request(store) == ANSWER
 
-    async def test_a_key_that_was_given_up_is_free_for_any_request(self, store: Store) -> None:
+    async def test_an_abandoned_key_is_free_for_any_request(self, store: Store) -> None:
         claim_token = await claim_request(store)
         await store.idempotency.abandon(MAYA, "k", claim_token)
         await store.idempotency.abandon(MAYA, "k", claim_token)
         assert not await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
         await claim_request(store, fingerprint="other")
 
-    async def test_a_key_of_another_user_is_another_key(self, store: Store) -> None:
+    async def test_keys_of_different_users_are_separate(self, store: Store) -> None:
         claim_token = await claim_request(store)
         for scope in OTHER_SCOPES:
             await claim_request(store, fingerprint="other", scope=scope)
@@ -235,12 +235,12 @@ class IdempotencyContract:
             await store.idempotency.abandon(scope, "k", claim_token)
         assert await store.idempotency.finish(MAYA, "k", claim_token, ANSWER, now=NOON)
 
-    async def test_answers_are_kept_for_a_day(self, store: Store) -> None:
+    async def test_responses_are_stored_for_a_day(self, store: Store) -> None:
         await store.idempotency.finish(MAYA, "k", await claim_request(store), ANSWER, now=NOON)
         assert await begin_request(store, now=NOON + DAY) == ANSWER
         await claim_request(store, fingerprint="other", now=NOON + DAY + MINUTE)
 
-    async def test_old_answers_are_forgotten_a_few_at_a_time(self, store: Store) -> None:
+    async def test_expired_responses_are_deleted_in_batches(self, store: Store) -> None:
         for n in range(5):
             await make_answered_request(store, (MAYA, *OTHER_SCOPES)[n % 4], f"k{n}", b"")
         await claim_request(store, "young", now=NOON + MINUTE)
@@ -249,7 +249,7 @@ class IdempotencyContract:
         with pytest.raises(RequestInProgressError):
             await begin_request(store, "young", now=NOON + MINUTE)
 
-    async def test_an_answer_to_an_erased_user_is_not_kept(self, store: Store) -> None:
+    async def test_a_response_to_an_erased_user_is_not_stored(self, store: Store) -> None:
         claim_token = await claim_request(store)
         await claim_request(store, scope=OTHER_SCOPES[0])
         erasure = await store.user_data.erase(MAYA, now=NOON)
@@ -259,21 +259,21 @@ class IdempotencyContract:
         with pytest.raises(RequestInProgressError):
             await begin_request(store, scope=OTHER_SCOPES[0])
 
-    async def test_of_many_who_ask_at_once_one_begins(self, store: Store, second: Store) -> None:
+    async def test_concurrent_begins_of_a_key_succeed_once(self, store: Store, second: Store) -> None:
         for n in range(5):
             calls = [begin_request(opening, f"k{n}") for opening in (store, second) * 6]
             found = await asyncio.gather(*calls, return_exceptions=True)
             assert sum(isinstance(each, IdempotencyClaim) for each in found) == 1
             assert sum(isinstance(each, RequestInProgressError) for each in found) == 11
 
-    async def test_of_many_who_take_over_one_does(self, store: Store, second: Store) -> None:
+    async def test_concurrent_takeovers_of_a_key_succeed_once(self, store: Store, second: Store) -> None:
         await claim_request(store)
         calls = [begin_request(opening, now=NOON + 2 * MINUTE) for opening in (store, second) * 6]
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(each, IdempotencyClaim) for each in found) == 1
         assert sum(isinstance(each, RequestInProgressError) for each in found) == 11
 
-    async def test_keys_that_come_and_go_are_never_two_peoples(self, store: Store, second: Store) -> None:
+    async def test_a_key_never_has_two_claims(self, store: Store, second: Store) -> None:
         at_work: set[str] = set()
 
         async def work(opening: Store) -> int:
@@ -297,24 +297,24 @@ class IdempotencyContract:
 
 
 async def read_records(store: Store, scope: Scope, collection: Collection, **options: Any) -> Records:
-    """A collection as a list."""
+    """Return a collection as a list."""
     return [record async for record in store.user_data.records(scope, collection, **options)]
 
 
 async def export_all(store: Store, scope: Scope) -> dict[str, Records]:
-    """Every collection as a list."""
+    """Return every collection as a list."""
     return {name: await read_records(store, scope, name) for name in COLLECTIONS}
 
 
 async def make_user_binding(store: Store, scope: Scope, *user_ids: str, space_ids: tuple[str, ...] = ()) -> Binding:
-    """A binding about some users."""
+    """Create a binding for some users."""
     scopes = [ConversationScope("chat", user_id) for user_id in user_ids]
     names = {"memory_space_ids": space_ids, "memory_space_names": ("notes",)}
     return await make_binding(store, scope=scope, scopes=scopes, **names)
 
 
 async def make_user_data(store: Store, scope: Scope) -> None:
-    """Something of everything that is kept."""
+    """Create data of every kind."""
     conversation = await make_conversation(store, scope, title="Talk")
     drafts = [make_draft("Hi"), make_draft("Hello", "assistant"), make_draft("Psst", "system", visibility="hidden")]
     await append_drafts(store, conversation.id, *drafts, scope=scope)
@@ -345,9 +345,9 @@ async def make_user_data(store: Store, scope: Scope) -> None:
 
 
 class UserDataContract:
-    """`UserData`."""
+    """Tests of `UserData`."""
 
-    async def test_everything_of_a_user_is_handed_out_whatever_its_status(self, store: Store) -> None:
+    async def test_an_export_contains_all_records_of_every_status(self, store: Store) -> None:
         for scope in (MAYA, *OTHER_SCOPES):
             await make_user_data(store, scope)
         found = await export_all(store, MAYA)
@@ -373,7 +373,7 @@ class UserDataContract:
         events = [event for event in await read_all_events(store) if event.scope == MAYA]
         assert [event["position"] for event in found["events"]] == [event.position for event in events]
 
-    async def test_parts_are_handed_out_alone_and_vectors_when_asked_for(self, store: Store) -> None:
+    async def test_children_of_one_parent_can_be_exported_and_vectors_are_optional(self, store: Store) -> None:
         await make_user_data(store, MAYA)
         conversation, other = await make_conversation(store), await make_conversation(store, OTHER_SCOPES[0])
         await append_message(store, conversation.id, "Only this")
@@ -385,7 +385,7 @@ class UserDataContract:
         first = (await read_records(store, MAYA, "atoms", parent_id=space["id"], include_vectors=True))[0]
         assert first["vectors"] == {"e": "ADwAPAA8ADw="}
 
-    async def test_many_records_come_once_each_and_in_order(self, store: Store, conversation: Conversation) -> None:
+    async def test_many_records_are_exported_once_and_in_order(self, store: Store, conversation: Conversation) -> None:
         drafts = [make_draft("x" * (20_000 if n % 50 == 0 else 10)) for n in range(450)]
         await append_drafts(store, conversation.id, *drafts)
         space = await make_space(store)
@@ -395,7 +395,7 @@ class UserDataContract:
         assert [atom["text"] for atom in found["atoms"]] == [str(n) for n in range(450)]
         assert len({event["position"] for event in found["events"]}) == len(found["events"]) == 902
 
-    async def test_an_erased_user_is_gone_and_others_are_as_they_were(self, store: Store) -> None:
+    async def test_erasing_a_user_deletes_its_data_and_no_other(self, store: Store) -> None:
         for scope in (MAYA, *OTHER_SCOPES):
             await make_user_data(store, scope)
         before = [await export_all(store, scope) for scope in OTHER_SCOPES]
@@ -410,7 +410,7 @@ class UserDataContract:
         assert len(erasure.job_ids) == 1
         assert await store.jobs.get(None, erasure.job_ids[0]) is None
 
-    async def test_an_erasure_tells_one_event_of_nobody_and_is_harmless_twice(self, store: Store) -> None:
+    async def test_an_erasure_writes_one_anonymous_event_and_can_be_repeated(self, store: Store) -> None:
         await make_user_data(store, MAYA)
         latest = await store.events.latest()
         erasure = await store.user_data.erase(MAYA, now=utc_now())
@@ -427,7 +427,7 @@ class UserDataContract:
         conversation = await make_conversation(store)
         assert [event.subject_id for event in await read_all_events(store)][1:] == [conversation.id]
 
-    async def test_bindings_that_others_need_stay_without_the_erased_user(self, store: Store) -> None:
+    async def test_shared_bindings_are_kept_without_the_erased_user(self, store: Store) -> None:
         omar = OTHER_SCOPES[0]
         space = await make_space(store)
         own = await make_user_binding(store, MAYA, "maya")
@@ -451,7 +451,7 @@ class UserDataContract:
         assert await read_records(store, omar, "bindings") == seen
         assert (await store.user_data.erase(MAYA, now=utc_now())).counts["bindings"] == 0
 
-    async def test_a_user_sees_no_other_in_the_bindings_handed_out(self, store: Store) -> None:
+    async def test_exported_bindings_contain_no_other_users(self, store: Store) -> None:
         space = await make_space(store, OTHER_SCOPES[0])
         await make_user_binding(store, OTHER_SCOPES[0], "maya", "omar", "nina", ANY, space_ids=(space.id,))
         await make_user_binding(store, OTHER_SCOPES[0], ANY)
@@ -459,7 +459,7 @@ class UserDataContract:
         assert [scope["user_id"] for scope in binding["conversation_scope"]] == ["maya", ANY]
         assert (binding["created_by"], binding["memory_space_ids"]) == (None, [])
 
-    async def test_what_is_written_beside_an_erasure_is_refused_or_whole(self, store: Store, second: Store) -> None:
+    async def test_writes_during_an_erasure_fail_or_are_complete(self, store: Store, second: Store) -> None:
         conversations = [await make_conversation(store) for _ in range(4)]
         spaces = [await make_space(store, name=str(n)) for n in range(4)]
         written = [asyncio.Event() for _ in range(4)]

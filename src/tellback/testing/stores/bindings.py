@@ -42,9 +42,9 @@ ONLY_EVERY_TWO = ExtractionPolicy(on_conversation_closed=False, windowed=True, w
 
 
 class BindingContract:
-    """`Bindings`, and what they match."""
+    """Tests of `Bindings`, and of the conversations they match."""
 
-    async def test_a_binding_reads_back_as_it_was_made(self, store: Store) -> None:
+    async def test_a_binding_is_returned_as_created(self, store: Store) -> None:
         space, other = await make_space(store), await make_space(store, name="Ünïcode 🦜")
         policy = ExtractionPolicy("v7.β", on_conversation_closed=False, windowed=True, window_turns=3)
         about = (ConversationScope("chat", "maya"), ConversationScope("*", "*"))
@@ -53,7 +53,7 @@ class BindingContract:
         assert await store.bindings.list_bindings(MAYA) == [made]
         assert await store.bindings.get(MAYA, "bind_unknown") is None
 
-    async def test_a_user_sees_what_it_made_and_what_is_about_it(self, store: Store, space: MemorySpace) -> None:
+    async def test_a_user_sees_its_own_and_matching_bindings(self, store: Store, space: MemorySpace) -> None:
         own = await make_binding(store, space, scopes=[ConversationScope("chat", "maya")])
         of_omar = await make_binding(
             store, space, scopes=[ConversationScope("a", "zoe"), ConversationScope("b", "omar")]
@@ -73,7 +73,7 @@ class BindingContract:
             for binding in (own, of_omar, of_all):
                 assert await store.bindings.get(stranger, binding.id) is None
 
-    async def test_only_whoever_made_a_binding_changes_it_or_the_platform(self, store: Store) -> None:
+    async def test_only_the_creator_or_the_platform_can_change_a_binding(self, store: Store) -> None:
         space = await make_space(store)
         made = await make_binding(store, space)
         orphan = await make_binding(store, space, created_by=None)
@@ -89,7 +89,7 @@ class BindingContract:
         assert await store.bindings.list_bindings(MAYA) == [made]
         await assert_not_found(store.bindings.delete(None, orphan.id, now=NOON))
 
-    async def test_an_update_leaves_what_it_does_not_name_and_tells_of_itself_once(self, store: Store) -> None:
+    async def test_an_update_keeps_other_fields_and_writes_one_event(self, store: Store) -> None:
         made = await make_binding(store, await make_space(store))
         policy = ExtractionPolicy("v2", windowed=True, window_turns=2)
         first = await store.bindings.update(MAYA, made.id, policy=policy, enabled=None, now=NOON)
@@ -106,7 +106,7 @@ class BindingContract:
             store.bindings.delete(MAYA, made.id, now=NOON),
         )
 
-    async def test_scopes_say_which_conversations_are_meant(self, store: Store, space: MemorySpace) -> None:
+    async def test_scopes_select_conversations(self, store: Store, space: MemorySpace) -> None:
         one = await make_binding(store, space, scopes=[ConversationScope("chat", "maya")])
         two = await make_binding(store, space, scopes=[ConversationScope("work", "*"), ConversationScope("*", "omar")])
         matched: dict[tuple[str, str], set[str]] = {}
@@ -132,20 +132,20 @@ class BindingContract:
         assert await dispatch_all(store) == []
         assert await store.memories.spaces(MAYA) == []
 
-    async def test_a_paused_or_deleted_binding_asks_for_nothing(self, store: Store, space: MemorySpace) -> None:
+    async def test_a_paused_or_deleted_binding_creates_no_jobs(self, store: Store, space: MemorySpace) -> None:
         paused, deleted = await make_binding(store, space), await make_binding(store, space)
         await store.bindings.update(MAYA, paused.id, policy=None, enabled=False, now=NOON)
         await make_closed_conversation(store)
         await store.bindings.delete(MAYA, deleted.id, now=NOON)
         assert await dispatch_all(store) == []
         await store.bindings.update(MAYA, paused.id, policy=None, enabled=True, now=NOON)
-        assert await dispatch_all(store) == [], "what happened while it was paused"
+        assert await dispatch_all(store) == [], "events while it was paused are skipped"
         conversation = await make_closed_conversation(store)
         assert [(job.conversation_id, job.binding_id) for job in await dispatch_all(store)] == [
             (conversation.id, paused.id)
         ]
 
-    async def test_a_binding_holds_for_what_happens_after_it_was_made(self, store: Store, space: MemorySpace) -> None:
+    async def test_a_binding_applies_to_events_after_its_creation(self, store: Store, space: MemorySpace) -> None:
         await make_closed_conversation(store)
         half = await make_conversation(store)
         await append_turns(store, half.id)
@@ -163,14 +163,14 @@ class BindingContract:
             (after.id, late.id),
         }
 
-    async def test_what_the_maker_says_goes_to_the_spaces_it_named_by_id(self, store: Store) -> None:
+    async def test_the_creators_messages_go_to_the_spaces_with_those_ids(self, store: Store) -> None:
         namesake, meant = await make_space(store), await make_space(store)
         assert namesake.name == meant.name
         await make_binding(store, meant)
         await make_closed_conversation(store)
         assert [job.memory_space_id for job in await dispatch_all(store)] == [meant.id]
 
-    async def test_what_others_say_goes_to_their_own_spaces_of_the_same_names(self, store: Store) -> None:
+    async def test_other_users_messages_go_to_their_own_spaces_of_the_same_names(self, store: Store) -> None:
         notes, diary = await make_space(store, name="notes"), await make_space(store, name="diary")
         await make_binding(store, notes, diary)
         theirs = await make_space(store, OMAR, name="notes")
@@ -183,7 +183,7 @@ class BindingContract:
             assert all(job.scope == OMAR for job in jobs)
         assert await store.memories.spaces(MAYA) == [notes, diary]
 
-    async def test_a_space_made_for_a_binding_is_made_once_by_many_at_once(self, store: Store, second: Store) -> None:
+    async def test_concurrent_dispatches_create_a_bindings_space_once(self, store: Store, second: Store) -> None:
         await make_binding(store, await make_space(store, name="notes"))
         conversations = [await make_closed_conversation(store, OMAR) for _ in range(4)]
         makers = [
@@ -197,7 +197,7 @@ class BindingContract:
         assert {job.memory_space_id for job in jobs} == {made.id}
         assert sorted(job.conversation_id for job in jobs) == [conversation.id for conversation in conversations]
 
-    async def test_a_deleted_space_gives_way_to_another_of_its_name(self, store: Store) -> None:
+    async def test_a_new_space_replaces_a_deleted_one_of_the_same_name(self, store: Store) -> None:
         space = await make_space(store, name="notes")
         await make_binding(store, space)
         await store.memories.delete_space(MAYA, space.id, now=NOON)
@@ -208,9 +208,9 @@ class BindingContract:
 
 
 class DispatchContract:
-    """`JobLog`, as far as making jobs goes."""
+    """Tests of creating jobs with `JobLog`."""
 
-    async def test_there_is_a_job_for_each_binding_and_space(self, store: Store) -> None:
+    async def test_each_binding_and_space_gets_a_job(self, store: Store) -> None:
         spaces = [await make_space(store, name=name) for name in ("a", "b")]
         bindings = [await make_binding(store, *spaces) for _ in range(2)]
         conversation = await make_closed_conversation(store)
@@ -228,7 +228,7 @@ class DispatchContract:
         queued = await read_all_events(store, "extraction.queued")
         assert [(event.subject_id, event.scope) for event in queued] == [(job.id, MAYA) for job in jobs]
 
-    async def test_what_was_dispatched_is_not_dispatched_again(self, store: Store) -> None:
+    async def test_dispatched_events_are_not_dispatched_again(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         assert not await store.jobs.has_pending_events()
         await make_conversation(store)
@@ -240,12 +240,12 @@ class DispatchContract:
         assert await dispatch_all(store) == []
         assert len(await store.jobs.list_jobs(MAYA)) == 1
 
-    async def test_nothing_is_pending_where_there_is_no_binding(self, store: Store) -> None:
+    async def test_no_events_are_pending_without_bindings(self, store: Store) -> None:
         await make_closed_conversation(store)
         assert not await store.jobs.has_pending_events()
         assert await dispatch_all(store) == []
 
-    async def test_messages_are_pending_only_for_what_is_windowed(self, store: Store, space: MemorySpace) -> None:
+    async def test_messages_are_pending_only_for_windowed_bindings(self, store: Store, space: MemorySpace) -> None:
         binding = await make_binding(store, space)
         conversation = await make_conversation(store)
         await append_turns(store, conversation.id, 3)
@@ -256,7 +256,7 @@ class DispatchContract:
         assert job_windows(await dispatch_all(store)) == [(1, 4), (5, 8)]
         assert not await store.jobs.has_pending_events()
 
-    async def test_a_few_events_at_a_time_give_the_same_jobs(self, store: Store) -> None:
+    async def test_dispatching_in_small_batches_creates_the_same_jobs(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         conversations = [await make_closed_conversation(store) for _ in range(7)]
         first = await store.jobs.dispatch(window_length=100, limit=2, now=utc_now())
@@ -265,9 +265,7 @@ class DispatchContract:
         rest = await dispatch_all(store, limit=2)
         assert [job.conversation_id for job in rest] == [conversation.id for conversation in conversations[2:]]
 
-    async def test_many_who_dispatch_at_once_make_each_job_once_and_lose_none(
-        self, store: Store, second: Store
-    ) -> None:
+    async def test_concurrent_dispatches_create_each_job_once(self, store: Store, second: Store) -> None:
         await make_binding(store, await make_space(store), extraction_policy=EVERY_TWO)
 
         async def hold_conversation(n: int) -> str:
@@ -289,7 +287,7 @@ class DispatchContract:
             (each.result(), *window) for each in conversations for window in ((1, 4), (5, 6))
         )
 
-    async def test_windows_come_every_so_many_turns_and_the_rest_on_closing(self, store: Store) -> None:
+    async def test_windows_are_created_every_n_turns_and_on_closing(self, store: Store) -> None:
         await make_binding(store, await make_space(store), extraction_policy=EVERY_TWO)
         conversation = await make_conversation(store)
         seen = []
@@ -300,18 +298,18 @@ class DispatchContract:
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         assert job_windows(await dispatch_all(store)) == [(9, 10)]
 
-    async def test_without_a_job_on_closing_the_rest_is_left(self, store: Store) -> None:
+    async def test_without_a_job_on_closing_the_last_turns_are_skipped(self, store: Store) -> None:
         await make_binding(store, await make_space(store), extraction_policy=ONLY_EVERY_TWO)
         await make_closed_conversation(store, turns=5)
         assert job_windows(await dispatch_all(store)) == [(1, 4), (5, 8)]
 
-    async def test_windows_of_no_turns_are_windows_of_one(self, store: Store) -> None:
+    async def test_a_window_has_at_least_one_turn(self, store: Store) -> None:
         policy = ExtractionPolicy(windowed=True, window_turns=0)
         await make_binding(store, await make_space(store), extraction_policy=policy)
         await make_closed_conversation(store, turns=2)
         assert job_windows(await dispatch_all(store)) == [(1, 2), (3, 4)]
 
-    async def test_a_turn_that_is_not_over_waits(self, store: Store) -> None:
+    async def test_an_unfinished_turn_is_not_extracted(self, store: Store) -> None:
         await make_binding(store, await make_space(store), extraction_policy=ExtractionPolicy("v1", True, True, 1))
         conversation = await make_conversation(store)
         turn_id = new_id("turn")
@@ -328,7 +326,7 @@ class DispatchContract:
             seen.append(job_windows(await dispatch_all(store)))
         assert seen == [[], [], [], [(1, 4)]]
 
-    async def test_a_long_conversation_is_parted_between_turns_by_its_length(self, store: Store) -> None:
+    async def test_a_long_conversation_is_split_between_turns(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         conversation = await make_conversation(store)
         for length in (10, 10, 30, 10, 200, 10):
@@ -338,7 +336,7 @@ class DispatchContract:
         assert job_windows(jobs) == [(1, 6), (7, 8), (9, 10), (11, 12)]
         assert [job.id for job in jobs] == sorted(job.id for job in jobs)
 
-    async def test_every_message_counts_whoever_may_see_it(self, store: Store) -> None:
+    async def test_messages_of_every_visibility_count(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         conversation = await make_conversation(store)
         drafts = [
@@ -352,12 +350,12 @@ class DispatchContract:
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         assert job_windows(await dispatch_all(store)) == [(1, 5)]
 
-    async def test_a_conversation_without_words_gives_no_job(self, store: Store) -> None:
+    async def test_a_conversation_without_text_creates_no_job(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         await make_closed_conversation(store, turns=0)
         assert await dispatch_all(store) == []
 
-    async def test_what_a_turn_says_after_closing_is_extracted_too(self, store: Store) -> None:
+    async def test_messages_of_a_turn_that_ends_after_closing_are_extracted(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         conversation = await make_conversation(store)
         claim = make_claim("me")
@@ -370,7 +368,7 @@ class DispatchContract:
         types = await read_event_types(store, conversation.id)
         assert types.count("conversation.continued") == 1
 
-    async def test_turns_that_cross_are_never_in_two_windows(self, store: Store) -> None:
+    async def test_overlapping_turns_are_in_one_window(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         conversation = await make_conversation(store)
         keyed = make_draft("x" * 90, idempotency_key="k")
@@ -383,7 +381,7 @@ class DispatchContract:
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         assert job_windows(await dispatch_all(store, length=100)) == [(1, 4), (5, 6)]
 
-    async def test_a_new_version_begins_at_the_beginning(self, store: Store) -> None:
+    async def test_a_new_version_extracts_the_whole_conversation(self, store: Store) -> None:
         binding = await make_binding(store, await make_space(store), extraction_policy=EVERY_TWO)
         conversation = await make_conversation(store)
         await append_turns(store, conversation.id, 2)
@@ -395,19 +393,19 @@ class DispatchContract:
             ("v2", 1, 4)
         ]
 
-    async def test_a_plan_covers_what_was_said_whatever_triggers_it(self, store: Store, space: MemorySpace) -> None:
+    async def test_a_plan_covers_all_messages_and_ignores_triggers(self, store: Store, space: MemorySpace) -> None:
         binding = await make_binding(store, space, extraction_policy=ONLY_EVERY_TWO)
         conversation = await make_conversation(store)
         assert await plan_jobs(store, conversation.id) == []
         await append_turns(store, conversation.id)
         [job] = await plan_jobs(store, conversation.id)
         assert (job.binding_id, job.from_seq, job.to_seq) == (binding.id, 1, 2)
-        assert await plan_jobs(store, conversation.id) == [job], "it waits already"
+        assert await plan_jobs(store, conversation.id) == [job], "the job is already queued"
         await append_turns(store, conversation.id, 2)
         assert job_windows(await plan_jobs(store, conversation.id)) == [(1, 2), (3, 6)]
-        assert await dispatch_all(store) == [], "there is nothing left"
+        assert await dispatch_all(store) == [], "no messages are left"
 
-    async def test_a_plan_puts_what_is_over_back_in_the_queue_and_tells_of_it(self, store: Store) -> None:
+    async def test_a_plan_requeues_finished_jobs_and_writes_an_event(self, store: Store) -> None:
         await make_binding(store, await make_space(store))
         conversation = await make_closed_conversation(store)
         [job] = await dispatch_all(store)
@@ -420,7 +418,7 @@ class DispatchContract:
         types = await read_event_types(store, job.id)
         assert types == ["extraction.queued", "extraction.completed", "extraction.queued"]
 
-    async def test_a_plan_may_name_a_version_and_a_space(self, store: Store) -> None:
+    async def test_a_plan_accepts_a_version_and_a_space(self, store: Store) -> None:
         space, other = await make_space(store), await make_space(store, name="other")
         await make_binding(store, space)
         conversation = await make_closed_conversation(store)
@@ -432,7 +430,7 @@ class DispatchContract:
         assert await plan_jobs(store, conversation.id, space_id=other.id) == [direct]
         assert len({first.id, newer.id, direct.id}) == 3
 
-    async def test_a_plan_says_what_is_missing(self, store: Store) -> None:
+    async def test_a_plan_reports_missing_objects(self, store: Store) -> None:
         conversation = await make_closed_conversation(store)
         space = await make_space(store)
         theirs = await make_space(store, OTHER_SCOPES[0])
@@ -452,7 +450,9 @@ class DispatchContract:
                 )
         assert await store.jobs.list_jobs(None) == []
 
-    async def test_plans_and_looks_at_once_part_nothing_twice(self, store: Store, second: Store) -> None:
+    async def test_concurrent_plans_and_dispatches_create_no_overlapping_windows(
+        self, store: Store, second: Store
+    ) -> None:
         await make_binding(store, await make_space(store), await make_space(store, name="other"))
         conversations = [await make_closed_conversation(store, turns=3) for _ in range(5)]
         plans = [

@@ -48,9 +48,9 @@ AWKWARD_TEXTS = (
 
 
 class ConversationContract:
-    """`ConversationLog`, as far as conversations go."""
+    """Tests of conversations in `ConversationLog`."""
 
-    async def test_a_conversation_reads_back_as_it_was_made(self, store: Store) -> None:
+    async def test_a_conversation_is_returned_as_created(self, store: Store) -> None:
         made = await make_conversation(
             store, namespace="support-chat", title="Ünïcode 🦜", session_id="s-1", metadata={"k": ["v", {"n": None}]}
         )
@@ -58,7 +58,7 @@ class ConversationContract:
         assert made.is_open
         assert await store.conversations.get(MAYA, "conv_unknown") is None
 
-    async def test_a_session_goes_on_with_its_newest_open_conversation(self, store: Store) -> None:
+    async def test_a_session_continues_its_newest_open_conversation(self, store: Store) -> None:
         async def found(**fields: Any) -> str:
             made = {"id": new_id("conv"), "scope": MAYA, "namespace": "chat", "status": "open", "created_at": utc_now()}
             wanted = Conversation(**{**made, "updated_at": utc_now(), **fields})
@@ -80,7 +80,7 @@ class ConversationContract:
         assert await store.conversations.find_in_session(MAYA, "chat", None) == newest
         assert await store.conversations.find_in_session(OTHER_SCOPES[1], "chat", None) is None
 
-    async def test_of_those_who_ask_for_a_session_at_once_one_opens_it(self, store: Store) -> None:
+    async def test_concurrent_calls_create_one_conversation_for_a_session(self, store: Store) -> None:
         now = utc_now()
         wanted = [Conversation(new_id("conv"), MAYA, "chat", "open", now, now, session_id="tab") for _ in range(20)]
         found = await asyncio.gather(*(store.conversations.find_or_create(MAYA, one) for one in wanted))
@@ -88,7 +88,7 @@ class ConversationContract:
         assert len(await list_conversations(store)) == 1
         assert await read_event_types(store) == ["conversation.created"]
 
-    async def test_a_conversation_closes_when_its_own_time_is_past(self, store: Store) -> None:
+    async def test_a_conversation_closes_after_its_close_after_time(self, store: Store) -> None:
         old = datetime(2026, 1, 1, tzinfo=UTC)
         of_maya = await make_conversation(store, created_at=old, updated_at=old, close_after=timedelta(hours=1))
         of_omar = await make_conversation(
@@ -108,7 +108,7 @@ class ConversationContract:
         closed = await store.conversations.close_stale(None, idle_since=None, now=evening)
         assert [conversation.id for conversation in closed] == [of_omar.id]
 
-    async def test_listing_gives_the_newest_first_in_pages(self, store: Store) -> None:
+    async def test_conversations_are_listed_newest_first_in_pages(self, store: Store) -> None:
         made = [await make_conversation(store, namespace="a" if n % 2 else "b") for n in range(7)]
         await store.conversations.close(MAYA, made[3].id, now=utc_now())
         ids = [conversation.id for conversation in made]
@@ -124,7 +124,7 @@ class ConversationContract:
         assert await list_ids(status="closed") == [ids[3]]
         assert await list_ids(limit=0) == []
 
-    async def test_closing_twice_changes_nothing_and_tells_once(self, store: Store, conversation: Conversation) -> None:
+    async def test_closing_twice_writes_one_event(self, store: Store, conversation: Conversation) -> None:
         moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         closed = await store.conversations.close(MAYA, conversation.id, now=moment)
         again = await store.conversations.close(MAYA, conversation.id, now=utc_now())
@@ -179,7 +179,7 @@ class ConversationContract:
         unchanged = present(await log.get(MAYA, conversation.id))
         assert (unchanged.status, unchanged.last_seq, unchanged.rolling_summary) == ("open", 1, None)
 
-    async def test_awkward_names_in_a_scope_stay_apart(self, store: Store) -> None:
+    async def test_scopes_with_similar_names_are_separate(self, store: Store) -> None:
         scopes = [
             Scope("a", "b", "c"),
             Scope("a'b", 'x"y', "back\\slash"),
@@ -195,7 +195,9 @@ class ConversationContract:
             assert [found.id for found in listed] == [conversation.id]
             assert listed[0].scope == scope
 
-    async def test_a_summary_is_replaced_only_where_it_was_read(self, store: Store, conversation: Conversation) -> None:
+    async def test_a_summary_is_replaced_only_if_it_is_unchanged(
+        self, store: Store, conversation: Conversation
+    ) -> None:
         for n in range(4):
             await append_message(store, conversation.id, str(n))
         save = store.conversations.save_summary
@@ -210,9 +212,9 @@ class ConversationContract:
 
 
 class MessageContract:
-    """`ConversationLog`, as far as messages go."""
+    """Tests of messages in `ConversationLog`."""
 
-    async def test_seq_is_dense_under_concurrent_writers(self, store: Store) -> None:
+    async def test_seqs_have_no_gaps_with_concurrent_writers(self, store: Store) -> None:
         conversations = [await make_conversation(store) for _ in range(3)]
 
         async def write(worker: int) -> list[tuple[str, int]]:
@@ -230,7 +232,7 @@ class MessageContract:
             current = present(await store.conversations.get(MAYA, conversation.id))
             assert current.last_seq == current.turns == 60
 
-    async def test_seq_is_dense_when_two_openings_write(self, store: Store, second: Store) -> None:
+    async def test_seqs_have_no_gaps_with_two_open_stores(self, store: Store, second: Store) -> None:
         conversation = await make_conversation(store)
 
         async def write(where: Store, name: str) -> list[int]:
@@ -243,14 +245,14 @@ class MessageContract:
         assert sorted(texts) == sorted(f"{name}{n}" for name in "abc" for n in range(40))
 
     @pytest.mark.parametrize("text", AWKWARD_TEXTS, ids=range(len(AWKWARD_TEXTS)))
-    async def test_text_comes_back_exactly(self, store: Store, text: str, conversation: Conversation) -> None:
+    async def test_text_is_returned_unchanged(self, store: Store, text: str, conversation: Conversation) -> None:
         draft = make_draft(text, meta={"state": text[:100], "signed": [1, {"deep": None}]})
         await append_drafts(store, conversation.id, draft)
         [read] = await store.conversations.messages(MAYA, conversation.id)
         assert read.text == text
         assert (read.meta, read.metadata) == (draft.meta, draft.metadata)
 
-    async def test_every_field_and_block_comes_back(self, store: Store, conversation: Conversation) -> None:
+    async def test_every_field_and_block_is_returned_unchanged(self, store: Store, conversation: Conversation) -> None:
         moment = datetime(1999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
         draft = MessageDraft(
             id=new_id("msg"),
@@ -284,7 +286,9 @@ class MessageContract:
         assert await store.conversations.message(MAYA, draft.id) == read
         assert await store.conversations.message(MAYA, "msg_unknown") is None
 
-    async def test_a_block_of_an_unknown_kind_is_kept_and_read(self, store: Store, conversation: Conversation) -> None:
+    async def test_a_block_of_an_unknown_kind_is_stored_and_returned(
+        self, store: Store, conversation: Conversation
+    ) -> None:
         odd = MediaBlock("hologram", url="https://example.com/h", name="Leia")
         result = ToolResultBlock("tu_1", "[hologram]", parts=(odd,))
         drafts = [make_draft(content=(odd,)), make_draft(role="tool", content=(result,))]
@@ -294,7 +298,9 @@ class MessageContract:
         started = await start_turn(store, conversation.id, make_claim("me"))
         assert [message.role for message in started.history] == ["user", "tool"]
 
-    async def test_messages_are_read_by_visibility_and_place(self, store: Store, conversation: Conversation) -> None:
+    async def test_messages_are_filtered_by_visibility_and_position(
+        self, store: Store, conversation: Conversation
+    ) -> None:
         kinds = ["user", "internal", "hidden", "user", "internal", "user"]
         for kind in kinds:
             await append_drafts(store, conversation.id, make_draft(visibility=kind))
@@ -313,7 +319,9 @@ class MessageContract:
         with pytest.raises(NotFoundError):
             await store.conversations.messages(MAYA, "conv_unknown")
 
-    async def test_turns_are_shared_joined_and_counted(self, store: Store, conversation: Conversation) -> None:
+    async def test_messages_share_or_join_turns_and_turns_are_counted(
+        self, store: Store, conversation: Conversation
+    ) -> None:
         append = store.conversations.append
         first = await append(
             MAYA, conversation.id, [TurnDraft("turn_0", [make_draft(role="system")], joins=True)], now=utc_now()
@@ -351,7 +359,7 @@ class MessageContract:
             0
         ].id == first[0]
 
-    async def test_a_key_used_twice_in_one_step_stores_one_message(self, store: Store) -> None:
+    async def test_an_idempotency_key_used_twice_in_one_call_stores_one_message(self, store: Store) -> None:
         conversation = await make_conversation(store)
         drafts = [make_draft("a", idempotency_key="k"), make_draft("b", idempotency_key="k"), make_draft("c")]
         turns = [*make_turn(*drafts), *make_turn(make_draft("d", idempotency_key="k"))]
@@ -359,7 +367,7 @@ class MessageContract:
         assert [message.text for message in appended.messages] == ["a", "a", "c", "a"]
         assert [m.text for m in await store.conversations.messages(MAYA, conversation.id)] == ["a", "c"]
 
-    async def test_one_key_used_by_many_at_once_stores_one_message(self, store: Store, second: Store) -> None:
+    async def test_an_idempotency_key_used_concurrently_stores_one_message(self, store: Store, second: Store) -> None:
         conversation = await make_conversation(store)
 
         async def attempt(n: int) -> str:
@@ -370,7 +378,7 @@ class MessageContract:
         assert len(set(await asyncio.gather(*map(attempt, range(12))))) == 1
         assert len(await store.conversations.messages(MAYA, conversation.id)) == 1
 
-    async def test_a_closed_or_unknown_conversation_takes_no_messages(self, store: Store) -> None:
+    async def test_a_closed_or_unknown_conversation_rejects_messages(self, store: Store) -> None:
         conversation = await make_conversation(store)
         await append_message(store, conversation.id, "in time")
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
@@ -381,7 +389,7 @@ class MessageContract:
         assert len(await store.conversations.messages(MAYA, conversation.id)) == 1
         assert len(await read_all_events(store)) == 3
 
-    async def test_a_change_that_fails_leaves_no_trace_and_disturbs_no_other(self, store: Store) -> None:
+    async def test_a_failed_append_is_rolled_back_and_affects_no_other(self, store: Store) -> None:
         conversation = await make_conversation(store)
         await append_message(store, conversation.id, "first")
         taken = (await store.conversations.messages(MAYA, conversation.id))[0].id
@@ -400,7 +408,7 @@ class MessageContract:
         appended = await read_all_events(store, "message.appended")
         assert [event.data["seq"] for event in appended] == list(range(1, 10))
 
-    async def test_a_cancelled_append_is_stored_whole_or_not_at_all(self, store: Store) -> None:
+    async def test_a_cancelled_append_is_atomic(self, store: Store) -> None:
         conversation = await make_conversation(store)
         for n in range(30):
             work = asyncio.ensure_future(
@@ -417,9 +425,9 @@ class MessageContract:
 
 
 class TurnContract:
-    """`ConversationLog`, as far as turns go."""
+    """Tests of turns in `ConversationLog`."""
 
-    async def test_a_turn_is_begun_once_until_it_ends(self, store: Store, conversation: Conversation) -> None:
+    async def test_a_second_turn_is_busy_until_the_first_ends(self, store: Store, conversation: Conversation) -> None:
         claim = make_claim("me")
         started = await start_turn(store, conversation.id, claim, make_draft("Hi"))
         assert started.user_message is not None
@@ -434,7 +442,7 @@ class TurnContract:
         again = await start_turn(store, conversation.id, make_claim("you"), make_draft("Now me"), tail_limit=1)
         assert again.history == (user_message("Now me"),)
 
-    async def test_a_claim_can_be_evicted_runs_out_and_is_extended(self, store: Store) -> None:
+    async def test_a_claim_can_be_evicted_expire_and_be_extended(self, store: Store) -> None:
         conversation = await make_conversation(store)
         first = make_claim("gone")
         await begin_turn(store, conversation.id, first)
@@ -445,7 +453,7 @@ class TurnContract:
         await store.conversations.extend_turn(MAYA, conversation.id, "you", time.time() + 120)
         assert isinstance(await begin_turn(store, conversation.id, later), TurnBusy)
 
-    async def test_the_last_message_of_a_turn_ends_it_in_the_same_step(self, store: Store) -> None:
+    async def test_appending_the_last_message_can_release_the_claim(self, store: Store) -> None:
         conversation = await make_conversation(store)
         claim = make_claim("me")
         await begin_turn(store, conversation.id, claim, make_draft())
@@ -455,7 +463,7 @@ class TurnContract:
         next_turn = await start_turn(store, conversation.id, make_claim("you"), make_draft())
         assert [message.role for message in next_turn.history] == ["user", "assistant", "user"]
 
-    async def test_a_turn_begun_again_with_its_key_finds_what_it_had_stored(self, store: Store) -> None:
+    async def test_a_retried_turn_returns_its_stored_messages(self, store: Store) -> None:
         conversation = await make_conversation(store)
         keyed = {"idempotency_key": "k"}
         first = await start_turn(store, conversation.id, make_claim("a", 0), make_draft("Book it", **keyed))
@@ -467,12 +475,12 @@ class TurnContract:
         assert [message.role for message in again.later_messages] == ["assistant"]
         assert len(await store.conversations.messages(MAYA, conversation.id)) == 2
 
-    async def test_a_closed_conversation_begins_no_turn(self, store: Store, conversation: Conversation) -> None:
+    async def test_a_closed_conversation_rejects_new_turns(self, store: Store, conversation: Conversation) -> None:
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         with pytest.raises(ConversationClosedError):
             await begin_turn(store, conversation.id, make_claim("me"), make_draft())
 
-    async def test_a_turn_that_waited_may_go_on_after_closing(self, store: Store, conversation: Conversation) -> None:
+    async def test_a_waiting_turn_can_resume_after_closing(self, store: Store, conversation: Conversation) -> None:
         await append_message(store, conversation.id, "Pay!")
         await store.conversations.close(MAYA, conversation.id, now=utc_now())
         started = await start_turn(store, conversation.id, make_claim("me"))
@@ -482,7 +490,7 @@ class TurnContract:
         with pytest.raises(ConversationClosedError):
             await store.conversations.append(MAYA, conversation.id, late, now=utc_now())
 
-    async def test_a_turn_that_was_running_may_finish_after_closing(self, store: Store) -> None:
+    async def test_a_running_turn_can_finish_after_closing(self, store: Store) -> None:
         conversation = await make_conversation(store)
         claim = make_claim("me")
         await begin_turn(store, conversation.id, claim, make_draft())
@@ -499,9 +507,9 @@ class TurnContract:
             await store.conversations.append(MAYA, conversation.id, late, now=utc_now())
         assert [m.text for m in await store.conversations.messages(MAYA, conversation.id)] == ["Hello", "Hello!"]
 
-    async def test_an_owner_is_known_to_be_alive(self, store: Store, second: Store) -> None:
+    async def test_an_open_instance_is_alive(self, store: Store, second: Store) -> None:
         assert store.instance_id != second.instance_id
         conversation = await make_conversation(store)
         await begin_turn(store, conversation.id, make_claim(store.instance_id))
         assert await second.is_instance_alive(store.instance_id) is not False
-        assert await second.is_instance_alive("nobody we know") is None
+        assert await second.is_instance_alive("unknown-instance") is None

@@ -23,9 +23,9 @@ from tellback.types.ids import utc_now
 
 
 class EventContract:
-    """`EventLog`."""
+    """Tests of `EventLog`."""
 
-    async def test_every_change_tells_one_event_in_order(self, store: Store, conversation: Conversation) -> None:
+    async def test_every_change_writes_one_event_in_order(self, store: Store, conversation: Conversation) -> None:
         drafts = [make_draft(), make_draft("Hi!", "assistant", visibility="internal")]
         appended = await append_drafts(store, conversation.id, *drafts)
         await store.conversations.save_summary(
@@ -64,7 +64,7 @@ class EventContract:
         assert by_user == ([events[0], events[4]], last)
         assert await store.events.read(after=last + 7, limit=9) == ([], last + 7)
 
-    async def test_subscribers_hear_of_changes_and_go_on_where_they_stopped(self, store: Store) -> None:
+    async def test_subscribers_receive_changes_and_resume_where_they_stopped(self, store: Store) -> None:
         async with AsyncExitStack() as stack:
             tb = Tellback(store)
             seen: list[Event] = []
@@ -88,7 +88,7 @@ class EventContract:
             await asyncio.wait_for(follower, 10)
             assert seen == await read_all_events(store)
 
-    async def test_subscribers_hear_of_what_another_opening_changes(self, store: Store, second: Store) -> None:
+    async def test_subscribers_receive_changes_of_another_open_store(self, store: Store, second: Store) -> None:
         conversation = await make_conversation(store)
         events = Tellback(second).events.subscribe()
         try:
@@ -100,7 +100,7 @@ class EventContract:
         finally:
             await events.aclose()
 
-    async def test_a_subscriber_with_nothing_to_hear_reads_nothing(self, store: Store) -> None:
+    async def test_an_idle_subscriber_does_not_read(self, store: Store) -> None:
         await make_conversation(store)
         reads = 0
         read = store.events.read
@@ -115,7 +115,7 @@ class EventContract:
         try:
             await anext(events)
             waiting = asyncio.ensure_future(anext(events))
-            await asyncio.sleep(0.3)  # what it was told at the start has been dealt with by now
+            await asyncio.sleep(0.3)  # enough time for the notification at the start
             before = reads
             await asyncio.sleep(0.7)
             assert reads - before <= 1
@@ -124,7 +124,7 @@ class EventContract:
         finally:
             await events.aclose()
 
-    async def test_a_cursor_misses_nothing_while_many_write(self, store: Store, second: Store) -> None:
+    async def test_a_reader_misses_no_events_of_concurrent_writers(self, store: Store, second: Store) -> None:
         conversations = [await make_conversation(store) for _ in range(4)]
         seen: list[Event] = []
 

@@ -38,36 +38,36 @@ FACT = Category("home", CategoryKind.FACT)
 DAY = timedelta(days=1)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW_CHARS = 24_000
-"""Characters of a window that holds all that is said in a test."""
+"""The length of a window that is larger than all messages of a test."""
 
 
 def present(value: T | None) -> T:
-    """The value, which must be there."""
+    """Return the value, and fail if it is None."""
     assert value is not None
     return value
 
 
 def make_draft(text: str = "Hello", role: str = "user", **fields: Any) -> MessageDraft:
-    """A message to append."""
+    """Build a message draft."""
     return MessageDraft(
         **{"id": new_id("msg"), "role": role, "content": (TextBlock(text),), "created_at": utc_now(), **fields}
     )
 
 
 def make_turn(*drafts: MessageDraft) -> list[TurnDraft]:
-    """A turn of its own with these messages."""
+    """Build one turn with these messages."""
     return [TurnDraft(new_id("turn"), drafts, starts=True)]
 
 
 async def make_conversation(store: Store, scope: Scope = MAYA, **fields: Any) -> Conversation:
-    """A conversation that is open."""
+    """Create an open conversation."""
     now = utc_now()
     values = {"id": new_id("conv"), "scope": scope, "namespace": "chat", "status": "open", "created_at": now, **fields}
     return await store.conversations.create(scope, Conversation(**{"updated_at": now, **values}))
 
 
 async def list_conversations(store: Store, scope: Scope = MAYA, **filters: Any) -> list[Conversation]:
-    """The conversations of a user, the newest first."""
+    """Return a user's conversations, newest first."""
     values = {"namespace": None, "status": None, "limit": None, "before": None, **filters}
     return await store.conversations.list_conversations(scope, **values)
 
@@ -75,17 +75,17 @@ async def list_conversations(store: Store, scope: Scope = MAYA, **filters: Any) 
 async def append_drafts(
     store: Store, id: str, *drafts: MessageDraft, scope: Scope = MAYA, **options: Any
 ) -> AppendResult:
-    """Append messages as a turn of their own."""
+    """Append messages as one turn."""
     return await store.conversations.append(scope, id, make_turn(*drafts), now=utc_now(), **options)
 
 
 async def append_message(store: Store, id: str, text: str, scope: Scope = MAYA) -> int:
-    """Append one message; gives its seq."""
+    """Append one message, and return its seq."""
     return (await append_drafts(store, id, make_draft(text), scope=scope)).messages[0].seq
 
 
 def make_claim(claim_id: str, seconds: float = 30, evict: str | None = None) -> TurnClaim:
-    """A wish to run a turn, of a claim that holds so long."""
+    """Build the claim of a turn that expires after `seconds`."""
     return TurnClaim(new_id("turn"), claim_id, time.time(), time.time() + seconds, evict)
 
 
@@ -103,14 +103,14 @@ async def begin_turn(
 
 
 async def start_turn(store: Store, id: str, claim: TurnClaim, *draft: MessageDraft, tail_limit: int = 9) -> TurnStarted:
-    """Claim a conversation for a turn, which surely can be."""
+    """Claim a conversation for a turn, and fail if it is busy."""
     started = await begin_turn(store, id, claim, *draft, tail_limit=tail_limit)
     assert isinstance(started, TurnStarted)
     return started
 
 
 async def read_all_events(store: Store, *types: str, subject_id: str | None = None) -> list[Event]:
-    """Every event there is, or those of some types, or about something."""
+    """Return all events, optionally only those of some types or about one subject."""
     events, _ = await store.events.read(after=0, limit=1_000)
     return [
         event
@@ -120,44 +120,44 @@ async def read_all_events(store: Store, *types: str, subject_id: str | None = No
 
 
 async def read_event_types(store: Store, subject_id: str | None = None) -> list[str]:
-    """The types of all events, or of those about something."""
+    """Return the types of all events, or of those about one subject."""
     return [event.type for event in await read_all_events(store, subject_id=subject_id)]
 
 
 async def assert_not_found(*attempts: Awaitable[Any]) -> None:
-    """Each of them raises `NotFoundError`."""
+    """Assert that each attempt raises `NotFoundError`."""
     for attempt in attempts:
         with pytest.raises(NotFoundError):
             await attempt
 
 
 def make_atom(text: str = "Lives in Rome", **fields: Any) -> AtomDraft:
-    """An atom to add."""
+    """Build an atom draft."""
     return AtomDraft(**{"id": new_id("atom"), "text": text, "category": FACT, "valid_from": NOON, **fields})
 
 
 async def make_space(store: Store, scope: Scope = MAYA, name: str = "chat") -> MemorySpace:
-    """A space."""
+    """Create a memory space."""
     now = utc_now()
     space = MemorySpace(new_id("ms"), scope, name, now, now, {"k": ["v", None]})
     return await store.memories.create_space(scope, space)
 
 
 async def make_entity(store: Store, space: MemorySpace, name: str, *aliases: str) -> Entity:
-    """A person."""
+    """Create a person entity."""
     draft = EntityDraft(new_id("ent"), EntityType.PERSON, name, aliases=aliases)
     return await store.memories.create_entity(space.scope, space.id, draft, now=utc_now())
 
 
 async def add_atoms(store: Store, space: MemorySpace, *drafts: AtomDraft, now: datetime = NOON) -> list[Atom]:
-    """Add atoms."""
+    """Add atoms to a space."""
     return await store.memories.add(space.scope, space.id, drafts, now=now)
 
 
 async def valid_texts(
     store: Store, space: MemorySpace, valid_at: datetime, known_at: datetime | None = None
 ) -> list[str]:
-    """What held then, as was known then."""
+    """Return the texts of atoms valid at a time, as known at a time."""
     atom_filter = AtomFilter(AtomStatus.ACTIVE, valid_at, known_at, must_have_started=True)
     return [atom.text for atom in await store.memories.atoms(space.scope, space.id, atom_filter)]
 
@@ -165,7 +165,7 @@ async def valid_texts(
 async def make_binding(
     store: Store, *spaces: MemorySpace, scope: Scope = MAYA, scopes: Sequence[ConversationScope] = (), **fields: Any
 ) -> Binding:
-    """A binding of conversations, all of them unless told, to spaces."""
+    """Create a binding of conversations (by default all) to spaces."""
     now = utc_now()
     values = {
         "id": new_id("bind"),
@@ -184,20 +184,20 @@ async def make_binding(
 
 
 async def append_turns(store: Store, id: str, turns: int = 1, scope: Scope = MAYA, text: str = "Hello") -> None:
-    """Append whole turns of two messages each."""
+    """Append turns of two messages each."""
     for _ in range(turns):
         await append_drafts(store, id, make_draft(text), make_draft(text, "assistant"), scope=scope)
 
 
 async def make_closed_conversation(store: Store, scope: Scope = MAYA, *, turns: int = 1, **fields: Any) -> Conversation:
-    """A conversation that was had and closed."""
+    """Create a conversation with some turns, and close it."""
     conversation = await make_conversation(store, scope, **fields)
     await append_turns(store, conversation.id, turns, scope)
     return await store.conversations.close(scope, conversation.id, now=utc_now())
 
 
 async def dispatch_all(store: Store, *, length: int = WINDOW_CHARS, limit: int = 500) -> list[Job]:
-    """The jobs of all events that nobody has looked at."""
+    """Dispatch all new events, and return the jobs."""
     jobs: list[Job] = []
     more = True
     while more:
@@ -209,7 +209,7 @@ async def dispatch_all(store: Store, *, length: int = WINDOW_CHARS, limit: int =
 async def plan_jobs(
     store: Store, id: str, *, version: str | None = None, space_id: str | None = None, length: int = WINDOW_CHARS
 ) -> list[Job]:
-    """The jobs of a conversation of Maya's that someone asks for."""
+    """Plan the jobs of a conversation of Maya."""
     return await store.jobs.plan(MAYA, id, version=version, space_id=space_id, window_length=length, now=utc_now())
 
 
@@ -222,7 +222,7 @@ async def claim_job(
     most: int = 5,
     id: str | None = None,
 ) -> Job | None:
-    """The next job, as a worker whose clock is so many seconds ahead would get it."""
+    """Claim the next job as a worker whose clock is `seconds` ahead."""
     at = time.time() + after
     return await store.jobs.claim(
         instance_id=instance_id, at=at, until=at + lease, max_attempts=most, now=utc_now(), id=id
@@ -230,10 +230,10 @@ async def claim_job(
 
 
 async def claim_available_job(store: Store, **options: Any) -> Job:
-    """A job that is surely there, claimed."""
+    """Claim a job, and fail if there is none."""
     return present(await claim_job(store, **options))
 
 
 def job_windows(jobs: Sequence[Job]) -> list[tuple[int, int]]:
-    """The stretches that jobs are about."""
+    """Return the windows of jobs."""
     return [(job.from_seq, job.to_seq) for job in jobs]

@@ -32,7 +32,7 @@ from tellback.types.jobs import ConversationScope, Job, JobStatus, UsageRecord, 
 
 
 async def make_jobs(store: Store, count: int = 1, scope: Scope = MAYA) -> list[Job]:
-    """Jobs of one space, in their order."""
+    """Create jobs of one space, in order."""
     about = [ConversationScope("*", scope.user_id)]
     await make_binding(store, await make_space(store, scope), scope=scope, scopes=about)
     for _ in range(count):
@@ -41,20 +41,20 @@ async def make_jobs(store: Store, count: int = 1, scope: Scope = MAYA) -> list[J
 
 
 def make_usage(scope: Scope = MAYA, purpose: str = "extraction", **fields: Any) -> UsageRecord:
-    """What a call cost."""
+    """Build the usage record of a call."""
     return UsageRecord(new_id("use"), scope, purpose, **{"created_at": NOON, **fields})
 
 
 class JobLogContract:
-    """`JobLog`, as far as running jobs goes."""
+    """Tests of running jobs with `JobLog`."""
 
     @pytest.fixture
     async def job(self, store: Store) -> Job:
-        """A job that waits."""
+        """A queued job."""
         [job] = await make_jobs(store)
         return job
 
-    async def test_a_claimed_job_runs_until_it_is_finished(self, store: Store, job: Job) -> None:
+    async def test_a_claimed_job_is_running_until_finished(self, store: Store, job: Job) -> None:
         running = await claim_available_job(store)
         assert (running.id, running.status, running.attempts) == (job.id, JobStatus.RUNNING, 1)
         assert await claim_job(store) is None
@@ -69,7 +69,7 @@ class JobLogContract:
         assert (completion.subject_id, completion.data["added"], completion.scope) == (job.id, 2, MAYA)
         assert completion.data["conversation_id"] == job.conversation_id
 
-    async def test_jobs_of_a_space_run_one_after_the_other_and_those_of_others_beside_them(self, store: Store) -> None:
+    async def test_jobs_run_in_order_within_a_space_and_in_parallel_across_spaces(self, store: Store) -> None:
         first, second = await make_jobs(store, 2)
         [other] = await make_jobs(store, scope=OTHER_SCOPES[0])
         assert (await claim_available_job(store)).id == first.id
@@ -79,7 +79,7 @@ class JobLogContract:
         await store.jobs.finish(JobEnd(first.id, 1), now=NOON)
         assert (await claim_available_job(store, id=second.id)).id == second.id
 
-    async def test_what_comes_after_a_job_that_is_put_off_waits_for_it(self, store: Store) -> None:
+    async def test_a_postponed_job_blocks_later_jobs_of_its_space(self, store: Store) -> None:
         first, second = await make_jobs(store, 2)
         await claim_available_job(store)
         await store.jobs.postpone(JobEnd(first.id, 1), until=time.time() + 1000, now=NOON)
@@ -88,7 +88,7 @@ class JobLogContract:
         await store.jobs.fail(JobEnd(first.id, 2), "no", raw_output=None, retry_at=None, now=NOON)
         assert (await claim_available_job(store)).id == second.id
 
-    async def test_of_many_who_claim_at_once_each_gets_another_job(self, store: Store, second: Store) -> None:
+    async def test_concurrent_claims_get_different_jobs(self, store: Store, second: Store) -> None:
         spaces = [await make_space(store, name=str(n)) for n in range(4)]
         await make_binding(store, *spaces)
         for _ in range(3):
@@ -98,14 +98,14 @@ class JobLogContract:
             got = await asyncio.gather(*(claim_job((store, second)[n % 2], str(n)) for n in range(20)))
             jobs = [job for job in got if job is not None]
             assert len({job.id for job in jobs}) == len(jobs)
-            while len(jobs) < 4:  # whoever looked while another had it locked was sent away
+            while len(jobs) < 4:  # a claim returns None while another claim has the job locked
                 jobs.append(await claim_available_job(store))
             assert {job.memory_space_id for job in jobs} == {space.id for space in spaces}
             for job in jobs:
                 await store.jobs.finish(JobEnd(job.id, job.runs), now=NOON)
         assert await claim_job(store) is None
 
-    async def test_a_lease_that_is_over_gives_the_job_to_another_and_the_first_ends_nothing(self, store: Store) -> None:
+    async def test_an_expired_lease_can_be_taken_over_and_the_old_run_cannot_finish(self, store: Store) -> None:
         [job] = await make_jobs(store)
         await claim_available_job(store, instance_id="slow", lease=10)
         assert await claim_job(store, after=9) is None
@@ -118,17 +118,17 @@ class JobLogContract:
         assert await store.jobs.postpone(JobEnd(job.id, 1), until=0, now=NOON) is None
         assert await store.jobs.get(MAYA, job.id) == taken
         [used] = await self._usage(store, job_id=job.id)
-        assert used == late.usage[0], "what it cost was spent all the same"
+        assert used == late.usage[0], "the usage of the lost run is stored"
         assert await store.jobs.finish(JobEnd(job.id, 2), now=NOON) is not None
 
-    async def test_a_lease_is_prolonged_while_it_is_held(self, store: Store, job: Job) -> None:
+    async def test_a_lease_can_be_extended_while_it_is_held(self, store: Store, job: Job) -> None:
         await claim_available_job(store, lease=10)
         assert await store.jobs.extend(job.id, 1, until=time.time() + 100)
         assert await claim_job(store, after=50) is None
         assert (await claim_available_job(store, after=101)).attempts == 2
         assert not await store.jobs.extend("job_unknown", 1, until=time.time() + 100)
 
-    async def test_ending_twice_ends_once_and_counts_what_was_used_once(self, store: Store, job: Job) -> None:
+    async def test_finishing_twice_has_one_effect_and_stores_usage_once(self, store: Store, job: Job) -> None:
         await claim_available_job(store)
         end = JobEnd(job.id, 1, {"added": 1}, [make_usage(job_id=job.id, conversation_id=job.conversation_id)])
         assert await store.jobs.finish(end, now=NOON) is not None
@@ -137,7 +137,7 @@ class JobLogContract:
         assert len(await self._usage(store, job_id=job.id)) == 1
         assert await store.jobs.finish(JobEnd("job_unknown", 1), now=NOON) is None
 
-    async def test_a_job_that_fails_waits_for_its_next_attempt_or_is_over(self, store: Store, job: Job) -> None:
+    async def test_a_failed_attempt_is_retried_or_fails_the_job(self, store: Store, job: Job) -> None:
         await claim_available_job(store)
         again = present(
             await store.jobs.fail(JobEnd(job.id, 1), "bad", raw_output="{", retry_at=time.time() + 30, now=NOON)
@@ -156,7 +156,7 @@ class JobLogContract:
         [failure] = await read_all_events(store, "extraction.failed")
         assert (failure.subject_id, failure.data["error"]) == (job.id, "worse")
 
-    async def test_a_run_that_was_cancelled_cannot_end_the_one_after_it(self, store: Store, job: Job) -> None:
+    async def test_a_cancelled_run_cannot_finish_the_next_run(self, store: Store, job: Job) -> None:
         cancelled = await claim_available_job(store)
         await store.jobs.cancel(MAYA, job.id, now=NOON)
         await store.jobs.retry(MAYA, job.id, now=NOON)
@@ -166,13 +166,13 @@ class JobLogContract:
         assert not await store.jobs.extend(job.id, cancelled.runs, until=time.time() + 9)
         assert await store.jobs.finish(JobEnd(job.id, running.runs), now=NOON) is not None
 
-    async def test_what_is_postponed_is_not_counted_as_an_attempt(self, store: Store, job: Job) -> None:
+    async def test_postponing_does_not_count_as_an_attempt(self, store: Store, job: Job) -> None:
         for run in range(1, 4):
             assert (await claim_available_job(store, most=1)).runs == run
             postponed = present(await store.jobs.postpone(JobEnd(job.id, run), until=time.time(), now=NOON))
             assert (postponed.status, postponed.attempts) == (JobStatus.QUEUED, 0)
 
-    async def test_a_job_that_stopped_its_workers_too_often_fails(self, store: Store) -> None:
+    async def test_a_job_that_crashes_its_workers_too_often_fails(self, store: Store) -> None:
         first, second = await make_jobs(store, 2)
         for attempt in (1, 2):
             assert (await claim_available_job(store, after=100 * attempt, lease=10, most=2)).attempts == attempt
@@ -181,7 +181,7 @@ class JobLogContract:
         assert (failed.status, failed.error) == (JobStatus.FAILED, "The worker stopped while it ran this job, 2 times.")
         assert await claim_job(store, after=300, most=2, id=first.id) is None
 
-    async def test_what_an_owner_that_is_gone_was_running_is_queued_again(self, store: Store) -> None:
+    async def test_jobs_of_a_dead_instance_are_requeued(self, store: Store) -> None:
         [mine] = await make_jobs(store)
         [other] = await make_jobs(store, scope=OTHER_SCOPES[0])
         await claim_available_job(store, instance_id="gone", id=mine.id)
@@ -195,7 +195,7 @@ class JobLogContract:
         assert (await claim_available_job(store)).attempts == 2
 
     @pytest.mark.parametrize("scope", [MAYA, None])
-    async def test_a_job_that_is_over_is_retried_as_new(self, store: Store, scope: Scope | None, job: Job) -> None:
+    async def test_retrying_a_finished_job_resets_it(self, store: Store, scope: Scope | None, job: Job) -> None:
         assert await store.jobs.retry(scope, job.id, now=NOON) == job
         await claim_available_job(store)
         await store.jobs.fail(JobEnd(job.id, 1), "no", raw_output="{", retry_at=None, now=NOON)
@@ -207,7 +207,7 @@ class JobLogContract:
         assert types == ["extraction.queued", "extraction.failed", "extraction.queued"]
 
     @pytest.mark.parametrize("scope", [MAYA, None])
-    async def test_a_cancelled_job_is_over_also_for_whoever_runs_it(self, store: Store, scope: Scope | None) -> None:
+    async def test_a_cancelled_job_is_lost_for_its_running_worker(self, store: Store, scope: Scope | None) -> None:
         first, second = await make_jobs(store, 2)
         await claim_available_job(store)
         for job in (first, second):
@@ -218,13 +218,13 @@ class JobLogContract:
         assert not await store.jobs.extend(first.id, 1, until=time.time() + 100)
         assert await claim_job(store, after=3600) is None
 
-    async def test_jobs_of_others_cannot_be_touched(self, store: Store, job: Job) -> None:
+    async def test_jobs_of_other_users_are_unknown(self, store: Store, job: Job) -> None:
         for scope in (*OTHER_SCOPES, MAYA):
             id = "job_unknown" if scope == MAYA else job.id
             await assert_not_found(store.jobs.retry(scope, id, now=NOON), store.jobs.cancel(scope, id, now=NOON))
             assert await store.jobs.list_jobs(scope) == ([job] if scope == MAYA else [])
 
-    async def test_jobs_are_listed_the_newest_first_in_pages(self, store: Store) -> None:
+    async def test_jobs_are_listed_newest_first_in_pages(self, store: Store) -> None:
         jobs = (await make_jobs(store, 5))[::-1]
         await claim_available_job(store)
         listed = store.jobs.list_jobs
@@ -234,7 +234,7 @@ class JobLogContract:
         assert await listed(MAYA, conversation_id=jobs[2].conversation_id) == [jobs[2]]
         assert await listed(None, conversation_id="conv_unknown") == []
 
-    async def test_waiting_counts_what_is_due_or_runs_and_knows_when_the_next_is(self, store: Store) -> None:
+    async def test_backlog_counts_due_and_running_jobs_and_returns_the_next_due_time(self, store: Store) -> None:
         assert await store.jobs.backlog(at=time.time()) == (0, None)
         [job] = await make_jobs(store)
         [other] = await make_jobs(store, scope=OTHER_SCOPES[0])
@@ -248,7 +248,7 @@ class JobLogContract:
         assert await store.jobs.backlog(at=time.time()) == (0, later)
         assert await store.jobs.backlog(at=later) == (1, None)
 
-    async def test_what_waits_for_a_job_that_was_put_off_is_not_due(self, store: Store) -> None:
+    async def test_jobs_behind_a_postponed_job_are_not_due(self, store: Store) -> None:
         first, _ = await make_jobs(store, 2)
         await claim_available_job(store)
         assert await store.jobs.backlog(at=time.time()) == (1, None)
@@ -256,7 +256,7 @@ class JobLogContract:
         await store.jobs.postpone(JobEnd(first.id, 1), until=later, now=NOON)
         assert await store.jobs.backlog(at=time.time()) == (0, later)
 
-    async def test_what_calls_cost_is_listed_and_added_up(self, store: Store, conversation: Conversation) -> None:
+    async def test_usage_is_listed_and_summed(self, store: Store, conversation: Conversation) -> None:
         records = [
             make_usage(model="m", provider="p", input_tokens=10, output_tokens=2, cost_usd=0.5, job_id="job_1"),
             make_usage(
@@ -288,9 +288,9 @@ class JobLogContract:
         ]
         assert await store.jobs.usage_totals(MAYA, since=NOON + 9 * DAY, until=None) == []
 
-    async def test_a_schedule_is_taken_once_in_its_time_by_many_at_once(self, store: Store, second: Store) -> None:
+    async def test_concurrent_claims_of_a_schedule_succeed_once_per_period(self, store: Store, second: Store) -> None:
         take = [(opened, name) for opened in (store, second) for name in ("nightly", "hourly") for _ in range(5)]
-        # 1,059.8: who looked at the clock first and came second; 900: a clock that was wrong has been set back
+        # 1,059.8: a process read the clock first and claimed second; 900: a wrong clock was set back
         for at, wanted in ((1_000.0, 1), (1_059.9, 0), (1_060.0, 1), (1_059.8, 0), (900.0, 1)):
             got = await asyncio.gather(*(each.jobs.claim_schedule(name, at=at, every=60) for each, name in take))
             for name in ("nightly", "hourly"):

@@ -1,4 +1,4 @@
-"""The contract of memory: spaces, atoms and their bitemporal history, entities, and the changes an index follows."""
+"""The contract of memory: spaces, atoms and their bitemporal history, entities, and the changes of a space."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from tellback.types.memory import (
 )
 
 HALF_VECTOR = bytes.fromhex("003c00c0")
-"""1 and -2, half-precision."""
+"""1 and -2 in half-precision."""
 
 
 class MemoryContract:
-    """`Memories`."""
+    """Tests of `MemoryStore`."""
 
-    async def test_a_space_reads_back_as_it_was_made(self, store: Store) -> None:
+    async def test_a_space_is_returned_as_created(self, store: Store) -> None:
         made = await make_space(store, name="Ünïcode 🦜")
         assert await store.memories.space(MAYA, made.id) == made
         assert (made.name, made.metadata, made.atom_count) == ("Ünïcode 🦜", {"k": ["v", None]}, 0)
@@ -56,7 +56,7 @@ class MemoryContract:
         assert await store.memories.spaces(MAYA, name="other") == [other]
         assert await store.memories.space(MAYA, "ms_unknown") is None
 
-    async def test_a_space_made_once_is_found_the_next_time_also_by_many_at_once(self, store: Store) -> None:
+    async def test_create_space_reuses_an_existing_space_even_concurrently(self, store: Store) -> None:
         now = utc_now()
         spaces = [MemorySpace(new_id("ms"), MAYA, "notes", now, now) for _ in range(8)]
         made = await asyncio.gather(
@@ -65,7 +65,7 @@ class MemoryContract:
         assert len({space.id for space in made}) == 1
         assert await store.memories.spaces(MAYA, name="notes") == made[:1]
 
-    async def test_a_deleted_space_is_gone_with_all_that_is_in_it(self, store: Store, space: MemorySpace) -> None:
+    async def test_a_deleted_space_and_its_contents_are_unknown(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom())
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
@@ -87,7 +87,7 @@ class MemoryContract:
             memories.save_vectors(MAYA, space.id, "e", [(1, HALF_VECTOR)], now=utc_now()),
         )
 
-    async def test_an_atom_reads_back_as_it_was_added(self, store: Store, space: MemorySpace) -> None:
+    async def test_an_atom_is_returned_as_added(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         draft = make_atom(
             "Née à Zürich 🦜\n2nd line",
@@ -117,7 +117,7 @@ class MemoryContract:
         assert await valid_texts(store, space, NOON) == []
         assert (await store.memories.changes(MAYA, space.id, after=-1, embedder="")).last_seq == 0
 
-    async def test_an_origin_is_added_once_also_by_many_at_once(self, store: Store, space: MemorySpace) -> None:
+    async def test_an_origin_is_added_once_even_concurrently(self, store: Store, space: MemorySpace) -> None:
         tasks = [add_atoms(store, space, make_atom("first", origin="m1"), make_atom(f"{n}")) for n in range(10)]
         added = await asyncio.gather(*tasks)
         assert len({atoms[0].id for atoms in added}) == 1
@@ -128,7 +128,7 @@ class MemoryContract:
         assert await store.memories.atoms_by_origin(MAYA, space.id, ["m1", "m2"]) == {"m1": first}
         assert await store.memories.atoms_by_origin(MAYA, (await make_space(store)).id, ["m1"]) == {}
 
-    async def test_listing_gives_the_newest_first_by_category_status_and_page(self, store: Store) -> None:
+    async def test_atoms_are_listed_newest_first_and_filtered(self, store: Store) -> None:
         space = await make_space(store)
         names = ["a", "b", "a", "c", "b"]
         drafts = [make_atom(str(n), category=Category(name, CategoryKind.FACT)) for n, name in enumerate(names)]
@@ -150,7 +150,7 @@ class MemoryContract:
         with pytest.raises(NotFoundError):
             await list_texts(before="atom_unknown")
 
-    async def test_entities_are_found_by_name_or_alias_whatever_the_case_and_accents(self, store: Store) -> None:
+    async def test_entities_are_found_by_name_or_alias_ignoring_case_and_accents(self, store: Store) -> None:
         space = await make_space(store)
         jose = await make_entity(store, space, "José  María", "Pepe", "JOSE MARIA")
         assert jose.aliases == ("Pepe",)
@@ -169,14 +169,14 @@ class MemoryContract:
         assert await store.memories.entity(MAYA, bar.id) == bar
         assert (bar.description, bar.attributes) == ("a bar", {"stars": 4})
 
-    async def test_an_entity_counts_its_atoms_and_when_it_was_seen(self, store: Store, space: MemorySpace) -> None:
+    async def test_an_entity_has_an_atom_count_and_seen_times(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         for day in (3, 1, 2):
             await add_atoms(store, space, make_atom(valid_from=NOON + day * DAY, entity_ids=(ann.id,)))
         seen = present(await store.memories.entity(MAYA, ann.id))
         assert (seen.atom_count, seen.first_seen_at, seen.last_seen_at) == (3, NOON + DAY, NOON + 3 * DAY)
 
-    async def test_merging_repoints_atoms_keeps_names_follows_chains_and_is_harmless_twice(self, store: Store) -> None:
+    async def test_merging_moves_atoms_and_names_follows_merges_and_can_be_repeated(self, store: Store) -> None:
         space = await make_space(store)
         acme, corp, inc = [await make_entity(store, space, name) for name in ("Acme", "Acme Corp", "ACME Inc")]
         one, both = await add_atoms(
@@ -212,7 +212,7 @@ class MemoryContract:
             add_atoms(store, space, make_atom(entity_ids=(elsewhere.id,))),
         )
 
-    async def test_changes_go_on_from_a_version_and_miss_nothing(self, store: Store, space: MemorySpace) -> None:
+    async def test_changes_continue_from_a_version_without_gaps(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
         first, second = await add_atoms(
@@ -239,7 +239,7 @@ class MemoryContract:
         large = await memories.changes(MAYA, space.id, after=-1, embedder="e", max_atoms=2)
         assert (large.last_seq, len(large.atoms)) == (3, 0)
 
-    async def test_a_reader_beside_many_writers_sees_every_atom_once_in_order(
+    async def test_a_reader_with_concurrent_writers_sees_every_atom_once_in_order(
         self, store: Store, second: Store
     ) -> None:
         space = await make_space(store)
@@ -263,7 +263,7 @@ class MemoryContract:
         async with asyncio.timeout(30):
             await asyncio.gather(follow(), *writers)
 
-    async def test_what_is_not_embedded_by_an_embedder_is_found_the_newest_first(self, store: Store) -> None:
+    async def test_atoms_without_a_vector_are_listed_newest_first(self, store: Store) -> None:
         space = await make_space(store)
         atoms = await add_atoms(
             store, space, *[make_atom(str(n), embedder="old", vector=HALF_VECTOR) for n in range(5)]
@@ -281,9 +281,7 @@ class MemoryContract:
         assert await missing("new") == [(3, "2"), (1, "0")]
         assert (MAYA, space.id) in await store.memories.all_spaces(after="", limit=100)
 
-    async def test_embedders_keep_their_vectors_beside_each_other_until_the_others_are_forgotten(
-        self, store: Store
-    ) -> None:
+    async def test_vectors_of_several_embedders_coexist_until_deleted(self, store: Store) -> None:
         space = await make_space(store)
         memories = store.memories
         await add_atoms(store, space, *[make_atom(str(n), embedder="old", vector=HALF_VECTOR) for n in range(3)])
@@ -303,7 +301,7 @@ class MemoryContract:
         await memories.delete_other_vectors(MAYA, space.id, embedder="new")
         assert (await kept("old"), len(await kept("new"))) == ({}, 2)
 
-    async def test_memory_of_another_scope_does_not_exist(self, store: Store, space: MemorySpace) -> None:
+    async def test_memory_of_another_scope_is_unknown(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom("private", embedder="e", vector=HALF_VECTOR))
         ann = await make_entity(store, space, "Ann")
         memories = store.memories
@@ -335,7 +333,7 @@ class MemoryContract:
         assert await memories.entity(MAYA, ann.id) == ann
         assert await memories.atoms_without_vector(MAYA, space.id, embedder="e", before=None, limit=9) == []
 
-    async def test_every_change_tells_of_itself_in_order(self, store: Store, space: MemorySpace) -> None:
+    async def test_every_change_writes_an_event_in_order(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom())
         new = await store.memories.supersede(MAYA, atom.id, make_atom(), now=utc_now())
         ann = await make_entity(store, space, "Ann")
@@ -354,9 +352,9 @@ class MemoryContract:
 
 
 class AtomHistoryContract:
-    """Superseding, archiving, deleting."""
+    """Tests of superseding, archiving and deleting atoms."""
 
-    async def test_superseding_closes_the_old_atom_where_the_new_one_begins(self, store: Store) -> None:
+    async def test_superseding_ends_the_old_atom_at_the_start_of_the_new_one(self, store: Store) -> None:
         space = await make_space(store)
         [rome] = await add_atoms(store, space, make_atom("Rome"))
         later = NOON + 10 * DAY
@@ -375,7 +373,7 @@ class AtomHistoryContract:
         found = present(await store.memories.space(MAYA, space.id))
         assert found.atom_count == 2
 
-    async def test_a_correction_that_reaches_back_leaves_one_atom_at_every_moment(self, store: Store) -> None:
+    async def test_after_a_retroactive_correction_one_atom_is_valid_at_any_time(self, store: Store) -> None:
         space = await make_space(store)
         [atom] = await add_atoms(store, space, make_atom("0"))
         begins = [0, 10, 20, 5, 15, 2]
@@ -388,7 +386,7 @@ class AtomHistoryContract:
                 at = NOON + day * DAY
                 assert await valid_texts(store, space, at, known_at=NOON + known * DAY) == [str(wanted)], (day, known)
 
-    async def test_what_never_held_is_closed_once_and_is_over_at_every_moment(self, store: Store) -> None:
+    async def test_an_atom_that_was_never_valid_is_ended_once_and_never_listed_as_valid(self, store: Store) -> None:
         space = await make_space(store)
         [atom] = await add_atoms(store, space, make_atom("0", valid_from=NOON + 99 * DAY))
         for n in range(1, 40):
@@ -402,7 +400,7 @@ class AtomHistoryContract:
         early = AtomFilter(AtomStatus.ACTIVE, NOON, known_at=NOON + 5 * DAY)
         assert [atom.text for atom in await store.memories.atoms(MAYA, space.id, early)] == ["5"]
 
-    async def test_a_chain_whose_last_atom_is_deleted_goes_on_from_the_one_before(self, store: Store) -> None:
+    async def test_deleting_the_last_atom_of_a_chain_restores_the_previous_one(self, store: Store) -> None:
         space = await make_space(store)
         memories = store.memories
         [rome] = await add_atoms(store, space, make_atom("Rome", valid_to=NOON + 20 * DAY))
@@ -426,7 +424,7 @@ class AtomHistoryContract:
         with pytest.raises(NotFoundError):
             await memories.supersede(MAYA, paris.id, make_atom(), now=NOON + 5 * DAY)
 
-    async def test_those_around_a_deleted_atom_of_a_chain_follow_each_other(self, store: Store) -> None:
+    async def test_deleting_a_middle_atom_links_its_neighbours(self, store: Store) -> None:
         space = await make_space(store)
         memories = store.memories
         [atom] = await add_atoms(store, space, make_atom("0"))
@@ -448,7 +446,7 @@ class AtomHistoryContract:
                 at = NOON + day * DAY
                 assert await valid_texts(store, space, at, known_at=NOON + known * DAY) == [str(wanted)], (day, known)
 
-    async def test_of_many_who_supersede_one_atom_at_once_one_succeeds(self, store: Store, space: MemorySpace) -> None:
+    async def test_concurrent_superseding_of_one_atom_succeeds_once(self, store: Store, space: MemorySpace) -> None:
         [atom] = await add_atoms(store, space, make_atom())
         work = [store.memories.supersede(MAYA, atom.id, make_atom(str(n)), now=utc_now()) for n in range(8)]
         done = await asyncio.gather(*work, return_exceptions=True)
@@ -456,7 +454,7 @@ class AtomHistoryContract:
         assert all(isinstance(result, Atom | AtomSupersededError) for result in done)
         assert len(await valid_texts(store, space, utc_now())) == 1
 
-    async def test_status_changes_once_and_what_is_deleted_stays_so(self, store: Store, space: MemorySpace) -> None:
+    async def test_status_changes_once_and_deletion_is_final(self, store: Store, space: MemorySpace) -> None:
         ann = await make_entity(store, space, "Ann")
         [atom] = await add_atoms(store, space, make_atom(entity_ids=(ann.id,)))
         set_status = store.memories.set_status

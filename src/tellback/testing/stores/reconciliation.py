@@ -58,7 +58,7 @@ async def reconcile(
     entities: Sequence[EntityDraft] = (),
     aliases: dict[str, tuple[str, ...]] | None = None,
 ) -> list[Atom] | None:
-    """Change a space as it is now, or as it was at a version."""
+    """Change a space at its current version, or at a given one."""
     expected = await store.memories.version(space.scope, space.id) if version is None else version
     reconciliation = Reconciliation(tuple(entities), aliases or {}, changes)
     return await store.memories.reconcile(
@@ -67,7 +67,7 @@ async def reconcile(
 
 
 async def make_running_job(store: Store) -> tuple[MemorySpace, Job]:
-    """A space, and a job about it that runs."""
+    """Create a space, and a running job for it."""
     space = await make_space(store)
     await make_binding(store, space)
     await make_closed_conversation(store)
@@ -76,14 +76,14 @@ async def make_running_job(store: Store) -> tuple[MemorySpace, Job]:
 
 
 def make_cited_atom(text: str = "Lives in Rome") -> AtomDraft:
-    """An atom that was said in one place."""
+    """Build an atom with one citation."""
     return make_atom(text, source_conversation_id="conv_1", source_message_ids=("msg_1",))
 
 
 class ReconcileContract:
-    """`Memories.known` and `Memories.reconcile`."""
+    """Tests of `MemoryStore.known_atoms` and `MemoryStore.reconcile`."""
 
-    async def test_a_reconciliation_makes_all_its_changes_in_their_order(self, store: Store) -> None:
+    async def test_a_reconciliation_applies_all_changes_in_order(self, store: Store) -> None:
         space, job = await make_running_job(store)
         ann = await make_entity(store, space, "Ann")
         [rome, tea] = await add_atoms(store, space, make_atom("Rome"), make_cited_atom("Tea"))
@@ -115,7 +115,7 @@ class ReconcileContract:
         found = present(await store.memories.space(MAYA, space.id))
         assert found.atom_count == 4
 
-    async def test_a_change_that_fails_leaves_nothing_of_the_others_nor_of_the_jobs_end(self, store: Store) -> None:
+    async def test_a_failing_change_rolls_back_all_changes_and_the_jobs_end(self, store: Store) -> None:
         space, job = await make_running_job(store)
         [rome, paris] = await add_atoms(store, space, make_atom("Rome"), make_atom("Paris"))
         await store.memories.supersede(MAYA, rome.id, make_atom("Oslo"), now=NOON)
@@ -145,7 +145,7 @@ class ReconcileContract:
         assert len(await read_all_events(store)) == events
         assert await store.jobs.get(MAYA, job.id) == job
 
-    async def test_a_space_that_has_changed_is_left_as_it_is(self, store: Store) -> None:
+    async def test_a_changed_space_is_not_reconciled(self, store: Store) -> None:
         space, job = await make_running_job(store)
         version = await store.memories.version(MAYA, space.id)
         await add_atoms(store, space, make_atom("Quicker"))
@@ -156,7 +156,7 @@ class ReconcileContract:
         assert await store.memories.version(MAYA, space.id) == version + 1
         assert await store.jobs.get(MAYA, job.id) == job
 
-    async def test_of_many_who_change_a_version_at_once_one_succeeds(self, store: Store, second: Store) -> None:
+    async def test_concurrent_reconciliations_of_a_version_succeed_once(self, store: Store, second: Store) -> None:
         space = await make_space(store)
         version = await store.memories.version(MAYA, space.id)
         work = [reconcile((store, second)[n % 2], space, make_atom(str(n)), version=version) for n in range(12)]
@@ -177,7 +177,9 @@ class ReconcileContract:
             await reconcile(store, space, make_atom("Twice"), end=JobEnd(job.id, taken.runs))
         assert await valid_texts(store, space, NOON) == ["Now"]
 
-    async def test_citations_are_merged_by_conversation_and_given_once(self, store: Store, space: MemorySpace) -> None:
+    async def test_citations_are_merged_by_conversation_without_duplicates(
+        self, store: Store, space: MemorySpace
+    ) -> None:
         [atom] = await add_atoms(store, space, make_cited_atom())
         for _ in range(2):
             await reconcile(store, space, AddedCitation(atom.id, AGAIN))
@@ -189,7 +191,7 @@ class ReconcileContract:
         events = await read_all_events(store, "atom.cited")
         assert [event.data["conversation_id"] for event in events] == ["conv_2", "conv_1", "conv_2"]
 
-    async def test_an_atom_of_no_known_conversation_keeps_the_messages_it_cites(self, store: Store) -> None:
+    async def test_an_atom_without_a_conversation_keeps_its_cited_messages(self, store: Store) -> None:
         space = await make_space(store)
         [bare, loose] = await add_atoms(store, space, make_atom(), make_atom(source_message_ids=("msg_0",)))
         for atom, messages, others in ((bare, ("msg_1",), ()), (loose, ("msg_0",), (FIRST,))):
@@ -197,7 +199,7 @@ class ReconcileContract:
             found = present(await store.memories.atom(MAYA, atom.id))
             assert (found.citations, found.source_message_ids, found.other_sources) == ((FIRST,), messages, others)
 
-    async def test_other_sources_are_seen_by_every_way_of_reading(self, store: Store, space: MemorySpace) -> None:
+    async def test_added_citations_are_visible_to_every_read_method(self, store: Store, space: MemorySpace) -> None:
         [rome] = await add_atoms(store, space, make_cited_atom("Rome"))
         await reconcile(store, space, AddedCitation(rome.id, AGAIN))
         memories = store.memories
@@ -211,14 +213,14 @@ class ReconcileContract:
         assert (await memories.atoms_by_origin(MAYA, space.id, ["o"]))["o"].other_sources == (AGAIN,)
         await self._check_all_reads(store, space, drafted.id)
 
-    async def test_changes_that_are_followed_tell_of_citations(self, store: Store, space: MemorySpace) -> None:
+    async def test_changes_include_added_citations(self, store: Store, space: MemorySpace) -> None:
         [rome, _] = await add_atoms(store, space, make_cited_atom("Rome"), make_cited_atom("Tea"))
         read = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
         await reconcile(store, space, AddedCitation(rome.id, AGAIN))
         more = await store.memories.changes(MAYA, space.id, after=read.version, embedder="")
         assert [ATOM.read(row).citations for row in more.atoms] == [(FIRST, AGAIN)]
 
-    async def test_an_atom_added_in_the_same_call_can_be_replaced_and_cited(self, store: Store) -> None:
+    async def test_an_atom_added_in_the_same_call_can_be_superseded_and_cited(self, store: Store) -> None:
         space = await make_space(store)
         rome, oslo = make_atom("Rome"), make_atom("Oslo", valid_from=NOON + DAY)
         present(await reconcile(store, space, rome, Replacement(rome.id, oslo), AddedCitation(oslo.id, AGAIN)))
@@ -227,7 +229,7 @@ class ReconcileContract:
         found = present(await store.memories.atom(MAYA, oslo.id))
         assert (found.supersedes, found.citations) == (rome.id, (AGAIN,))
 
-    async def test_what_is_in_another_space_cannot_be_changed(self, store: Store) -> None:
+    async def test_atoms_of_another_space_cannot_be_changed(self, store: Store) -> None:
         space, other = await make_space(store), await make_space(store, name="other")
         theirs = await make_space(store, OTHER_SCOPES[0])
         for foreign in (other, theirs):
@@ -246,7 +248,7 @@ class ReconcileContract:
             store.memories.reconcile(MAYA, theirs.id, wanted, expected_version=0, end=None, now=NOON)
         )
 
-    async def test_known_gives_what_is_about_slots_and_what_cites_a_conversation(self, store: Store) -> None:
+    async def test_known_atoms_match_slots_or_cite_the_conversation(self, store: Store) -> None:
         space, other = await make_space(store), await make_space(store, name="other")
         drafts = [
             make_atom("Rome", slot="user: home", value="rome"),
@@ -277,7 +279,7 @@ class ReconcileContract:
         return changes.version, [ATOM.read(row) for row in changes.atoms], len(changes.validity_ends)
 
     async def _check_all_reads(self, store: Store, space: MemorySpace, id: str) -> None:
-        """Every way of reading an atom gives where it was said again."""
+        """Check that every read method returns the added citation."""
         memories = store.memories
         read = [await memories.atom(MAYA, id)]
         read += await memories.atoms(MAYA, space.id, AtomFilter(AtomStatus.ACTIVE, NOON))

@@ -1,4 +1,4 @@
-"""The contract of agent sessions in a store, next to the conversation log."""
+"""The contract of agent sessions in a store with a conversation log."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ from tellback.types.ids import new_id, utc_now
 
 
 def make_session(id: str = "web-42", scope: Scope = MAYA, **fields: Any) -> SessionData:
-    """A session of a user."""
+    """Build a user's session."""
     session = SessionData(id, scope.user_id, "Wanda", created_at=NOON, updated_at=NOON, collected_data={"to": "Rome"})
     return replace(session, **fields)
 
 
 def make_message(content: str, role: Any = "user", session_id: str = "web-42") -> MessageData:
-    """A message of a session."""
+    """Build a message of a session."""
     return MessageData(new_id("msg"), session_id, role, content, "maya", created_at=NOON)
 
 
 def make_conversation_to_open(session_id: str = "web-42", scope: Scope = MAYA) -> Conversation:
-    """A conversation to open."""
+    """Build a conversation for a session."""
     return Conversation(new_id("conv"), scope, "wanda", "open", NOON, NOON, session_id=session_id)
 
 
 async def session_texts(store: Store, id: str = "web-42", scope: Scope = MAYA) -> list[str]:
-    """What was said in a session."""
+    """Return the message texts of a session."""
     found = await store.sessions.messages(scope, id, limit=1_000, before=None, after=None)
     return [each.content for each in found]
 
 
 class AgentSessionContract:
-    """`AgentSessions`."""
+    """Tests of `AgentSessions`."""
 
-    async def test_what_is_said_in_a_session_is_in_the_log(self, store: Store) -> None:
+    async def test_session_messages_are_in_the_log(self, store: Store) -> None:
         messages = [make_message("To Rome"), make_message("When?", "agent")]
         saved = await store.sessions.save(MAYA, make_session(version=1), messages, make_conversation_to_open())
         assert (saved.version, saved.message_count, saved.last_message_at) == (1, 2, NOON)
@@ -72,7 +72,7 @@ class AgentSessionContract:
         event_types = await read_event_types(store)
         assert event_types == ["conversation.created", "message.appended", "message.appended"]
 
-    async def test_what_was_logged_elsewhere_is_said_in_the_session(self, store: Store) -> None:
+    async def test_messages_appended_to_the_log_are_session_messages(self, store: Store) -> None:
         conversation = await make_conversation(store, session_id="web-42")
         drafts = [make_draft("Hi"), make_draft("Psst", "system", visibility="hidden"), make_draft("Hello", "assistant")]
         turn = SessionTurn(make_session(version=1), (make_message("Hi"), make_message("Hello", "agent")))
@@ -85,7 +85,7 @@ class AgentSessionContract:
         found = present(await store.conversations.get(MAYA, conversation.id))
         assert found.last_seq == 4
 
-    async def test_messages_and_their_session_are_stored_both_or_not_at_all(self, store: Store) -> None:
+    async def test_a_session_and_its_messages_are_stored_atomically(self, store: Store) -> None:
         conversation = await make_conversation(store, session_id="web-42")
         turn = SessionTurn(make_session(version=2))
         with pytest.raises(SessionConflictError):
@@ -97,7 +97,7 @@ class AgentSessionContract:
             await append_drafts(store, conversation.id, make_draft("lost"), session=turn)
         assert await store.sessions.get(MAYA, "web-42") is None
 
-    async def test_turns_of_log_and_sessions_at_once_lose_nothing(self, store: Store) -> None:
+    async def test_concurrent_turns_and_notes_lose_no_message(self, store: Store) -> None:
         await store.sessions.create(MAYA, make_session())
         conversation = await make_conversation(store, session_id="web-42")
 
@@ -143,7 +143,7 @@ class AgentSessionContract:
         before = await store.sessions.messages(MAYA, "web-42", limit=9, before=messages[1].position, after=None)
         assert (after, before) == (messages[1:], messages[:1])
 
-    async def test_a_deleted_session_leaves_the_log(self, store: Store) -> None:
+    async def test_deleting_a_session_keeps_its_messages_in_the_log(self, store: Store) -> None:
         await store.sessions.save(MAYA, make_session(version=1), [make_message("one")], make_conversation_to_open())
         assert await store.sessions.delete(MAYA, "web-42", now=NOON)
         assert await store.sessions.get(MAYA, "web-42") is None
@@ -154,7 +154,7 @@ class AgentSessionContract:
         await store.sessions.save(MAYA, make_session(version=1), [make_message("anew")], make_conversation_to_open())
         assert await session_texts(store) == ["anew"]
 
-    async def test_a_running_turn_is_not_disturbed(self, store: Store) -> None:
+    async def test_adding_a_note_does_not_affect_a_running_turn(self, store: Store) -> None:
         conversation = await make_conversation(store, session_id="web-42")
         await store.sessions.create(MAYA, make_session())
         claim = make_claim(store.instance_id + "/1")
@@ -172,7 +172,7 @@ class AgentSessionContract:
         )
         assert await session_texts(store) == ["Hi", "a note", "Hello"]
 
-    async def test_an_id_is_taken_once_in_an_app(self, store: Store) -> None:
+    async def test_session_ids_are_unique_in_an_app(self, store: Store) -> None:
         for scope in (MAYA, *OTHER_SCOPES[1:]):
             await store.sessions.create(scope, make_session(scope=scope))
         with pytest.raises(SessionConflictError):
@@ -184,7 +184,7 @@ class AgentSessionContract:
         assert await store.sessions.find_scope("globex", "support", "web-42") == OTHER_SCOPES[2]
         assert await store.sessions.find_scope("globex", "sales", "web-42") is None
 
-    async def test_another_users_session_is_not_there(self, store: Store) -> None:
+    async def test_another_users_session_is_unknown(self, store: Store) -> None:
         await store.sessions.save(MAYA, make_session(version=1), [make_message("secret")], make_conversation_to_open())
         for scope in OTHER_SCOPES:
             assert await store.sessions.get(scope, "web-42") is None
