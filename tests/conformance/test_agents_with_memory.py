@@ -96,7 +96,7 @@ async def test_nothing_is_kept_for_a_mistake(tb: Tellback, maya: User, ask: Resp
         (maya, ("Hi",), {"sender": "maya"}, InvalidArgumentError, "sender"),
         (maya, ("Hi",), {"wait": -1}, InvalidArgumentError, "wait"),
         (maya, ("Hi",), {"approvals": {"c1": True}}, InvalidArgumentError, "without a history"),
-        (maya, (), {"approvals": {"c1": True}}, InvalidArgumentError, "c1|decided"),
+        (maya, (), {"approvals": {"c1": True}}, InvalidArgumentError, "c1|pending calls"),
     ]
     for memory, args, kwargs, error, problem in wrong:
         with pytest.raises(error, match=problem):

@@ -181,7 +181,7 @@ async def test_a_chat_turn_is_decided_with_all_that_it_had(maya: User) -> None:
     assert (last.messages[-1].metadata or {})["source"] == "clerk"
     with pytest.raises(InvalidArgumentError, match="no open conversation"):
         await run_chat_turn(cfg, TurnInput(Session("other"), sender, approvals=decisions))
-    with pytest.raises(InvalidArgumentError, match="without a text"):
+    with pytest.raises(InvalidArgumentError, match="without text"):
         TurnInput(session, sender, "Pay!", approvals=decisions)
 
 
@@ -194,7 +194,7 @@ async def test_calls_that_cannot_be_decided_are_reported(maya: User) -> None:
     turn_input = TurnInput(Session("s"), Identity("maya"), "Pay!", persist_assistant=False)
     result = await run_chat_turn(cfg, turn_input)
     assert result.status == "approval"
-    assert "cannot be taken" in str(result.problems[0])
+    assert "cannot be approved later" in str(result.problems[0])
 
 
 async def test_a_skills_tool_is_decided_however_long_ago_the_skill_was_read(maya: User) -> None:

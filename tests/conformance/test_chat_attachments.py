@@ -81,8 +81,8 @@ def test_a_name_cannot_pretend_to_be_more_than_a_line() -> None:
     [
         ("cat.png", "a list"),
         ({"name": "cat.png"}, "a list"),
-        ([7], "not 7"),
-        ([{"mime": "image/png"}], "has a name"),
+        ([7], "got 7"),
+        ([{"mime": "image/png"}], "needs a name"),
         ([{"name": "a", "colour": "red"}], "colour"),
         ([{"name": "a", "data": "!"}], "base64"),
         ([{"name": "a", "data": "é"}], "base64"),

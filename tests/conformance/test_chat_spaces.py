@@ -26,7 +26,7 @@ ECHO = FunctionModel(lambda request: f"re: {request.messages[-1].content}")
 async def test_what_is_said_without_a_space_is_never_remembered(tb: Tellback) -> None:
     maya = tb.user("maya")
     await maya.chat("My name is Maya.", model=ECHO)
-    with pytest.raises(InvalidArgumentError, match="namespace of its own"):
+    with pytest.raises(InvalidArgumentError, match="use another namespace"):
         await maya.chat("My pin is 1234.", space=None, model=ECHO)
     reply = await maya.chat("My pin is 1234.", "private", None, ECHO)
     for conversation in await maya.conversations.list():
@@ -41,7 +41,7 @@ async def test_what_is_said_without_a_space_is_never_remembered(tb: Tellback) ->
 async def test_a_namespace_has_one_space(tb: Tellback) -> None:
     maya = tb.user("maya")
     await maya.chat("The report is late.", "office", "work", ECHO)
-    with pytest.raises(InvalidArgumentError, match="'work', not in 'private'"):
+    with pytest.raises(InvalidArgumentError, match="'work', not to 'private'"):
         await maya.chat("I am in love.", "office", "private", ECHO)
     await maya.chat("I am in love.", "diary", "private", ECHO)
     assert {space.name for space in await maya.memory.list_spaces()} == {"work", "private"}

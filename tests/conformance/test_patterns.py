@@ -100,10 +100,10 @@ async def test_atoms_are_listed_by_their_kind(tb: Tellback) -> None:
 async def test_only_the_platform_writes_patterns(tb: Tellback) -> None:
     user = tb.user("maya")
     space = await user.memory.create_space("daily")
-    with pytest.raises(InvalidArgumentError, match="platform"):
+    with pytest.raises(InvalidArgumentError, match="reserved for pattern mining"):
         await user.memory.add_atom(space.id, "User always runs.", ("pattern", "PATTERN"))
     atom = await user.memory.add_atom(space.id, "User runs.")
-    with pytest.raises(InvalidArgumentError, match="platform"):
+    with pytest.raises(InvalidArgumentError, match="reserved for pattern mining"):
         await user.memory.supersede_atom(atom.id, "User always runs.", ("pattern", "PATTERN"))
 
 
@@ -113,7 +113,7 @@ async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_ba
     await add_run_episodes(user, space.id, range(4))
     await tb.mine_patterns()
     [pattern] = await patterns(user, space.id)
-    with pytest.raises(InvalidArgumentError, match="platform"):
+    with pytest.raises(InvalidArgumentError, match="reserved for pattern mining"):
         await user.memory.supersede_atom(pattern.id, "User robs banks on Mondays.")
     fact = await user.memory.supersede_atom(pattern.id, "User was running for a marathon.", ("sport", "FACT"))
     assert await tb.mine_patterns() == 0

@@ -50,7 +50,7 @@ async def test_a_chats_mistakes_open_no_conversation(tb: Tellback, wrong: dict[s
 
 @pytest.mark.parametrize(("options", "named"), [({"zeta": 1, "alpha": 2}, "'zeta'"), ({1: 2, "x": 3}, "1")], ids=str)
 async def test_the_first_option_that_is_unknown_is_named(tb: Tellback, options: Any, named: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"options has no {named}"):
+    with pytest.raises(InvalidArgumentError, match=f"options has no field {named}"):
         await tb.user("maya").chat("Hi!", model=ScriptedModel([]), options=options)
 
 

@@ -588,9 +588,9 @@ async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: 
     ("kwargs", "error", "problem"),
     [
         ({"model": "m", "user_text": "Hi", "content": "Hi"}, InvalidArgumentError, "not both"),
-        ({"model": "m"}, InvalidArgumentError, "nothing to answer"),
+        ({"model": "m"}, InvalidArgumentError, "the message is missing"),
         ({"model": "m", "user_text": "Hi", "approvals": {}}, InvalidArgumentError, "without user_text"),
-        ({"model": "m", "user_text": "Hi", "provider": "nobody"}, ConfigurationError, "No provider is called 'nobody'"),
+        ({"model": "m", "user_text": "Hi", "provider": "nobody"}, ConfigurationError, "Unknown provider 'nobody'"),
         ({"model": "m", "user_text": "Hi", "options": {"temprature": 0}}, InvalidArgumentError, "temprature"),
         ({"model": "m", "user_text": "Hi", "tools": [{"name": "x"}]}, InvalidArgumentError, "tool_handler"),
         ({"model": "m", "user_text": "Hi", "tools": [{}]}, InvalidArgumentError, "needs a name"),

@@ -354,7 +354,7 @@ async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> N
     for kwargs in wrong:
         with pytest.raises(Exception, match=next(iter(kwargs))):
             await maya.chat("Hi", **{"model": ECHO, **kwargs})
-    with pytest.raises(InvalidArgumentError, match="nothing to answer"):
+    with pytest.raises(InvalidArgumentError, match="text is missing"):
         await maya.chat(model=ECHO)
     with pytest.raises(InvalidArgumentError, match="sytem"):
         maya.chat_stream("Hi", sytem="Be kind.")  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""What makes docstrings fit for the site, and the page that says where things are."""
+"""The docstring examples on the site, and the paths and names on the architecture page."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(\)")
         ),
     ],
 )
-def test_examples_in_docstrings_are_shown_as_code(docstring: str, expected: str) -> None:
+def test_examples_in_docstrings_become_code_blocks(docstring: str, expected: str) -> None:
     assert fence(docstring) == expected
 
 
 @cache
 def defined_names(path: Path) -> frozenset[str]:
-    """Functions and classes of a module, and methods and fields as `Class.member`."""
+    """Functions, classes and constants of a module, and methods and fields as `Class.member`."""
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(target.id for target in targets if isinstance(target, ast.Name))
         if isinstance(node, ast.ClassDef):
             for member in node.body:
                 if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -52,7 +55,7 @@ def defined_names(path: Path) -> frozenset[str]:
 
 
 def is_defined(name: str, paths: list[Path]) -> bool:
-    """Whether a module defines it: a method alone counts too, and `parse_*` is any name that begins so."""
+    """Whether a module defines a name: also a method without its class; `parse_*` matches a prefix."""
     known = {known for path in paths for known in defined_names(path)}
     if name.endswith("*"):
         return any(each.startswith(name[:-1]) for each in known)
@@ -60,7 +63,7 @@ def is_defined(name: str, paths: list[Path]) -> bool:
 
 
 def named_paths(text: str) -> Iterator[tuple[str, list[tuple[str, Path | None]]]]:
-    """Each line with the paths it names, and where they are; a bare file name is in the folder that was named last."""
+    """Each line with the paths in it and their locations; a bare file name is in the folder mentioned last."""
     folder = SOURCE
     for line in text.splitlines():
         found: list[tuple[str, Path | None]] = []
@@ -78,13 +81,13 @@ def question_rows() -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def test_the_architecture_names_files_that_exist() -> None:
+def test_every_path_on_the_architecture_page_exists() -> None:
     lines = [*named_paths(ARCHITECTURE.read_text())]
     assert sum(len(found) for _, found in lines) > 60
     assert [(name, line) for line, found in lines for name, path in found if path is None] == []
 
 
-def test_what_the_architecture_says_to_look_for_is_in_the_file_it_names() -> None:
+def test_every_name_to_look_for_is_defined_in_the_file_of_its_row() -> None:
     rows = question_rows()
     assert len(rows) >= 15
     for question, files, names in rows:
@@ -93,14 +96,14 @@ def test_what_the_architecture_says_to_look_for_is_in_the_file_it_names() -> Non
             assert is_defined(name, paths), f"{question} {name} is not in {files}"
 
 
-def test_calls_on_the_way_of_a_message_are_in_the_file_of_their_line() -> None:
+def test_every_call_in_the_message_diagrams_is_defined_in_the_file_of_its_line() -> None:
     for line, found in named_paths(ARCHITECTURE.read_text()):
         paths = [path for _, path in found if path is not None and path.suffix == ".py"]
         for name in CALL.findall(line):
-            assert is_defined(name, paths), f"{name} is not where this line says: {line}"
+            assert is_defined(name, paths), f"{name} is not defined in the file of this line: {line}"
 
 
-def test_the_packages_of_the_architecture_are_those_there_are() -> None:
+def test_the_package_table_lists_exactly_the_existing_packages() -> None:
     section = ARCHITECTURE.read_text().split("## Packages")[1].split("\n## ")[0]
     first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} | {"turn"}  # beside `turns`
@@ -117,11 +120,11 @@ def test_the_packages_of_the_architecture_are_those_there_are() -> None:
         ("`server/auth.py`, then head.py", ["head.py"]),
     ],
 )
-def test_a_path_that_is_not_there_is_found(line: str, missing: list[str]) -> None:
+def test_a_missing_path_is_detected(line: str, missing: list[str]) -> None:
     assert [name for _, found in named_paths(line) for name, path in found if path is None] == missing
 
 
-def test_a_name_that_is_not_there_is_found() -> None:
+def test_a_missing_name_is_detected() -> None:
     engine = [SOURCE / "turns" / "engine.py"]
     assert is_defined("TurnEngine.run", engine)
     assert is_defined("build_*", engine)

@@ -1,4 +1,4 @@
-"""Attachments of a message: summarized in the log, shown to the model in full."""
+"""Attachments of a message: one line each in the log, the full content for the model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tellback.errors import InvalidArgumentError
 from tellback.types import Message, MessagePart, audio_part, file_part, image_part, text_part
 
 MAX_TEXT_LENGTH = 20_000
-"""How much of an attached text the model is shown."""
+"""The longest attached text that is sent to the model; the rest is cut."""
 
 _FIELD_ALIASES = {"filename": "name", "mime_type": "mime", "content_type": "mime"}
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file sent along with a message: its `text`, or its bytes as `data` or behind a `url` with their `mime` type.
+    """A file sent with a message: its `text`, or its bytes as `data` or at a `url`, with their `mime` type.
 
-    The log keeps its name, type and size; the model is shown the text, or the picture, sound or file itself.
+    The log stores its name, type and size. The model receives the text, image, audio or file.
 
     >>> Attachment("receipt.png", mime="image/png", data=b"...").kind
     'image'
@@ -37,21 +37,21 @@ class Attachment:
         for name in ("name", "mime", "text", "url"):
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or name == "name"):
-                raise InvalidArgumentError(f"an attachment's {name} is a text, not {value!r:.80}.")
+                raise InvalidArgumentError(f"an attachment's {name} must be a string, got {value!r:.80}.")
         if not isinstance(self.data, bytes | str | None):
-            raise InvalidArgumentError(f"an attachment's data is bytes, not {self.data!r:.80}.")
+            raise InvalidArgumentError(f"an attachment's data must be bytes or base64 text, got {self.data!r:.80}.")
         if isinstance(self.data, str):
             object.__setattr__(self, "data", _decode_base64(self.data))
 
     @property
     def kind(self) -> str:
-        """image, audio, text or file."""
+        """The kind: "image", "audio", "text" or "file"."""
         major = (self.mime or "").partition("/")[0]
         return major if major in ("image", "audio") else "text" if self.text is not None else "file"
 
     @property
     def summary(self) -> str:
-        """One line that says what it is."""
+        """One line with name, type and size."""
         size = self.size if self.size is not None else len(self.data) if self.data is not None else None
         known = [self.mime, None if size is None else f"{size} bytes", self.url]
         about = ", ".join(filter(None, known))
@@ -60,7 +60,7 @@ class Attachment:
 
     @property
     def part(self) -> MessagePart | None:
-        """It as part of a message, if a model can be shown it."""
+        """The attachment as a message part, or None if it has only text or a name."""
         if self.text is not None or (self.data is None and self.url is None):
             return None
         arguments: dict[str, Any] = {"data": self.data} if self.data is not None else {"url": self.url}
@@ -75,11 +75,11 @@ _FIELD_NAMES = tuple(field.name for field in fields(Attachment))
 
 
 def parse_attachments(values: Sequence[Any] | None) -> tuple[Attachment, ...]:
-    """Attachments, mappings with the same names, message parts, or plain names of files."""
+    """Parse attachments: `Attachment` objects, mappings of its fields, message parts, or file names."""
     if values is None:
         return ()
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
-        raise InvalidArgumentError(f"attachments is a list, not {values!r:.80}.")
+        raise InvalidArgumentError(f"attachments must be a list, got {values!r:.80}.")
     return tuple(map(_parse_attachment, values))
 
 
@@ -91,13 +91,13 @@ def _parse_attachment(value: Any) -> Attachment:
     if isinstance(value, MessagePart):
         return Attachment(value.name or value.kind, mime=value.mime, text=value.text, data=value.data, url=value.url)
     if not isinstance(value, Mapping):
-        raise InvalidArgumentError(f"an attachment is an Attachment, a mapping or a name, not {value!r:.80}.")
+        raise InvalidArgumentError(f"an attachment must be an Attachment, a mapping or a file name, got {value!r:.80}.")
     values = {_FIELD_ALIASES.get(str(name), str(name)): value for name, value in value.items()}
     unknown = [name for name in values if name not in _FIELD_NAMES]
     if unknown or not isinstance(values.get("name"), str):
         raise InvalidArgumentError(
-            f"an attachment has a name and any of {', '.join(_FIELD_NAMES[1:])}"
-            + (f", but not {', '.join(unknown)}." if unknown else ".")
+            f"an attachment needs a name and may have {', '.join(_FIELD_NAMES[1:])}"
+            + (f"; unknown: {', '.join(unknown)}." if unknown else ".")
         )
     return Attachment(**values)
 
@@ -106,16 +106,16 @@ def _decode_base64(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:
-        raise InvalidArgumentError(f"an attachment's data is bytes, or base64 text: {error}.") from None
+        raise InvalidArgumentError(f"an attachment's data must be bytes or base64 text: {error}.") from None
 
 
 def append_summaries(text: str, attachments: Sequence[Attachment]) -> str:
-    """A message with a line for each attachment, as the log keeps it."""
+    """Return the text to store: the message and one line for each attachment."""
     return "\n".join([*filter(None, [text]), *(each.summary for each in attachments)])
 
 
 def append_contents(text: str, attachments: Sequence[Attachment]) -> str:
-    """A message with what is attached, as the model reads it."""
+    """Return the text for the model: the message and the contents of the attachments."""
     if not attachments:
         return text
     rendered = [_render_attachment(each) for each in attachments]
@@ -131,6 +131,6 @@ def _render_attachment(attachment: Attachment) -> str:
 
 
 def build_user_message(prompt: str, attachments: Sequence[Attachment]) -> Message:
-    """The user's message as the model gets it: words, and the pictures, sounds and files themselves."""
+    """Build the user's message for the model, with images, audio and files as parts."""
     parts = [part for each in attachments if (part := each.part) is not None]
     return Message("user", parts=(text_part(prompt), *parts)) if parts else Message("user", prompt)

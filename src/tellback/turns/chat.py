@@ -1,4 +1,4 @@
-"""`user.chat`: continue or open a conversation, recall, answer, and store everything."""
+"""`user.chat`: find or create the conversation, and build the turn request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tellback.types.conversations import Conversation, Identity, MessageDraft, S
 
 CHAT_CLOSE_AFTER = timedelta(hours=1)
 LOCAL_WAIT_SECONDS, REMOTE_WAIT_SECONDS = 15.0, 3.0
-"""How long to wait for memories that are being made by this process's worker, or by another's if there is one."""
+"""How long the first turn of a conversation waits for extractions of this process's worker, and of other workers."""
 
 
 class ChatArguments(CommonArguments, total=False):
@@ -54,7 +54,7 @@ class ChatArguments(CommonArguments, total=False):
 
 
 class UserChat:
-    """One message of a chat, ready to be answered. `planner` is the turn of an agent that answers it."""
+    """One call of `user.chat`. `planner` is the turn of the agent that answers, if any."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class UserChat:
         self._attachments = () if attachments is None else parse_attachments(attachments)
         unknown = arguments.keys() - ChatArguments.__annotations__.keys()
         if unknown:
-            raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
+            raise InvalidArgumentError(f"chat has no argument {', '.join(sorted(unknown))}.")
 
     async def run(self) -> TurnResult:
-        """Answer the message, and return the result when it is complete."""
+        """Run the turn and return its result."""
         engine = self._user.conversations.turns
         request = await self._build_request()
         try:
@@ -95,7 +95,7 @@ class UserChat:
         return await engine.run(await self._build_request())
 
     async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """Answer the message; yield the reply in deltas, and the result last."""
+        """Run the turn; yield the deltas of the reply, then the result."""
         engine = self._user.conversations.turns
         items = engine.stream(await self._build_request())
         try:
@@ -112,11 +112,11 @@ class UserChat:
 
     @property
     def _may_reopen(self) -> bool:
-        """Whether another conversation may take the place of the one that was closed while the turn waited for it."""
+        """Whether a new conversation may be used if the current one was closed while the turn waited."""
         return self._arguments.get("conversation_id") is None and self._text is not None
 
     async def _build_request(self) -> TurnRequest:
-        """Validate everything, then find or open the conversation: a mistake opens none."""
+        """Validate all arguments, then find or create the conversation, so that an error creates none."""
         arguments, planner = self._arguments, self._planner
         options, draft = self._resolve_options(), self._build_draft()
         validate_tool_request(None, arguments.get("sender"), arguments.get("extras"))
@@ -151,7 +151,7 @@ class UserChat:
         )
 
     def _resolve_options(self) -> ChatOptions:
-        """Resolve the options, with `system`, `tools` and `skills` from keywords of their own."""
+        """Resolve the options; the keywords `system`, `tools` and `skills` override them."""
         arguments: Mapping[str, Any] = self._arguments
         changes = {name: arguments[name] for name in ("system", "skills") if arguments.get(name) is not None}
         options = arguments.get("options")
@@ -167,21 +167,21 @@ class UserChat:
         )
         if self._planner is not None and is_offline(resolved.model):
             raise ConfigurationError(
-                f"Agent {self._planner.name!r} has no model: pass Agent(model=...), or set one for all. {SETUP_HINT}"
+                f"Agent {self._planner.name!r} has no model: pass Agent(model=...) or Tellback(model=...). {SETUP_HINT}"
             )
         return with_attachments(resolved, self._attachments)
 
     def _build_draft(self) -> MessageDraft | None:
-        """Build the user's message as it is stored; None where a turn is resumed."""
+        """Build the user's message to store; None if a turn is resumed."""
         arguments = self._arguments
         approvals = arguments.get("approvals")
         if approvals is not None:
             if self._text is not None:
-                raise InvalidArgumentError("approvals go on with a turn: pass them without a text.")
+                raise InvalidArgumentError("approvals resume a turn: pass them without a text.")
             as_approvals(approvals)
             return None
         if self._text is None:
-            raise InvalidArgumentError("there is nothing to answer: pass a text, or approvals.")
+            raise InvalidArgumentError("text is missing: pass a text or approvals.")
         return build_draft(
             "user",
             append_summaries(self._text, self._attachments) if self._attachments else self._text,
@@ -193,7 +193,7 @@ class UserChat:
         )
 
     async def _conversation_id(self) -> str | None:
-        """The conversation to go on with, or None if the store cannot tell."""
+        """Return the id of the conversation to continue, or None if the store failed."""
         requested_id = self._arguments.get("conversation_id")
         if requested_id is not None:
             existing = await get_conversation(self._user, str(requested_id))
@@ -218,22 +218,22 @@ class UserChat:
         return None if conversation is None else conversation.id
 
     async def _pending_conversation_id(self) -> str:
-        """The conversation whose calls are decided: it is there, or there is nothing to decide."""
+        """Return the id of the conversation with the pending calls; raise `InvalidArgumentError` if there is none."""
         conversations, session_id = self._user.conversations, self._arguments.get("session_id")
         found = await conversations.find(self._namespace, session_id)
-        if found is None and session_id is not None:  # it may have been closed meanwhile
+        if found is None and session_id is not None:  # it may have been closed in the meantime
             closed = await conversations.list(self._namespace, "closed", limit=100)
             found = next((conversation for conversation in closed if conversation.session_id == session_id), None)
         if found is None:
             raise InvalidArgumentError(
-                f"no conversation of {self._namespace!r} is open whose calls could be decided:"
-                " pass conversation_id=..., as the reply that asked has it."
+                f"namespace {self._namespace!r} has no open conversation with pending calls:"
+                " pass conversation_id=... of the reply that has them."
             )
         return found.id
 
 
 async def get_conversation(user: UserHandle, id: str) -> Conversation:
-    """Return the user's conversation of that id; raise `NotFoundError` if there is none."""
+    """Return the user's conversation with this id, or raise `NotFoundError`."""
     conversation = await user.conversations.get(id)
     if conversation is None:
         raise NotFoundError("conversation", id)
@@ -247,22 +247,22 @@ async def find_or_open(
     sender: Identity | None,
     close_after: timedelta | float | None,
 ) -> Conversation:
-    """Return the open conversation of a namespace and session, or a new one that knows the sender's name."""
+    """Return the open conversation of a namespace and session, or create one with the sender's name."""
     metadata = {"speakers": {"user": sender.name}} if sender is not None and sender.name else None
     return await user.conversations.find_or_create(namespace, session_id, metadata=metadata, close_after=close_after)
 
 
 async def require_unbound(user: UserHandle, namespace: str) -> None:
-    """Refuse to promise that nothing is remembered of a namespace whose conversations are."""
+    """Raise if `space=None` is passed for a namespace with a binding: its conversations are extracted."""
     bindings = await user.memory.list_bindings()
     if any(binding.enabled and binding.matches(namespace, user.scope.user_id) for binding in bindings):
         raise InvalidArgumentError(
-            f"conversations of {namespace!r} are remembered: for one that is not, use a namespace of its own."
+            f"namespace {namespace!r} is bound to a memory space: use another namespace with space=None."
         )
 
 
 async def close_idle_conversations(user: UserHandle) -> bool:
-    """Close the user's conversations whose time is past; gives whether there were any."""
+    """Close the user's conversations that are due; return whether there were any."""
     runtime = user.conversations.runtime
     now = runtime.clock()
     store = runtime.store.conversations
@@ -272,8 +272,10 @@ async def close_idle_conversations(user: UserHandle) -> bool:
 
 
 async def wait_for_memories(user: UserHandle, seconds: float | None) -> None:
-    """Wait a while until the user's conversations that were closed have become memories."""
-    if seconds is None:  # who knows whether anyone works on them elsewhere
+    """Wait a limited time until the user's closed conversations are extracted."""
+    if seconds is None:  # another process may or may not run a worker
         seconds = LOCAL_WAIT_SECONDS if user.conversations.runtime.worker else REMOTE_WAIT_SECONDS
     if not await user.memory.wait_for_extraction(seconds):
-        log.info("conversations of %s are still becoming memories; this turn goes on without", user.scope.user_id)
+        log.info(
+            "Extraction for user %s is still running; this turn continues without its memories", user.scope.user_id
+        )

@@ -1,8 +1,8 @@
 """Claims on a conversation: one turn at a time, across tasks, processes and machines.
 
 Tasks of one event loop queue up in order. Between processes the claim is stored in the conversation's row and renewed
-while the turn runs. A claim whose process is gone is taken over at once where that can be known, and otherwise when it
-expires."""
+while the turn runs. If the process of a claim has ended, another process takes over: immediately if it can detect that,
+otherwise when the claim expires."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ log = logging.getLogger("tellback.conversations")
 CLAIM_SECONDS = 30.0
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5
 CLAIM_ID_SEPARATOR = "#"
-"""Between the name of an opened store and that of the claim."""
+"""Separates the instance id of the store from the random part of a claim id."""
 
 _open_stores: set[str] = set()
-"""The stores that this process has open and claims turns on."""
+"""The instance ids of the stores that this process has open."""
 _active_claims: set[str] = set()
-"""The claims of this process: one on a store of ours that is not in here is nobody's."""
+"""The claims of this process. A claim on one of its stores that is not in this set was abandoned."""
 
 
 def _clear_after_fork() -> None:
-    """A forked process holds nothing, and cannot tell what its parent holds."""
+    """Clear the sets in a forked process: it holds no claims and does not know those of its parent."""
     _open_stores.clear()
     _active_claims.clear()
 
@@ -45,9 +45,9 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(slots=True)
 class ConversationClaim:
-    """A place in the queue of a conversation; `started` is set once the turn is ours in the store.
+    """A task's claim on a conversation. `started` is set once the store has the claim.
 
-    `released` says that the store knows that the turn has ended.
+    `released` is true once the store has recorded the end of the turn.
     """
 
     scope: Scope
@@ -62,7 +62,7 @@ class ConversationClaim:
 
 @dataclass(slots=True)
 class _WaitQueue:
-    """The tasks of one event loop that want the same conversation, in the order they came."""
+    """The tasks of one event loop that wait for the same conversation, in order of arrival."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
@@ -70,7 +70,7 @@ class _WaitQueue:
 
 
 class TurnClaims:
-    """Hands out claims, one per conversation."""
+    """Grants claims, one at a time per conversation."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -78,13 +78,13 @@ class TurnClaims:
         self._claims: dict[str, ConversationClaim] = {}
 
     async def close(self) -> None:
-        """Give up what is still claimed: the store is about to close."""
+        """Release all claims before the store closes."""
         for claim in list(self._claims.values()):
             await self._finish(claim)
         _open_stores.discard(self._runtime.store.instance_id)
 
     async def enter(self, scope: Scope, id: str, wait: float) -> ConversationClaim:
-        """Wait until no other task of this event loop has a turn of the conversation; `leave` must follow."""
+        """Wait until no other task of this event loop has the conversation. Call `leave` afterwards."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         key = (loop, scope, id)
@@ -106,7 +106,7 @@ class TurnClaims:
         return ConversationClaim(scope, id, wait, deadline, claim_id)
 
     async def begin(self, claim: ConversationClaim, draft: MessageDraft | None, tail_limit: int) -> TurnStarted:
-        """Wait until no other process has a turn of the conversation, claim it, and append the user's message."""
+        """Wait until no other process has the conversation, claim it, and append the user's message."""
         loop = asyncio.get_running_loop()
         id = claim.conversation_id
         queue = self._queues[loop, claim.scope, id]
@@ -135,7 +135,7 @@ class TurnClaims:
             raise
 
     async def leave(self, claim: ConversationClaim) -> None:
-        """End the turn, if it has begun, and let the next task have the conversation."""
+        """End the turn if it has begun, and admit the next task."""
         key = (asyncio.get_running_loop(), claim.scope, claim.conversation_id)
         queue = self._queues[key]
         try:
@@ -160,20 +160,20 @@ class TurnClaims:
                 claim.scope, claim.conversation_id, turn_claim, draft, tail_limit=tail_limit, now=runtime.clock()
             )
         except (asyncio.CancelledError, StoreError) as error:
-            if isinstance(error, asyncio.CancelledError) or error.in_doubt:  # the store may have made the claim
+            if isinstance(error, asyncio.CancelledError) or error.in_doubt:  # the store may have recorded the claim
                 release = self._release_in_store(claim)
-                runtime.jobs.start(release, f"give up a turn of {claim.conversation_id}")
+                runtime.jobs.start(release, f"release the claim on {claim.conversation_id}")
             raise
 
     async def _is_abandoned(self, claim_id: str) -> bool:
-        """Whether nobody holds that claim any more."""
+        """Whether the owner of a claim is known to be gone."""
         instance_id = claim_id.partition(CLAIM_ID_SEPARATOR)[0]
         if instance_id in _open_stores:
             return claim_id not in _active_claims
         return await self._runtime.store.is_instance_alive(instance_id) is False
 
     def _renew(self, claim: ConversationClaim) -> None:
-        """Called from time to time while a turn runs."""
+        """Renew the claim in the background. The event loop calls this periodically during a turn."""
         claim.renewal = asyncio.get_running_loop().call_later(CLAIM_SECONDS / 3, self._renew, claim)
         until = time.time() + CLAIM_SECONDS
         extend = self._runtime.store.conversations.extend_turn
@@ -181,21 +181,23 @@ class TurnClaims:
         self._runtime.jobs.start(work, f"renew the claim on {claim.conversation_id}")
 
     async def _finish(self, claim: ConversationClaim) -> None:
-        """Give the claim up. Whoever is cancelled does not wait for the store, which is told all the same."""
-        _active_claims.discard(claim.claim_id)  # from here on the next turn may take it over
+        """Release the claim. A cancelled task does not wait for the store; a background task releases the claim."""
+        _active_claims.discard(claim.claim_id)  # the next turn may take over from here on
         self._claims.pop(claim.claim_id, None)
         if claim.renewal is not None:
             claim.renewal.cancel()
         if not claim.released:
             claim.released = True
-            task = self._runtime.jobs.start(self._release_in_store(claim), f"end a turn of {claim.conversation_id}")
+            task = self._runtime.jobs.start(self._release_in_store(claim), f"end the turn of {claim.conversation_id}")
             current = asyncio.current_task()
             if current is None or not current.cancelling():
                 await asyncio.shield(task)
 
     async def _release_in_store(self, claim: ConversationClaim) -> None:
-        """Delete the claim from the store. If that fails, the claim expires by itself."""
+        """Delete the claim from the store. If that fails, the claim expires."""
         try:
             await self._runtime.store.conversations.end_turn(claim.scope, claim.conversation_id, claim.claim_id)
         except StoreError:
-            log.warning("the end of a turn of %s could not be noted", claim.conversation_id, exc_info=True)
+            log.warning(
+                "Could not release the claim on conversation %s; it will expire", claim.conversation_id, exc_info=True
+            )

@@ -1,6 +1,6 @@
 """The engine of every turn: recall, store the user's message, run the model loop, store the reply.
 
-`run_turn`, `run_chat_turn`, `user.chat`, `user.agents.invoke` and `Agent.respond` all end here. Recall runs before the
+`run_turn`, `run_chat_turn`, `user.chat`, `user.agents.invoke` and `Agent.respond` all use it. Recall runs before the
 message is stored, so a message never recalls itself."""
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ REPLY_START, REPLY_DELTA, REPLY_END, REPLY_ERROR = "reply:start", "reply:delta",
 
 
 class ReplyEvents:
-    """Tells whoever listens how a reply comes along, as a context manager around it.
+    """A context manager that emits the events of a reply to listeners.
 
-    Every event carries the payload: the ids of the session and of the message that is answered. Set `text` to the whole
-    answer before the block ends.
+    Every event contains the payload: the ids of the session and of the user's message. Set `text` to the whole reply
+    before the block ends.
     """
 
     __slots__ = ("_payload", "text")
@@ -51,7 +51,7 @@ class ReplyEvents:
         return self
 
     def delta(self, text: str) -> None:
-        """A piece of the answer has come."""
+        """Emit a piece of the reply."""
         if self._payload is not None:
             events.emit(REPLY_DELTA, {**self._payload, "text": text})
 
@@ -67,7 +67,7 @@ class ReplyEvents:
 
 @dataclass(slots=True)
 class _OpenTurn:
-    """A turn that has begun: what the model is sent, and who stores what it says."""
+    """A turn that has begun: the options and the history for the model, and the writer of its messages."""
 
     options: ChatOptions
     history: list[Message]
@@ -79,7 +79,7 @@ class _OpenTurn:
 class TurnEngine:
     """Runs turns. `refresh_summary` is called when a conversation's rolling summary is due.
 
-    Without a `runtime` there is no store: requests must not name a conversation then.
+    Without a `runtime` there is no store, and requests must not have a conversation id.
     """
 
     def __init__(
@@ -92,19 +92,19 @@ class TurnEngine:
         self._refresh_summary = refresh_summary
 
     async def close(self) -> None:
-        """Give up the claims that are still held: the store is about to close."""
+        """Release all claims before the store closes."""
         if self._claims is not None:
             await self._claims.close()
 
     def refresh_summary_if_due(self, scope: Scope, id: str, progress: AppendResult) -> None:
-        """Refresh the rolling summary in the background if enough turns have passed since the last time."""
+        """Refresh the rolling summary in the background if enough turns have passed since the last refresh."""
         every = None if self._runtime is None else self._runtime.summary_every
         is_due = every is not None and progress.turns - progress.summarized_turns >= every
         if is_due and self._refresh_summary is not None:
             self._refresh_summary(scope, id)
 
     async def run(self, request: TurnRequest) -> TurnResult:
-        """Run a turn to its end."""
+        """Run a turn and return its result."""
         started_at = time.monotonic()
         with _start_span(request) as span:
             async with self._open(request) as turn:
@@ -123,8 +123,8 @@ class TurnEngine:
         return result
 
     def stream(self, request: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """Run a turn; yield the reply in deltas, and the result last."""
-        # Whoever iterates must not see what is bound for the tools, nor must another turn of the same task.
+        """Run a turn; yield the deltas of the reply, then the result."""
+        # The request is bound for the tools only: the consumer of the stream and other turns must not see it.
         return iterate_in_context(self._stream(request))
 
     async def _stream(self, request: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
@@ -150,7 +150,7 @@ class TurnEngine:
                                 loop_result = item
                                 reply_events.text = item.text
                             elif isinstance(item, StreamStop):
-                                stop = item  # held back until the reply is stored: some stop reading here
+                                stop = item  # yielded after the reply is stored: consumers may stop there
                             else:
                                 if isinstance(item, TextDelta):
                                     reply_events.delta(item.text)
@@ -161,11 +161,11 @@ class TurnEngine:
 
     @asynccontextmanager
     async def _open(self, request: TurnRequest) -> AsyncIterator[_OpenTurn]:
-        """Recall, store the user's message, and hold the conversation for the block."""
+        """Recall, store the user's message, and hold the claim on the conversation for the block."""
         claims, claim = self._claims, None
         if request.is_stored:
             if claims is None:
-                raise ConfigurationError("This turn names a conversation, but there is no store.")
+                raise ConfigurationError("The turn has a conversation_id, but there is no store: use a Tellback.")
             claim = await claims.enter(request.scope, request.conversation_id or "", request.wait)
         try:
             if request.earlier_messages:
@@ -177,7 +177,7 @@ class TurnEngine:
             else:
                 started = await self._begin(request, claim, recalled)
                 history = [] if started is None else build_history(started)
-                if started is None and claims is not None:  # nothing is claimed, so others need not wait for this turn
+                if started is None and claims is not None:  # there is no claim in the store: let other turns start
                     await claims.leave(claim)
                     claim = None
             turn = await self._build_turn(request, claim, started, recalled, history)
@@ -196,7 +196,7 @@ class TurnEngine:
     async def _begin(
         self, request: TurnRequest, claim: ConversationClaim, recalled: RecalledContext
     ) -> TurnStarted | None:
-        """Claim the conversation and store the user's message; None if the store fails and the turn may go on."""
+        """Claim the conversation and store the user's message; return None if the store fails and that is tolerated."""
         assert self._claims is not None
         draft = request.draft if request.store_user_message else None
         try:
@@ -254,7 +254,7 @@ class TurnEngine:
         await request.attempt(self._log.append(request.scope, request.conversation_id, turns, now=now), "store_user")
 
     async def _read_history(self, request: TurnRequest, recalled: RecalledContext) -> list[Message]:
-        """Read the tail of the log, for a turn of which nothing is stored."""
+        """Read the tail of the log for a turn that stores nothing."""
         if request.conversation_id is None:
             return []
         reading = self._log.messages(
@@ -264,7 +264,7 @@ class TurnEngine:
         return [message for message_row in stored for message in message_row.messages]
 
     async def _add_interrupted_results(self, request: TurnRequest, history: list[Message]) -> None:
-        """Calls that were approved and begun, before the process ended, get the result that says so."""
+        """Give approved calls that had begun when the process ended a result that says so."""
         assert request.conversation_id is not None
         started = (await load_approval_state(self._log, request.scope, request.conversation_id)).started
         for index in range(len(history) - 1, -1, -1):
@@ -272,7 +272,7 @@ class TurnEngine:
             history[index + 1 : index + 1] = map(build_interrupted_result, interrupted)
 
     async def _apply_decisions(self, request: TurnRequest, turn: _OpenTurn) -> None:
-        """Take decisions on calls that are still open. One that was begun gets its result: nobody knows which."""
+        """Keep the decisions on pending calls. A call that had begun gets a result that says so."""
         assert request.conversation_id is not None
         assert turn.approvals is not None
         waiting = {call.id: call for call in pending_calls(turn.history)}
@@ -295,26 +295,26 @@ class TurnEngine:
 
     def _require_runtime(self) -> Runtime:
         if self._runtime is None:
-            raise ConfigurationError("This turn names a conversation, but there is no store.")
+            raise ConfigurationError("The turn has a conversation_id, but there is no store: use a Tellback.")
         return self._runtime
 
 
 async def _recall(request: TurnRequest, recall: RecallRequest) -> RecalledContext:
-    """Build the working context, and put it behind the system prompt."""
+    """Build the working context and append it to the system prompt."""
     system = request.options.system
     if request.user is None:
         return RecalledContext(system)
     context = await request.attempt(recall.build_context(request.user, request.conversation_id), "recall")
     if context is None:
         return RecalledContext(system)
-    # The recent turns of the context are sent as the history they are.
+    # The recent turns of the context are sent as history messages, not as text.
     fitting = max(1, len(context.messages) - 1) + (request.draft is not None) if context.turns_dropped else None
     return RecalledContext(recall.extend_prompt(system, context), context, fitting)
 
 
 def _tail_limit(request: TurnRequest, recalled: RecalledContext) -> int:
     if request.approvals is not None:
-        return APPROVAL_LOOKBACK  # whatever the calls that wait lie behind
+        return APPROVAL_LOOKBACK  # far enough back to include the pending calls
     return request.tail_limit if recalled.tail_limit is None else min(request.tail_limit, recalled.tail_limit)
 
 
@@ -333,7 +333,7 @@ def _start_span(request: TurnRequest) -> TurnSpan:
 
 
 def _user_messages(request: TurnRequest) -> Sequence[Message]:
-    """Return what the user says, in the words that are meant for the model; nothing where a turn is resumed."""
+    """Return the user's messages for the model; nothing if a turn is resumed."""
     return request.user_messages or (
         () if request.draft is None else chat_messages("user", request.draft.content, None)
     )
@@ -350,7 +350,7 @@ def _record_result(request: TurnRequest, span: TurnSpan, result: TurnResult) -> 
 
 
 def _append_user_message(request: TurnRequest, stored: StoredMessage | None, history: list[Message]) -> list[Message]:
-    """Return the history as it ends with the user's message, in the words that are meant for the model."""
+    """Return the history with the user's message replaced by the messages for the model."""
     if request.draft is None:
         return history
     message = _user_messages(request)
@@ -362,14 +362,14 @@ def _append_user_message(request: TurnRequest, stored: StoredMessage | None, his
 
 
 def _trim_history(history: list[Message], tail_limit: int) -> list[Message]:
-    """The tail of a history, and as much more as the calls at its end lie behind."""
+    """Return the tail of a history, extended so that it includes the pending calls at its end."""
     last_reply = next((n for n in range(len(history) - 1, -1, -1) if history[n].role != "tool"), 0)
     tail = history[min(max(0, len(history) - tail_limit), last_reply) :]
     return _drop_leading_results(tail)
 
 
 def _drop_leading_results(messages: Sequence[Message]) -> list[Message]:
-    """Return messages without results whose calls are not among them, unless there is nothing else."""
+    """Remove tool results whose calls are missing, unless nothing else is left."""
     return list(itertools.dropwhile(lambda message: message.role == "tool", messages)) or list(messages)
 
 
@@ -393,10 +393,10 @@ def _build_tool_request(
 
 
 def build_history(started: TurnStarted) -> list[Message]:
-    """Return what the model is sent: the tail of the log, without results whose call lies before it.
+    """Return the history for the model: the tail of the log, without results whose call lies before it.
 
-    When the user's message was already there, its turn is being run again. If it was cut off in the middle, it goes on
-    from there; if it was complete, it is answered anew, as if nothing had followed.
+    If the user's message was already stored, its turn runs again: an interrupted turn continues where it stopped, a
+    complete turn is answered again, without the messages that followed.
     """
     messages = _drop_leading_results(started.history)
     if started.later_messages and _is_unfinished(started.later_messages, started.turn_id):
@@ -405,7 +405,7 @@ def build_history(started: TurnStarted) -> list[Message]:
 
 
 def _stored_answer(started: TurnStarted) -> str | None:
-    """Return what was said to the message, if it had been stored and answered before."""
+    """Return the earlier reply to the message, if it was already answered."""
     if not started.later_messages or _is_unfinished(started.later_messages, started.turn_id):
         return None
     answers = (

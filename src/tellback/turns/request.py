@@ -1,4 +1,4 @@
-"""A turn request: the options, the message drafts and the recall that a caller's arguments become.
+"""A turn request: options, message drafts and recall, built from the arguments of a caller.
 
 Recall runs before the user's message is stored, so a message never recalls itself.
 """
@@ -108,7 +108,7 @@ def build_draft(
 
 
 def build_assistant_draft(turn: AssistantTurn | Mapping[str, Any], now: datetime) -> MessageDraft:
-    """A message of the assistant, with what is known of how it came about."""
+    """Build an assistant message with its model, usage and latency."""
     if isinstance(turn, AssistantTurn):
         values = {name: getattr(turn, name) for name in _ASSISTANT_FIELDS}
     else:
@@ -117,7 +117,7 @@ def build_assistant_draft(turn: AssistantTurn | Mapping[str, Any], now: datetime
 
 
 def build_imported_draft(message: Message | Mapping[str, Any], now: datetime) -> MessageDraft:
-    """A message of a chat that took place elsewhere."""
+    """Build a message of a conversation that took place elsewhere."""
     if isinstance(message, Message):
         role = validation.validate_choice("role", message.role, ROLES)
         return MessageDraft(new_id("msg"), role, message_blocks(message), now, meta=message.meta)
@@ -127,7 +127,7 @@ def build_imported_draft(message: Message | Mapping[str, Any], now: datetime) ->
 
 
 def group_by_turn(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
-    """Drafts by turn: a user's message begins one, and what comes before the first joins the one that is going on."""
+    """Group drafts by turn: a user's message begins a turn; messages before the first one join the current turn."""
     turns: list[tuple[bool, list[MessageDraft]]] = []
     for draft in drafts:
         if draft.role == "user" or not turns:
@@ -138,11 +138,11 @@ def group_by_turn(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
 
 def _parse_mapping(label: str, values: Any, field_names: Sequence[str]) -> dict[str, Any]:
     if not isinstance(values, Mapping) or "content" not in values:
-        raise InvalidArgumentError(f"{label} is a mapping with 'content', not {values!r:.80}.")
+        raise InvalidArgumentError(f"{label} must be a mapping with 'content', got {values!r:.80}.")
     renamed = {str(_FIELD_ALIASES.get(name, name)): value for name, value in values.items()}
     unknown = [name for name in renamed if name not in field_names]
     if unknown:
-        raise InvalidArgumentError(f"{label} has {', '.join(field_names)}, but not {', '.join(unknown)}.")
+        raise InvalidArgumentError(f"{label} has unknown fields {', '.join(unknown)}; known: {', '.join(field_names)}.")
     return renamed
 
 
@@ -156,10 +156,10 @@ def resolve_options(
     tool_handler: ToolHandler | None = None,
     max_cycles: int | None = None,
 ) -> ChatOptions:
-    """Resolve what a caller passed to `run_turn` into options for the loop, and raise for what is wrong with it."""
+    """Build the options of the loop from the arguments of `run_turn`; raise if one is invalid."""
     changes: dict[str, Any] = {}
     if not isinstance(options, ChatOptions | Mapping | None):
-        raise InvalidArgumentError(f"options is a ChatOptions or a mapping, not {options!r:.80}.")
+        raise InvalidArgumentError(f"options must be a ChatOptions or a mapping, got {options!r:.80}.")
     if not isinstance(options, ChatOptions):
         changes = {"on_max_iterations": "answer", **_option_fields(options or {})}
         options = _NO_OPTIONS
@@ -170,7 +170,7 @@ def resolve_options(
     tools = changes.get("tools") if tools is None else tools
     if tools is not None:
         if callable(tools) or isinstance(tools, str | Mapping):
-            raise InvalidArgumentError(f"tools is a list, not {tools!r:.80}: write tools=[...].")
+            raise InvalidArgumentError(f"tools must be a list, got {tools!r:.80}: write tools=[...].")
         changes["tools"] = [tool_from_description(entry, tool_handler) for entry in tools]
     if max_cycles is not None:
         changes["max_iterations"] = max_cycles
@@ -188,22 +188,22 @@ def _option_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     for name in found:
         if name not in _OPTIONS:
             raise InvalidArgumentError(
-                f"options has no {name!r}: it takes system_prompt and the fields of ChatOptions;"
-                " settings for the provider go into config={...}."
+                f"options has no field {name!r}: use system_prompt or the fields of ChatOptions;"
+                " settings for the provider belong in config={...}."
             )
     return found
 
 
 def tool_from_description(entry: Any, handler: ToolHandler | None) -> Any:
-    """A tool, a function, or a description whose calls go to the handler."""
+    """Return a tool: the tool itself, or one built from a function or from a description with the handler."""
     if not isinstance(entry, Mapping):
         return entry
     described: Mapping[str, Any] = entry["function"] if isinstance(entry.get("function"), Mapping) else entry
     name = described.get("name")
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"a tool's description needs a name: {entry!r:.120}.")
+        raise InvalidArgumentError(f"a tool description needs a name, got {entry!r:.120}.")
     if handler is None:
-        raise InvalidArgumentError(f"tool {name!r} is only described: pass tool_handler=..., or a function instead.")
+        raise InvalidArgumentError(f"tool {name!r} has no function: pass tool_handler=..., or a function.")
     schemas = [described.get(key) for key in ("parameters", "input_schema", "inputSchema")]
     schema = next((each for each in schemas if each is not None), {"type": "object", "properties": {}})
     return Tool(name, str(described.get("description") or ""), schema, _wrap_handler(name, handler))
@@ -217,17 +217,17 @@ def _wrap_handler(name: str, handler: ToolHandler) -> Callable[..., Any]:
 
 
 def _find_provider(provider: str, registry: Sequence[ProviderRegistration] | None) -> ProviderRegistration:
-    """The registration of that name, for whatever model it is asked."""
+    """Return the registration of a provider, so that it serves any model name."""
     entries = builtin_providers() if registry is None else list(registry)
     for entry in reversed(entries):
         if str(provider).lower() in (str(entry.variant).lower(), entry.display_name.lower()):
             return replace(entry, detect=lambda _: True)
     known = ", ".join(dict.fromkeys(str(entry.variant) for entry in entries))
-    raise ConfigurationError(f"No provider is called {provider!r}. Known: {known}.")
+    raise ConfigurationError(f"Unknown provider {provider!r}. Known: {known}.")
 
 
 class UserHandle(Protocol):
-    """A user's handle, `tb.user(...)`, as far as a turn needs it."""
+    """The part of a user's handle, `tb.user(...)`, that a turn needs."""
 
     scope: Scope
     conversations: Conversations
@@ -240,25 +240,25 @@ class UserHandle(Protocol):
 
 
 async def try_step(work: Awaitable[T], step: str, problems: list[TurnProblem]) -> T | None:
-    """Return what `work` gives, or None if the store or the embedder failed, which is added to `problems`.
+    """Await `work` and return its result. If the store or the embedder fails, add a problem and return None.
 
-    A Tellback that is not open is a mistake of the caller, and raises.
+    A Tellback that is not open is an error of the caller, and raises.
     """
     try:
         return await work
     except StoreClosedError:
         raise
     except (StoreError, EmbeddingError) as error:
-        log.warning("%s failed; the turn goes on without it", step, exc_info=error)
+        log.warning("Step %s failed; the turn continues without it", step, exc_info=error)
         problems.append(TurnProblem(step, error))
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledContext:
-    """The result of recall: the system prompt with the memories in it, and the working context they come from.
+    """The result of recall: the system prompt with memories, and the working context.
 
-    `tail_limit` is how many messages of the log fit beside it, if the token budget left some out.
+    `tail_limit` is the number of log messages that fit into the token budget, or None if all fit.
     """
 
     system: str | None
@@ -270,8 +270,8 @@ class RecalledContext:
 class RecallRequest:
     """The recall of a turn: `options` are arguments of `working_context.build`.
 
-    Memories come from `space_id`, or else from the space of `memory`, which is created and bound unless `bind` is
-    False. With a `heading`, nothing but memories goes behind the system prompt, under that heading.
+    Memories come from `space_id`, otherwise from the space of `memory`, which is created and bound unless `bind` is
+    False. With a `heading`, only the memories are appended to the system prompt, below that heading.
     """
 
     options: Mapping[str, Any]
@@ -281,7 +281,7 @@ class RecallRequest:
     heading: str | None = None
 
     async def build_context(self, user: UserHandle, conversation_id: str | None) -> WorkingContext:
-        """Recall now."""
+        """Build the working context and the extended system prompt."""
 
         async def build(space_id: str | None) -> WorkingContext:
             return await user.working_context.build(conversation_id, self.space_id or space_id, **self.options)
@@ -293,7 +293,7 @@ class RecallRequest:
         return await build(await self.memory.find())
 
     def extend_prompt(self, system: str | None, context: WorkingContext) -> str | None:
-        """Return the system prompt followed by what was recalled."""
+        """Return the system prompt followed by the recalled memories."""
         if self.heading is None:
             parts = [system, context.system]
         else:
@@ -310,26 +310,26 @@ def build_recall(
     bind: bool = True,
     heading: str | None = None,
 ) -> RecallRequest:
-    """Build the recall of a turn from the caller's `recall` options, which may name the space themselves."""
+    """Build the recall of a turn from the caller's `recall` options, which may contain the space."""
     options = {"recall_query": query, "template_id": "messages", **recall}
     return RecallRequest(options, options.pop("memory_space_id", None) or space_id, memory, bind, heading)
 
 
 def query_from_draft(draft: MessageDraft | None) -> str | None:
-    """Return what to recall by: the words of the message; None for the last one in the log."""
+    """Return the recall query: the text of the message; None means the last message in the log."""
     return None if draft is None else query_from_text(blocks_text(draft.content))
 
 
 def query_from_text(text: str) -> str | None:
-    """Return a text as far as it can be a query: a pasted document has no topic, and no database can hold a NUL."""
+    """Shorten a text to a recall query: a pasted document has no topic. Remove NUL, which no database can store."""
     return text[: validation.QUERY_LENGTH].encode(errors="ignore").decode().replace("\x00", " ") or None
 
 
 class NamespaceMemory:
-    """The space of a user's conversations of one namespace, found or made with its binding at the first use.
+    """The memory space of a user's namespace; the space and its binding are created on first use.
 
-    Without a name it is the space called "default", or the only one there is. A namespace that is bound to another
-    space already stays so; with `exclusive`, that is refused.
+    Without a name it is the space "default", or the only existing space. If the namespace is already bound to another
+    space, that binding stays; with `exclusive=True` this raises instead.
     """
 
     def __init__(self, user: UserHandle, namespace: str, space: str | None, *, exclusive: bool = False) -> None:
@@ -341,7 +341,7 @@ class NamespaceMemory:
         self._key = (user.scope, namespace, space or "")
 
     async def find(self) -> str | None:
-        """The space's id, if there is one."""
+        """Return the id of the space, or None if it does not exist."""
         memory = self._user.memory
         found = await memory.list_spaces(self._space or DEFAULT_SPACE)
         if not found and self._space is None:
@@ -350,7 +350,7 @@ class NamespaceMemory:
         return found[0].id if found else None
 
     async def space_id(self) -> str:
-        """The space's id. A binding from the namespace to it is there afterwards."""
+        """Return the id of the space; create the space and the binding if needed."""
         id = self._cache.get(self._key)
         if id is None:
             id = await self._bind()
@@ -360,7 +360,7 @@ class NamespaceMemory:
         return id
 
     async def use_space(self, action: Callable[[str], Awaitable[T]]) -> T:
-        """Run `action` with the id of the space; if that was deleted meanwhile, with the one that takes its place."""
+        """Run `action` with the id of the space. If the space was deleted in the meantime, use its replacement."""
         id = await self.space_id()
         try:
             return await action(id)
@@ -381,8 +381,8 @@ class NamespaceMemory:
             other = await self._other_bound_space(bindings)
             if other is not None and self._exclusive:
                 raise InvalidArgumentError(
-                    f"conversations of {self._namespace!r} are remembered in {other.name!r}, not in {space.name!r}:"
-                    " use another namespace for another space, or bind this one to both with memory.create_binding."
+                    f"namespace {self._namespace!r} is bound to space {other.name!r}, not to {space.name!r}:"
+                    " use another namespace, or bind this one to both spaces with memory.create_binding."
                 )
             if other is None:
                 scope = {"namespace": self._namespace, "user_id": self._user.scope.user_id}
@@ -390,7 +390,7 @@ class NamespaceMemory:
         return space.id
 
     async def _other_bound_space(self, bindings: Sequence[Binding]) -> MemorySpace | None:
-        """The space that this very namespace is bound to: a second one would get all of its conversations, too."""
+        """Return the space that this namespace is already bound to: a second binding would extract everything twice."""
         scope = ConversationScope(self._namespace, self._user.scope.user_id)
         for binding in bindings:
             for id in binding.memory_space_ids if scope in binding.conversation_scope else ():
@@ -399,7 +399,7 @@ class NamespaceMemory:
         return None
 
     def _is_bound_to(self, space: MemorySpace, binding: Binding) -> bool:
-        """Whether a binding does it already, or would if it were not paused: nothing is extracted twice."""
+        """Whether a binding to this space exists, paused or not. A second one would extract everything twice."""
         user_id = self._user.scope.user_id
         if not binding.matches(self._namespace, user_id):
             return False
@@ -409,9 +409,9 @@ class NamespaceMemory:
 
 
 class TurnLog(Protocol):
-    """The log as a planner may use it.
+    """The part of the log that a planner uses.
 
-    `previous_answer` is set if the message was answered before. `begin_call` records that an approved call is about to
+    `previous_answer` is set if the message was already answered. `begin_call` records that an approved call is about to
     run, and returns False if that was recorded before.
     """
 
@@ -421,9 +421,9 @@ class TurnLog(Protocol):
 
 
 class SessionSave(Protocol):
-    """An agent's session, saved together with the last message of a turn.
+    """An agent's session, saved in one transaction with the last message of a turn.
 
-    `after` gives it for what the agent said and the tools that the model called; `saved` is set once it is stored.
+    `after` returns the session after a reply and its tool calls; `saved` is set once it is stored.
     """
 
     saved: bool
@@ -432,9 +432,9 @@ class SessionSave(Protocol):
 
 
 class TurnPlanner:
-    """Decides, once the user's message is stored, how the model answers. Subclasses override what they need.
+    """Plans the reply after the user's message is stored. Subclasses override what they need.
 
-    `name` is the agent's, and `session_save` what is saved with the last message.
+    `name` is the agent's name, `session_save` the session to save with the last message.
     """
 
     name: str | None = None
@@ -452,16 +452,16 @@ class TurnPlanner:
         return options, history
 
     def reply_metadata(self) -> Mapping[str, Any] | None:
-        """Return what is stored with each message of the assistant."""
+        """Return the metadata of each assistant message."""
         return None
 
     def planning_usage(self) -> ChatUsage:
-        """Return the tokens that planning took."""
+        """Return the token usage of planning."""
         return ChatUsage()
 
 
 class CommonArguments(TypedDict, total=False):
-    """The keyword arguments that all ways to start a turn have in common."""
+    """The keyword arguments that all functions that start a turn share."""
 
     idempotency_key: str | None
     approvals: Mapping[str, Any] | None
@@ -494,15 +494,15 @@ class TurnArguments(InvokeOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """A turn to run: the options with everything resolved, and the user's message, unless a turn is resumed.
+    """A turn to run: resolved options, and the user's message unless a turn is resumed.
 
     - Without a `conversation_id` nothing is stored; without a `user` nothing is stored or recalled.
     - `recall` runs before the message is stored; `earlier_messages` are stored before it.
-    - `user_messages` are sent to the model in place of the stored message.
-    - `session` (the conversation by default), `sender` (the user by default) and `extras` are what tools find in
-      `tellback.request`, unless `bind_tools` is False. `event_payload` goes with every event of the reply.
-    - `tolerate_store_errors` lets the turn go on when the store fails; `problems` collects what failed.
-    - `planner` has the last word on options and history; otherwise `agent` and `reply_metadata` describe the reply.
+    - `user_messages` are sent to the model instead of the stored message.
+    - `session` (default: the conversation), `sender` (default: the user) and `extras` are available to tools in
+      `tellback.request`, unless `bind_tools` is False. `event_payload` is part of every event of the reply.
+    - With `tolerate_store_errors` the turn continues when the store fails; `problems` collects the failures.
+    - `planner` decides the final options and history; without one, `agent` and `reply_metadata` describe the reply.
     """
 
     user: UserHandle | None
@@ -531,17 +531,17 @@ class TurnRequest:
 
     @property
     def scope(self) -> Scope:
-        """Whose conversation it is."""
-        assert self.user is not None, "a turn of nobody stores nothing"
+        """The scope of the user."""
+        assert self.user is not None, "a turn without a user stores nothing"
         return self.user.scope
 
     async def attempt(self, work: Awaitable[T], step: str) -> T | None:
-        """Return what `work` gives; None if it failed and the turn may go on without it."""
+        """Await `work` and return its result, or None if it failed and store errors are tolerated."""
         return await (try_step(work, step, self.problems) if self.tolerate_store_errors else work)
 
     @property
     def is_stored(self) -> bool:
-        """Whether anything of the turn goes into a conversation."""
+        """Whether the turn stores anything in a conversation."""
         stores_anything = self.store_user_message or self.store_reply
         return self.user is not None and self.conversation_id is not None and stores_anything
 
@@ -572,9 +572,9 @@ def build_turn_request(
     agent: str | None = None,
     reply_metadata: Mapping[str, Any] | None = None,
 ) -> TurnRequest:
-    """Validate the arguments of `run_turn`; whatever is wrong with them is found before anything is stored.
+    """Validate the arguments of `run_turn` before anything is stored.
 
-    Without an `id`, the conversation is still to be opened.
+    Without an `id`, the conversation is created later.
     """
     runtime = user.conversations.runtime
     user_content = _user_content(user_text, content, approvals)
@@ -620,14 +620,14 @@ def build_turn_request(
 
 
 def validate_tool_request(session: Any, sender: Any, extras: Any) -> None:
-    """Refuse what cannot be bound for tools."""
+    """Validate the values that are bound for tools."""
     validation.validate_mapping("extras", extras)
     if not isinstance(sender, Identity | None) or not isinstance(session, Session | None):
-        raise InvalidArgumentError("sender is an Identity and session a Session of tellback.turn.")
+        raise InvalidArgumentError("sender must be an Identity and session a Session of tellback.turn.")
 
 
 def with_attachments(options: ChatOptions, attachments: Sequence[Any]) -> ChatOptions:
-    """Return options whose skills are told what is attached, even if nothing is: the model cannot say otherwise."""
+    """Return options whose skills receive the list of attachments, even an empty one, so the model cannot fake it."""
     if not options.skills and options.skill_resolver is None:
         return options
     context = options.skill_context or {}
@@ -641,9 +641,9 @@ def _user_content(user_text: str | None, content: Content | None, approvals: Any
         raise InvalidArgumentError("pass user_text or content, not both.")
     user_content = user_text if content is None else content
     if user_content is None and approvals is None:
-        raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
+        raise InvalidArgumentError("the message is missing: pass user_text, content or approvals.")
     if user_content is not None and approvals is not None:
-        raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
+        raise InvalidArgumentError("approvals resume a turn: pass them without user_text and content.")
     if approvals is not None:
         as_approvals(approvals)
     return user_content

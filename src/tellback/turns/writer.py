@@ -1,8 +1,9 @@
 """The turn writer: stores each message of a running turn as soon as it is complete, and the state of approvals.
 
-A hidden message lists the tool calls that a turn left pending, and another one is written before approved calls run. If
-the process ends before a call's result is stored, nobody knows whether it took effect: the call is not run again, and
-the model is told so."""
+A hidden message lists the tool calls that a turn left pending. Another one is written before approved calls run. If the
+process ends before the result of such a call is stored, its outcome is unknown: the call is not run again, and the
+model
+receives a result that says so."""
 
 from __future__ import annotations
 
@@ -32,18 +33,18 @@ log = logging.getLogger("tellback.conversations")
 
 APPROVED, WAITING, SKILLS = "approved_calls", "waiting_calls", "open_skills"
 APPROVAL_LOOKBACK = 500
-"""How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
+"""How many messages at the end of the log are searched for pending calls, decisions and results."""
 
 
 _STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens": "truncated"}
 
 
 def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime, open_skills: Sequence[str] = ()) -> MessageDraft:
-    """The message that says that calls wait (and which skills' tools they may be), or that they are about to run."""
+    """Build the hidden message that lists calls as pending (with the open skills) or as about to run."""
     names = ", ".join(f"{call.name} ({call.id})" for call in calls)
     more: dict[str, Any] = {SKILLS: [*open_skills]} if open_skills else {}
     if kind == APPROVED:
-        more["inputs"] = {call.id: dict(call.input) for call in calls}  # which may not be what the model asked for
+        more["inputs"] = {call.id: dict(call.input) for call in calls}  # the approver may have changed them
     return MessageDraft(
         id=new_id("msg"),
         role="system",
@@ -56,7 +57,7 @@ def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime, open_skil
 
 @dataclass(frozen=True, slots=True)
 class ApprovalState:
-    """The end of a log, as far as approvals go: calls that wait, calls that were begun, whose turn it is."""
+    """The state of approvals at the end of a log: pending calls, calls that began, and the user's message."""
 
     waiting: tuple[ToolCall, ...]
     started: frozenset[str]
@@ -67,7 +68,7 @@ class ApprovalState:
 async def load_approval_state(conversation_log: ConversationLog, scope: Scope, id: str) -> ApprovalState:
     """Read the state of approvals from the end of the log.
 
-    A provider may use a call's id again: what was noted before is not meant then.
+    Providers may reuse the id of a call: older notes about that id do not apply to the new call.
     """
     noted: dict[str, set[str]] = {APPROVED: set(), WAITING: set()}
     message_id, open_skills = None, ()
@@ -93,10 +94,10 @@ async def load_approval_state(conversation_log: ConversationLog, scope: Scope, i
 
 
 class TurnWriter:
-    """Puts a run's messages into the log, each in a transaction of its own; the last one also ends the claim.
+    """Stores the messages of a turn, each in its own transaction; the last one also ends the claim.
 
-    With `tolerate_store_errors` a turn outlives a store that fails: what could not be stored is tried again with the
-    model's next message, all of it together and in order, and is reported if that fails too.
+    With `tolerate_store_errors` the turn continues when the store fails: unsaved messages are stored in order with the
+    model's next message. If that fails too, the turn's result contains the problem.
     """
 
     def __init__(
@@ -129,18 +130,18 @@ class TurnWriter:
             self._unsaved.append(request.draft)
 
     async def write(self, message: Message, reply: ChatReply | None, last: bool) -> None:
-        """`on_message` of the loop."""
+        """Store a message. This is `on_message` of the loop."""
         if self._request.store_reply:
             await self._save(self._draft(message, reply), last)
 
     async def record_approved(self, calls: Sequence[ToolCall]) -> None:
-        """`on_approved` of the loop: without the note on record the calls do not run."""
+        """Store a note before approved calls run. This is `on_approved` of the loop."""
         if self._request.store_reply and self._claim is not None:
-            # Another process that took the turn over may run them: then we must not.
+            # If another process took over the turn, it may run these calls, and this process must not.
             await self._append([approval_note(APPROVED, calls, self._now())], last=False, require_claim=True)
 
     async def begin_call(self, call: ToolCall) -> bool:
-        """Note that an approved call is about to run; not if it was noted before, by whoever started it."""
+        """Store a note that an approved call is about to run; return False if a note already exists."""
         id = self._request.conversation_id
         if self._claim is None or id is None:
             return True
@@ -150,19 +151,19 @@ class TurnWriter:
         return True
 
     async def finish(self, loop_result: LoopResult, started_at: float) -> TurnResult:
-        """Note the calls that the run leaves waiting, store what is unsaved, and return the turn's result."""
+        """Store a note about pending calls, store unsaved messages, and return the turn's result."""
         if loop_result.pending:
             if self._request.conversation_id is not None and self._request.store_reply:
                 note = approval_note(WAITING, loop_result.pending, self._now(), loop_result.open_skills)
                 await self._save(note, last=True)
             else:
-                error = ConfigurationError("calls wait for a decision that cannot be taken: they are not in the log")
+                error = ConfigurationError("pending calls cannot be approved later: the turn is not stored")
                 self._request.problems.append(TurnProblem("store_reply", error))
         await self.flush_unsaved(last=True)
         return self._build_result(loop_result, started_at)
 
     async def flush_unsaved(self, *, last: bool = False) -> None:
-        """Try once more to store what could not be stored."""
+        """Retry to store the unsaved messages."""
         if self._unsaved and self._request.conversation_id is not None:
             async with self._write_lock:
                 await self._flush(last)
@@ -171,10 +172,10 @@ class TurnWriter:
         if not self._request.tolerate_store_errors:
             await self._append([draft], last)
             return
-        async with self._write_lock:  # results of tools come as they like
+        async with self._write_lock:  # tool results arrive concurrently
             self._unsaved.append(draft)
             if self._request.conversation_id is None or (self._store_failed and draft.role != "assistant"):
-                return  # the store failed a moment ago: it is asked again when the model has spoken, perhaps for good
+                return  # the store failed: retry with the model's next message
             await self._flush(last)
 
     async def _flush(self, last: bool) -> None:
@@ -184,16 +185,16 @@ class TurnWriter:
             self._store_failed = True
             self._in_doubt = self._in_doubt or _is_in_doubt(error)
             self._request.problems.append(TurnProblem("store_reply", error))
-            log.warning("a turn of %s goes on without being stored", self._request.conversation_id, exc_info=error)
+            log.warning("The turn of %s continues without being stored", self._request.conversation_id, exc_info=error)
         except SessionConflictError:
-            self._unsaved.clear()  # another turn was faster: nothing of this one is kept any more
+            self._unsaved.clear()  # another turn changed the session: this turn is discarded
             raise
         else:
             self._store_failed = False
             self._unsaved.clear()
 
     async def _unsaved_drafts(self) -> list[MessageDraft]:
-        """Return what is not stored yet: a store that broke while committing may have kept it after all."""
+        """Return the drafts that are not stored. After a failed commit, check which ones were stored."""
         if not self._in_doubt:
             return [*self._unsaved]
         conversation_log, scope = self._log, self._request.scope
@@ -203,7 +204,7 @@ class TurnWriter:
             self._stored.append(found)
             self.turn_id, self._starts = found.turn_id, False
             if found.id == self._session_message_id and self._session_save is not None:
-                self._session_save.saved = True  # both were one step
+                self._session_save.saved = True  # both were one transaction
         self._unsaved, self._in_doubt = missing, False
         return missing
 
@@ -243,7 +244,7 @@ class TurnWriter:
             role=message.role,
             content=message_blocks(message),
             created_at=self._now(),
-            # The loop's own remark on an answer that does not fit is for the model only.
+            # The loop's request to correct an invalid answer is for the model only.
             visibility="internal" if message.role == "user" else "user",
             stop_reason=None if reply is None else reply.stop_reason,
             model=None if reply is None else (usage and usage.model) or self._request.options.model_name or None,
@@ -268,7 +269,7 @@ class TurnWriter:
         return self._runtime.clock()
 
     def _user_message_id(self) -> str | None:
-        """The client's own id for the message, or that of the stored one, which may be one that was sent before."""
+        """Return the client's id of the user's message, otherwise the id of the stored message."""
         first = self._stored[0] if self._stored else None
         if "message_id" not in self._request.event_payload and first is not None and first.role == "user":
             return first.id
@@ -298,7 +299,7 @@ class TurnWriter:
 
 
 def _with_session_tool_calls(drafts: Sequence[MessageDraft], turn: SessionTurn) -> list[MessageDraft]:
-    """The messages, with the tools that ran noted at the last of them: a session's history has them there."""
+    """Add the tool calls of the turn to the metadata of the last message, where a session's history reads them."""
     if not turn.tool_calls:
         return [*drafts]
     *before, last = drafts
@@ -307,12 +308,12 @@ def _with_session_tool_calls(drafts: Sequence[MessageDraft], turn: SessionTurn) 
 
 
 def _is_in_doubt(error: Exception) -> bool:
-    """Whether the store may have kept what it failed to acknowledge."""
+    """Whether the store may have committed a write that it did not acknowledge."""
     return isinstance(error, StoreError) and error.in_doubt
 
 
 def _find_invocations(messages: Sequence[MessageDraft | StoredMessage]) -> list[ToolInvocation]:
-    """Return the tools that the model called in these messages, and what came of them."""
+    """Return the tool calls in these messages with their results."""
     blocks = [block for message in messages for block in message.content]
     results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResultBlock)}
     uses = [block for block in blocks if isinstance(block, ToolUseBlock)]

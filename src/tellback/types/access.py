@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The user whose rows may be seen and changed: every row carries it, every statement filters on it.
+    """A tenant, app and user. Every row has a scope, and every statement filters by it.
 
     >>> Scope("acme", "support", "maya").user_id
     'maya'
@@ -21,7 +21,7 @@ class Scope:
 
 
 class Scoped:
-    """Something that belongs to a user: its `scope` in parts."""
+    """The base class of values with a scope."""
 
     __slots__ = ()
 
@@ -29,31 +29,31 @@ class Scoped:
 
     @property
     def tenant_id(self) -> str:
-        """The tenant it belongs to."""
+        """The id of the tenant."""
         return self.scope.tenant_id
 
     @property
     def app_id(self) -> str:
-        """The app it belongs to."""
+        """The id of the app."""
         return self.scope.app_id
 
     @property
     def user_id(self) -> str:
-        """The user it belongs to."""
+        """The id of the user."""
         return self.scope.user_id
 
 
 ApiKeyRole: TypeAlias = Literal["user", "app", "admin"]
 API_KEY_ROLES: tuple[ApiKeyRole, ...] = get_args(ApiKeyRole)
-"""What a key lets its holder be: one user, any user of an app, or who runs the app."""
+"""The role of a key: acts as one user, as any user of an app, or as the app's administrator."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """An API key, without its secret.
 
-    One of the role "user" is fixed to `user_id`; others act for any user of their tenant and app. `rate_limit` is in
-    requests a minute; None is what the server has for all.
+    A key with the role "user" acts as `user_id`; other keys act for any user of their tenant and app. `rate_limit` is
+    the number of requests per minute; None means the server's default.
 
     >>> from tellback.types.ids import as_utc
     >>> key = ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z"))
@@ -73,21 +73,21 @@ class ApiKey:
     rate_limit: int | None = None
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it opens anything at that moment."""
+        """Whether the key is valid at that time: neither revoked nor expired."""
         return self.revoked_at is None and not self.is_expired(now)
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Whether the key has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 @dataclass(frozen=True, slots=True)
 class NewApiKey:
-    """A key that was just made, with its secret: nobody can show that again.
+    """A new key with its secret, which cannot be shown again.
 
     >>> from tellback.types.ids import as_utc
-    >>> made = NewApiKey(ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z")), "tb_...")
-    >>> made.key.role, "tb_" in repr(made)
+    >>> new = NewApiKey(ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z")), "tb_...")
+    >>> new.key.role, "tb_" in repr(new)
     ('app', False)
     """
 

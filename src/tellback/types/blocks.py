@@ -14,7 +14,7 @@ from tellback.types.messages import Message, MessagePart, ToolCall, flatten_part
 
 
 class _Block(Mapping[str, Any]):
-    """Reads a block as a mapping of the fields that are not None."""
+    """The base class of blocks: a mapping of the fields that are not None."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class _Block(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextBlock(_Block):
-    """Words.
+    """Text.
 
     >>> TextBlock("Hello") == {"type": "text", "text": "Hello"}
     True
@@ -47,7 +47,7 @@ class TextBlock(_Block):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MediaBlock(_Block):
-    """An image, a recording or a file: `type` says which. `data` is base64, where there is no `url`.
+    """An image, audio or file, according to `type`. It has a `url`, or base64 `data`.
 
     >>> MediaBlock("image", url="https://example.com/cat.png", mime_type="image/png")["mime_type"]
     'image/png'
@@ -64,7 +64,7 @@ class MediaBlock(_Block):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolUseBlock(_Block):
-    """The assistant's wish to call a tool.
+    """A tool call of the assistant.
 
     >>> ToolUseBlock("tu_1", "lookup", {"order": 7})["arguments"]
     {'order': 7}
@@ -81,7 +81,7 @@ class ToolUseBlock(_Block):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolResultBlock(_Block):
-    """What a tool gave: text, and `parts` where it gave more than text.
+    """The result of a tool call: text, and `parts` if it contains more than text.
 
     >>> ToolResultBlock("tu_1", "shipped").is_error
     False
@@ -105,7 +105,7 @@ ContentBlock = TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock
 """One piece of a message in the log."""
 
 Content = str | ContentBlock | MessagePart | Mapping[str, Any] | Sequence[Any]
-"""What may be given as a message's content: text, a block, or a list of blocks, parts, mappings and texts."""
+"""The types that are accepted as content: text, a block, or a list of blocks, parts, mappings and texts."""
 
 _MEDIA_TYPES = ("image", "audio", "file")
 _FIELD_ALIASES: Mapping[Any, str] = {
@@ -119,7 +119,7 @@ _FIELD_ALIASES: Mapping[Any, str] = {
 
 
 def as_blocks(content: Content) -> tuple[ContentBlock, ...]:
-    """Whatever was given as content, as blocks; raises TypeError for what is none.
+    """Convert content to blocks; raise TypeError if it is not content.
 
     >>> as_blocks(["Look:", {"type": "image", "url": "https://example.com/cat.png"}])[1].type
     'image'
@@ -130,7 +130,7 @@ def as_blocks(content: Content) -> tuple[ContentBlock, ...]:
         return (_as_block(content),)
     if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
         return tuple(map(_as_block, content))
-    raise TypeError(f"content is a text or a list of blocks, not {content!r:.80}")
+    raise TypeError(f"content must be a string or a list of blocks, got {content!r:.80}")
 
 
 def _as_block(item: Any) -> ContentBlock:
@@ -141,7 +141,7 @@ def _as_block(item: Any) -> ContentBlock:
     if isinstance(item, TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock):
         return _validate_block(item, item)
     if not isinstance(item, Mapping):
-        raise TypeError(f"a block is a mapping with a 'type', not {item!r:.80}")
+        raise TypeError(f"a block must be a mapping with a 'type', got {item!r:.80}")
     values: dict[str, Any] = {str(_FIELD_ALIASES.get(name, name)): value for name, value in item.items()}
     kind = values.pop("type", None)
     if kind not in (*_MEDIA_TYPES, "text", "tool_use", "tool_result"):
@@ -186,7 +186,7 @@ _REQUIRED_FIELDS = {
 
 
 def _validate_block(block: ContentBlock, original: Any) -> ContentBlock:
-    """The block, if what it holds is of the right types: it would come back as something else, or not at all."""
+    """Return the block, or raise TypeError if a field has a wrong type and could not be stored and loaded."""
     problem = None
     for name in _BLOCK_FIELDS[type(block)]:
         value: Any = getattr(block, name)
@@ -196,7 +196,7 @@ def _validate_block(block: ContentBlock, original: Any) -> ContentBlock:
         if not isinstance(value, kind):
             problem = f"{name} {expected}"
         elif name == "parts" and not all(isinstance(part, TextBlock | MediaBlock) for part in value):
-            problem = "parts are text or media blocks"
+            problem = "parts must be text or media blocks"
     if problem is None and isinstance(block, MediaBlock) and block.url is None and block.data is None:
         problem = "it needs a url or data"
     if problem is not None:
@@ -205,7 +205,7 @@ def _validate_block(block: ContentBlock, original: Any) -> ContentBlock:
 
 
 def load_blocks(stored: Sequence[Mapping[str, Any]]) -> tuple[ContentBlock, ...]:
-    """Blocks as they were stored. Never fails: one of a kind this release does not know is read as media."""
+    """Load stored blocks. This never fails: a block of an unknown type is loaded as media."""
     return tuple(map(_load_block, stored))
 
 
@@ -236,7 +236,7 @@ def _from_part(part: MessagePart) -> ContentBlock:
 
 
 def to_part(block: ContentBlock) -> MessagePart:
-    """A text or media block as a part of a chat message."""
+    """Convert a text or media block to a part of a chat message."""
     if isinstance(block, TextBlock):
         return MessagePart("text", block.text, meta=block.meta)
     if isinstance(block, MediaBlock):
@@ -245,7 +245,7 @@ def to_part(block: ContentBlock) -> MessagePart:
 
 
 def blocks_text(blocks: Sequence[ContentBlock]) -> str:
-    """The words in the blocks, also those a tool gave, and nothing else.
+    """Return the text in the blocks, including the text of tool results.
 
     >>> blocks_text(as_blocks(["a", {"type": "image", "url": "u"}, "b"]))
     'a\\n\\nb'
@@ -258,7 +258,7 @@ def blocks_text(blocks: Sequence[ContentBlock]) -> str:
 
 
 def message_blocks(message: Message) -> tuple[ContentBlock, ...]:
-    """A chat message's content as blocks."""
+    """Convert the content of a chat message to blocks."""
     if message.role == "tool":
         parts = None if message.parts is None else tuple(map(_from_part, message.parts))
         text = message.content if isinstance(message.content, str) else message_text(message)
@@ -273,10 +273,10 @@ def message_blocks(message: Message) -> tuple[ContentBlock, ...]:
 
 
 def chat_messages(role: str, blocks: Sequence[ContentBlock], meta: Mapping[str, Any] | None = None) -> list[Message]:
-    """Blocks as chat messages: the inverse of `message_blocks`.
+    """Convert blocks to chat messages: the inverse of `message_blocks`.
 
-    One message, unless the blocks hold several tool results, or results beside something else: chat messages carry
-    each result on its own.
+    The result is one message, unless the blocks contain tool results and something else: each tool result is a separate
+    chat message.
     """
     results = [_result_message(block, meta) for block in blocks if isinstance(block, ToolResultBlock)]
     if results and len(results) == len(blocks):

@@ -1,4 +1,4 @@
-"""Conversations, messages as they are stored, turns, and the sessions of agents."""
+"""Conversations, stored messages, turns, and the sessions of agents."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tellback.types.messages import ChatUsage, Message, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One sitting of a chat: your own id for it, such as a browser tab's or a channel's.
+    """A chat session with your own id for it, such as that of a browser tab or a channel.
 
-    Turns with the same session id continue one conversation, unless `conversation_id` names one. `metadata` is yours.
+    Turns with the same session id continue one conversation, unless `conversation_id` is set. `metadata` is free for
+    your data.
 
     >>> Session("web-42").id
     'web-42'
@@ -32,7 +33,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who sent a message. `metadata` is yours: roles, a mail address, a locale.
+    """The sender of a message. `metadata` is free for your data: roles, an email address, a locale.
 
     >>> Identity("maya", name="Maya").user_id
     'maya'
@@ -45,7 +46,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class TurnProblem:
-    """Something that failed without ending the turn: `step` is "recall", "store_user" or "store_reply".
+    """A failure that did not end the turn: `step` is "recall", "store_user" or "store_reply".
 
     >>> str(TurnProblem("recall", TimeoutError("too slow")))
     'recall: TimeoutError: too slow'
@@ -64,11 +65,11 @@ VISIBILITIES: tuple[Visibility, ...] = ("user", "internal", "hidden")
 
 @dataclass(frozen=True, slots=True)
 class Conversation(Scoped):
-    """A conversation as it stood when it was read.
+    """A snapshot of a conversation.
 
-    `last_seq` is the number of its newest message, so it counts them; `turns` counts its turns. The rolling summary
-    covers the messages up to `rolling_summary_until_seq`. With `close_after` it is closed by itself once nothing has
-    happened in it for that long.
+    `last_seq` is the number of its newest message, and so the number of messages; `turns` is the number of turns. The
+    rolling summary covers the messages up to `rolling_summary_until_seq`. With `close_after`, the conversation is
+    closed automatically after that time without messages.
     """
 
     id: str
@@ -96,7 +97,7 @@ class Conversation(Scoped):
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:
-    """A message about to be appended: everything but its place in the log."""
+    """A message to append: everything except its position in the log."""
 
     id: str
     role: str
@@ -118,8 +119,8 @@ class StoredMessage:
     """A message in the log. It never changes.
 
     `seq` counts from 1 without gaps in its conversation; all messages of a turn share `turn_id`. `content` is a tuple
-    of blocks; `text` is the words among them, `messages` the same as a model is sent it. `metadata` is the
-    application's own, and `meta` the state that a provider wants back.
+    of blocks, `text` the text in them, and `messages` the chat messages for a model. `metadata` is the application's
+    data, and `meta` the state that a provider needs back.
     """
 
     id: str
@@ -141,23 +142,23 @@ class StoredMessage:
 
     @property
     def text(self) -> str:
-        """The words of the message."""
+        """The text of the message."""
         return blocks_text(self.content)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tools it calls."""
+        """The tool calls of the message."""
         return self.messages[-1].tool_calls if any(isinstance(b, ToolUseBlock) for b in self.content) else ()
 
     @property
     def messages(self) -> list[Message]:
-        """It as chat messages, with the state a provider wants back: one, unless it holds several tool results."""
+        """The chat messages for a model, with provider state: one, or more if it has several tool results."""
         return chat_messages(self.role, self.content, self.meta)
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantTurn:
-    """The assistant's side of a turn that you ran yourself, for `append_turn`.
+    """The assistant's reply of a turn that your own code ran, for `append_turn`.
 
     >>> AssistantTurn("Hello!", model="claude-sonnet-5", usage={"input_tokens": 12, "output_tokens": 3}).model
     'claude-sonnet-5'
@@ -175,7 +176,7 @@ class AssistantTurn:
 
 @dataclass(frozen=True, slots=True)
 class AppendedTurn:
-    """What `append_turn` stored: both messages share `turn_id`."""
+    """The messages that `append_turn` stored. Both share `turn_id`."""
 
     turn_id: str
     user_message: StoredMessage
@@ -184,7 +185,7 @@ class AppendedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolInvocation:
-    """A tool call of a turn and what came of it; `content` is None while it waits for approval."""
+    """A tool call of a turn and its result; `content` is None while the call waits for approval."""
 
     id: str
     name: str
@@ -194,22 +195,23 @@ class ToolInvocation:
 
     @property
     def tool_name(self) -> str:
-        """The same as `name`."""
+        """An alias of `name`."""
         return self.name
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The result of a turn, whichever way it was run. `str(result)` is the answer.
+    """The result of a turn, for every function that runs turns. `str(result)` is the text of the reply.
 
-    - `status` is "completed", "max_cycles" (the cap was reached, and the model was asked to answer without more tools),
-      "approval" (calls in `pending` wait for a decision; `ok` is False then) or "truncated" (the provider's output
-      limit cut the answer).
-    - `message_id` is the user's message, `messages` are that message and what the turn added to the log, in order.
-    - `model_calls` counts the replies of the model, `usage` adds up their tokens and cost.
-    - `context` is what was recalled, if recall was asked for; `atoms_used` are its memories, each with its citation.
-    - `problems` are failures that did not end the turn: recall that failed, a message that could not be stored.
-    - `trace` says how an agent with routes came to its answer; None for other turns.
+    - `status` is "completed", "max_cycles" (the limit of model calls was reached, and the model answered without more
+      tools), "approval" (calls in `pending` wait for a decision; `ok` is False then) or "truncated" (the provider's
+      output limit cut the reply).
+    - `message_id` is the id of the user's message, `messages` are that message and those that the turn stored, in
+      order.
+    - `model_calls` is the number of replies of the model, `usage` the sum of their tokens and cost.
+    - `context` is the recalled working context, or None; `atoms_used` are its memories, each with its citation.
+    - `problems` are failures that did not end the turn: a failed recall, a message that could not be stored.
+    - `trace` explains how an agent with routes chose its reply; None for other turns.
 
     >>> str(TurnResult(ok=True, text="Hello!"))
     'Hello!'
@@ -236,26 +238,26 @@ class TurnResult:
 
     @property
     def atoms_used(self) -> tuple[Atom, ...]:
-        """The memories that the model was given."""
+        """The memories in the prompt."""
         return () if self.context is None else self.context.atoms_used
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost of the turn's model calls; None where the price of the model is unknown."""
+        """The cost of the turn's model calls in US dollars; None if the price of the model is unknown."""
         return self.usage.cost_usd
 
     @property
     def appended_messages(self) -> tuple[StoredMessage, ...]:
-        """The same as `messages`."""
+        """An alias of `messages`."""
         return self.messages
 
     @property
     def aggregate_usage(self) -> ChatUsage:
-        """The same as `usage`."""
+        """An alias of `usage`."""
         return self.usage
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, with the memories used in place of the whole working context.
+        """Return the result as JSON values, with the memories used instead of the whole working context.
 
         >>> TurnResult(ok=True, text="Hello!", conversation_id="conv_1").to_dict()["conversation_id"]
         'conv_1'
@@ -270,12 +272,12 @@ class TurnResult:
 
 
 TurnOutcome = TurnResult
-"""The former name of what `run_turn` returns."""
+"""The former name of the result of `run_turn`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollingSummary:
-    """What a refresh of the rolling summary gave; `outcome` is "refreshed", or "unchanged" if there was nothing new."""
+    """The result of a summary refresh; `outcome` is "refreshed", or "unchanged" if there were no new messages."""
 
     outcome: str
     rolling_summary: str | None
@@ -284,7 +286,7 @@ class RollingSummary:
 
 @dataclass(frozen=True, slots=True)
 class Event(Scoped):
-    """One change, as told to subscribers. `position` is the cursor to go on from; `subject_id` names what changed."""
+    """A change. `position` is the cursor to continue from; `subject_id` is the id of the changed object."""
 
     position: int
     type: str
@@ -303,9 +305,9 @@ MESSAGE_ROLES: tuple[MessageRole, ...] = ("user", "agent", "system")
 
 @dataclass(frozen=True, slots=True)
 class SessionData:
-    """A session as it is stored: whose it is, where it stands, and what was gathered, as JSON.
+    """A stored session: its user, its state and the gathered data as JSON.
 
-    `version` counts the turns that were saved: a turn that began from another version is refused.
+    `version` is the number of saved turns. Saving a turn that began with another version is rejected.
 
     >>> SessionData("web-42", user_id="maya").status
     'active'
@@ -328,11 +330,11 @@ class SessionData:
 
 @dataclass(frozen=True, slots=True)
 class MessageData:
-    """A message of a session as it is stored.
+    """A stored message of a session.
 
-    `tool_calls` are the tools that ran for it, each with `tool_name`, `arguments` and `result`. `event` is the same as
-    an agent's history has it: an `Event` where `Persistence` gives it, its JSON where adapters keep it. `position` is
-    given by the adapter, and grows with each message of a session.
+    `tool_calls` are the tools that ran for it, each with `tool_name`, `arguments` and `result`. `event` is the same
+    message in an agent's history: an `Event` from `Persistence`, its JSON in adapters. The adapter sets `position`,
+    which grows with each message of a session.
 
     >>> MessageData("msg_1", "web-42", "user", "Hello!").tool_calls
     ()

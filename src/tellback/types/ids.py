@@ -1,6 +1,6 @@
-"""Ids (`conv_…`, sortable by creation), timestamps (UTC, stored as microseconds), names folded for comparison.
+"""Ids (`conv_…`, sortable by creation), timestamps (UTC, stored as microseconds), and names folded for comparison.
 
-Caches that hold users' text register here, so that an erasure can clear all of them.
+Caches that contain users' text register here, so that an erasure can clear them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NON_WORD = re.compile(r"[\W_]+")
 _ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
-"""Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
+"""Diacritics that people often omit: those of Latin and Greek letters. In other scripts they change the letter."""
 
 _cache_clearers: list[Callable[[], object]] = []
 _lock = threading.Lock()
@@ -30,7 +30,7 @@ _last_number = 0
 
 
 def next_id(id: str) -> str:
-    """The next id after one that was made before; nothing for what is none.
+    """Return the id after `id`; an empty string if it is not an id.
 
     >>> next_id("conv_0f")
     'conv_10'
@@ -45,9 +45,9 @@ def next_id(id: str) -> str:
 
 
 def new_id(prefix: str) -> str:
-    """A new id: 48 bits of time and 64 of chance, in hexadecimal.
+    """Return a new id: 48 bits of time and 64 random bits, in hexadecimal.
 
-    Those of one process strictly increase, also within a millisecond and when the clock is set back.
+    Ids of one process strictly increase, even within a millisecond and when the clock is set back.
 
     >>> first, second = new_id("msg"), new_id("msg")
     >>> first < second and first.startswith("msg_")
@@ -65,12 +65,12 @@ def new_id(prefix: str) -> str:
 
 
 def utc_now() -> datetime:
-    """This moment."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def as_utc(moment: datetime | str) -> datetime:
-    """A moment in UTC, from an aware datetime or an ISO 8601 text with an offset.
+    """Convert an aware datetime, or an ISO 8601 string with an offset, to UTC.
 
     >>> as_utc("2026-03-01T12:00:00+02:00").isoformat()
     '2026-03-01T10:00:00+00:00'
@@ -78,14 +78,14 @@ def as_utc(moment: datetime | str) -> datetime:
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment)
     if not isinstance(moment, datetime):
-        raise TypeError(f"a moment is a datetime or an ISO 8601 text, not {moment!r:.80}")
+        raise TypeError(f"must be a datetime or an ISO 8601 string, got {moment!r:.80}")
     if moment.tzinfo is None:
-        raise ValueError(f"{moment.isoformat()} does not say in which timezone: add one, such as +00:00")
+        raise ValueError(f"{moment.isoformat()} has no timezone: add one, such as +00:00")
     return moment.astimezone(UTC)
 
 
 def to_micros(moment: datetime) -> int:
-    """Whole microseconds since 1970, exactly.
+    """Return the exact number of microseconds since 1970.
 
     >>> to_micros(as_utc("1970-01-01T00:00:01Z"))
     1000000
@@ -94,7 +94,7 @@ def to_micros(moment: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    """The other way.
+    """Convert microseconds since 1970 to a datetime: the inverse of `to_micros`.
 
     >>> from_micros(1_000_000).isoformat()
     '1970-01-01T00:00:01+00:00'
@@ -103,33 +103,33 @@ def from_micros(micros: int) -> datetime:
 
 
 def now_micros() -> int:
-    """Microseconds since 1970 by the machine's clock, which delays and leases go by."""
+    """Return the machine's time in microseconds since 1970, for delays and leases."""
     return int(time.time() * 1_000_000)
 
 
 def register_cache(clear: Callable[[], object]) -> None:
-    """Have `clear` called when words are to be forgotten: every cache that holds texts of users says so here."""
+    """Register the `clear` function of a cache that contains users' text. An erasure calls it."""
     _cache_clearers.append(clear)
 
 
 def clear_text_caches() -> None:
-    """Empty all of them. They fill again by themselves."""
+    """Clear all registered caches."""
     for clear in _cache_clearers:
         clear()
 
 
 def fold_name(name: str) -> str:
-    """A name as it is compared.
+    """Fold a name for comparison: case, spaces and diacritics.
 
     >>> fold_name("  José   MARÍA ") == fold_name("jose maria")
     True
     """
-    # Names come again and again; questions, which are folded too, are long, and are not to be kept.
+    # Names repeat, so they are cached. Questions are folded too, but are long and rarely repeat.
     return _fold_cached(name) if len(name) <= MAX_CACHED_LENGTH else _fold(name)
 
 
 def slug(text: str) -> str:
-    """A text as part of an id: lower case, words joined by `_`; other alphabets are kept.
+    """Convert a text to a part of an id: lower case, words joined by `_`; other alphabets stay.
 
     >>> slug("User Onboarding!")
     'user_onboarding'

@@ -1,4 +1,4 @@
-"""Bindings (which conversations become memories, and where), extraction jobs, and the usage they cause."""
+"""Bindings (which conversations are extracted into which spaces), extraction jobs, and usage records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class ConversationScope:
-    """Conversations of a namespace and a user; `"*"` is any.
+    """The conversations of a namespace and a user; `"*"` means any.
 
     >>> ConversationScope("daily-checkin").matches("daily-checkin", "maya")
     True
@@ -28,16 +28,16 @@ class ConversationScope:
     user_id: str = ANY
 
     def matches(self, namespace: str, user_id: str) -> bool:
-        """Whether a conversation of that namespace and user is meant."""
+        """Whether the scope includes conversations of that namespace and user."""
         return self.namespace in (ANY, namespace) and self.user_id in (ANY, user_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractionPolicy:
-    """When conversations are extracted, and by which version of the prompt.
+    """When conversations are extracted, and with which version of the prompt.
 
-    `windowed` extracts every `window_turns` turns while a conversation is open; `on_conversation_closed` what is left
-    when it closes.
+    `windowed` extracts every `window_turns` turns while a conversation is open; `on_conversation_closed` extracts the
+    rest when it closes.
     """
 
     extraction_version: str = "v1"
@@ -48,10 +48,11 @@ class ExtractionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Conversations of some scopes become memories of some spaces.
+    """A rule that extracts the conversations of some scopes into some spaces.
 
-    `memory_space_ids` are spaces of whoever made it (`created_by`), which that user's conversations go to; those of
-    another user go to that user's own spaces of the same names, in `memory_space_names`, made when missing.
+    `memory_space_ids` are spaces of the user who created the binding (`created_by`), for conversations of that user.
+    Conversations of another user are extracted into that user's spaces with the same names (`memory_space_names`),
+    which are created if missing.
     """
 
     id: str
@@ -67,7 +68,7 @@ class Binding:
     created_by: str | None = None
 
     def matches(self, namespace: str, user_id: str) -> bool:
-        """Whether it is about conversations of that namespace and user."""
+        """Whether the binding applies to conversations of that namespace and user."""
         return any(scope.matches(namespace, user_id) for scope in self.conversation_scope)
 
 
@@ -118,17 +119,17 @@ class Job(Scoped):
 
 @dataclass(frozen=True, slots=True)
 class ExtractionRun(Sequence[Job]):
-    """What `run_extraction_for_conversation` set going: a job for each binding, space and window.
+    """The jobs that `run_extraction_for_conversation` started: one for each binding, space and window.
 
-    There is none if nothing was said yet. `id` and `status` are those of `job`, the first that is not done or else the
-    last one.
+    It is empty if the conversation has no messages. `id` and `status` are those of `job`: the first unfinished job,
+    otherwise the last one.
     """
 
     jobs: tuple[Job, ...]
 
     @property
     def job(self) -> Job | None:
-        """The first job that is not done, or the last one."""
+        """The first unfinished job, otherwise the last one."""
         last = self.jobs[-1] if self.jobs else None
         return next((job for job in self.jobs if job.status is not JobStatus.DONE), last)
 
@@ -158,9 +159,9 @@ class ExtractionRun(Sequence[Job]):
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord(Scoped):
-    """What one model call for memory cost. `purpose` is "extraction", "reconciliation" or "summary".
+    """The usage of one model call for memory. `purpose` is "extraction", "reconciliation" or "summary".
 
-    `cost_usd` is None where no price is known.
+    `cost_usd` is None if the price is unknown.
     """
 
     id: str
@@ -186,7 +187,7 @@ class UsageRecord(Scoped):
         conversation_id: str | None = None,
         job_id: str | None = None,
     ) -> UsageRecord:
-        """The record of a call."""
+        """Build the record of a call."""
         return cls(
             id=new_id("use"),
             scope=scope,
@@ -204,9 +205,9 @@ class UsageRecord(Scoped):
 
 @dataclass(frozen=True, slots=True)
 class UsageTotal(Scoped):
-    """Several calls added up: those of one `purpose` and `model` of one scope.
+    """The total usage of the calls with one `purpose` and `model` in one scope.
 
-    `cost_usd` is the sum of what has a price; `unpriced_calls` counts what has none.
+    `cost_usd` is the sum of the known prices; `unpriced_calls` is the number of calls without a price.
     """
 
     scope: Scope

@@ -1,4 +1,4 @@
-"""JSON text: compact for models, strict for databases, and lenient when models wrote it."""
+"""JSON text: compact for models, strict for databases, and lenient for JSON that models wrote."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from enum import Enum
 from typing import Any
 
 MAX_JSON_DEPTH = 100
-"""How far values may be nested: what is deeper could be written here and not be read from further down the stack."""
+"""The maximum nesting of values. A deeper value could be encoded here, but not decoded from a deeper call stack."""
 
 _LINE_BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
 
 
 def dump_json(value: Any) -> str:
-    """Compact JSON for a model to read; values JSON does not know are converted where pydantic can."""
+    """Encode compact JSON for a model; pydantic converts values that JSON does not have."""
     try:
         return _ENCODER.encode(value)
-    except TypeError:  # keys that JSON does not know
+    except TypeError:  # keys that JSON does not allow
         from pydantic_core import to_jsonable_python
 
         return _ENCODER.encode(to_jsonable_python(value, fallback=str))
@@ -39,7 +39,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_
 
 
 def dump_json_line(value: Any) -> str:
-    """The same on one line, whatever takes which marks for the end of one.
+    """Encode compact JSON on one line: Unicode line separators are escaped.
 
     >>> dump_json_line("one\\u2028two")
     '"one\\\\u2028two"'
@@ -48,7 +48,7 @@ def dump_json_line(value: Any) -> str:
 
 
 def strip_code_fence(text: str) -> str:
-    """A model's JSON without the Markdown fence around it.
+    """Remove the Markdown code fence around a model's JSON.
 
     >>> strip_code_fence('```json\\n{"city": "Rome"}\\n```')
     '{"city": "Rome"}'
@@ -62,9 +62,9 @@ def strip_code_fence(text: str) -> str:
 
 
 def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
-    """A tool call's arguments: the object, and the raw text if it was not one.
+    """Parse the arguments of a tool call: return the object, and the raw text if it is not a JSON object.
 
-    Nothing at all means no arguments: several hosts leave the field out for tools that take none.
+    An empty text means no arguments: several servers omit the field for tools without parameters.
     """
     if text is None or not text.strip():
         return {}, None
@@ -78,12 +78,12 @@ def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
 
 
 def make_storable(text: str) -> str:
-    """The text without what no database can hold."""
+    """Remove characters that a database cannot store."""
     return text if is_storable(text) else text.replace("\x00", "").encode("utf-8", "ignore").decode()
 
 
 def is_storable(text: str) -> bool:
-    """Whether every database can hold it as it is: PostgreSQL has no NUL, and UTF-8 no lone surrogates."""
+    """Whether every database can store the text: PostgreSQL has no NUL, and UTF-8 no lone surrogates."""
     if "\x00" in text:
         return False
     try:
@@ -94,7 +94,7 @@ def is_storable(text: str) -> bool:
 
 
 def _mapping_to_dict(value: Any) -> Any:
-    """What JSON does not know by itself: other mappings than dict. The rest would come back as something else."""
+    """Encode mappings other than dict; raise TypeError for other values, which would not survive a round trip."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{value!r:.80} is not JSON")
@@ -105,28 +105,28 @@ _STORED_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False,
 
 
 def validate_depth(value: Any, levels_left: int = MAX_JSON_DEPTH) -> None:
-    """Refuse what is nested too far."""
+    """Raise ValueError if a value is nested too deeply."""
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, list | tuple):
         return
     if not levels_left:
-        raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} deep")
+        raise ValueError(f"the value is nested more than {MAX_JSON_DEPTH} levels deep")
     for inner in value:
         validate_depth(inner, levels_left - 1)
 
 
 def dump_stored_json(value: Any) -> str:
-    """JSON text that anyone can read: what models write past the range of numbers becomes null."""
+    """Encode valid JSON: infinite and NaN numbers, which models sometimes write, become null."""
     try:
         return dump_strict_json(value)
     except ValueError:
-        validate_depth(value)  # also what is in itself
+        validate_depth(value)  # also detects cycles
         return dump_strict_json(replace_nonfinite(value))
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """The value with null for numbers that JSON does not have."""
+    """Replace numbers that JSON does not have by null."""
     if isinstance(value, Mapping):
         return {name: replace_nonfinite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -135,7 +135,7 @@ def replace_nonfinite(value: Any) -> Any:
 
 
 def dump_strict_json(value: Any) -> str:
-    """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
+    """Encode JSON that every database can store: lone surrogates are escaped."""
     text = _STORED_ENCODER.encode(value)
     try:
         text.encode()
@@ -145,7 +145,7 @@ def dump_strict_json(value: Any) -> str:
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert a value to what JSON has: dataclasses by field, datetimes in ISO 8601, durations in seconds.
+    """Convert a value to JSON values: dataclasses by field, datetimes in ISO 8601, durations in seconds.
 
     >>> to_json_value({"at": datetime(2026, 3, 1), "took": timedelta(seconds=2), "error": KeyError("x")})
     {'at': '2026-03-01T00:00:00', 'took': 2.0, 'error': "KeyError: 'x'"}

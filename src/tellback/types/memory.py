@@ -12,11 +12,11 @@ from tellback.types.access import Scope, Scoped
 from tellback.types.messages import Message, message_text
 
 MIN_DECAY_WEIGHT = 0.1
-"""However old a memory is, it keeps this much of its weight."""
+"""The lowest decay weight: the share of its weight that an old memory keeps."""
 
 
 class CategoryKind(StrEnum):
-    """What sort of thing a memory is, which decides how fast it fades.
+    """The kind of a memory, which determines how fast its weight decays.
 
     >>> CategoryKind.EPISODE.half_life.days
     30
@@ -31,7 +31,7 @@ class CategoryKind(StrEnum):
 
     @property
     def half_life(self) -> timedelta:
-        """How long it takes to lose half of its weight."""
+        """The time after which a memory has half of its weight."""
         return _HALF_LIVES[self]
 
 
@@ -46,7 +46,7 @@ _HALF_LIVES = {
 
 
 class EntityType(StrEnum):
-    """What an entity is."""
+    """The type of an entity."""
 
     PERSON = "PERSON"
     ORGANIZATION = "ORGANIZATION"
@@ -58,7 +58,7 @@ class EntityType(StrEnum):
 
 
 class AtomStatus(StrEnum):
-    """Whether an atom is recalled, put aside, or forgotten."""
+    """Whether an atom is active (recalled), archived, or deleted."""
 
     ACTIVE = "ACTIVE"
     ARCHIVED = "ARCHIVED"
@@ -66,14 +66,14 @@ class AtomStatus(StrEnum):
 
 
 class EntityStatus(StrEnum):
-    """Whether an entity stands for itself or was merged into another."""
+    """Whether an entity is active or was merged into another."""
 
     ACTIVE = "ACTIVE"
     MERGED = "MERGED"
 
 
 class RecallMode(StrEnum):
-    """How something was recalled."""
+    """The kind of recall: by topic, by entity, or by time."""
 
     BY_TOPIC = "BY_TOPIC"
     BY_ENTITY = "BY_ENTITY"
@@ -82,7 +82,7 @@ class RecallMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """Your own name for a sort of memory, and its kind.
+    """A category of memories: your own name for it, and its kind.
 
     >>> Category("allergy", "FACT")
     Category(name='allergy', kind=<CategoryKind.FACT: 'FACT'>)
@@ -96,12 +96,12 @@ class Category:
 
 
 TURN_CATEGORY = Category("turn", CategoryKind.EPISODE)
-"""The category of what was said, kept word for word after who said it."""
+"""The category of messages that are stored verbatim, prefixed with their speaker."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySpace(Scoped):
-    """A named part of one user's memory, as it stood when it was read."""
+    """A snapshot of a memory space: a named part of one user's memory."""
 
     id: str
     scope: Scope
@@ -114,7 +114,7 @@ class MemorySpace(Scoped):
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """Where something was said: a conversation, and the messages in it."""
+    """The source of a memory: a conversation and messages in it."""
 
     conversation_id: str
     message_ids: tuple[str, ...] = ()
@@ -122,12 +122,12 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Atom(Scoped):
-    """One remembered thing, as it stood when it was read.
+    """A snapshot of an atom: one remembered fact.
 
-    `valid_from` and `valid_to` say when it was true (`valid_to` None: still), `created_at` and `superseded_at` when
-    that was known. `source_conversation_id` and `source_message_ids` cite where it comes from, `other_sources` where
-    it was said again, and `citations` is all of these. `supersedes` and `superseded_by` are the ids of the atoms before
-    and after it, if it was replaced.
+    `valid_from` and `valid_to` are the time in which it is true (`valid_to` is None if it still is); `created_at` and
+    `superseded_at` are the time in which it was recorded as current. `source_conversation_id` and `source_message_ids`
+    are its source, `other_sources` are later confirmations, and `citations` contains all of them. `supersedes` and
+    `superseded_by` are the ids of the previous and the next atom of a chain.
     """
 
     id: str
@@ -157,7 +157,7 @@ class Atom(Scoped):
 
     @property
     def citations(self) -> tuple[Citation, ...]:
-        """Everywhere it was said, the first place first."""
+        """All sources, the first one first."""
         if self.source_conversation_id is None:
             return self.other_sources
         return (Citation(self.source_conversation_id, self.source_message_ids), *self.other_sources)
@@ -165,9 +165,9 @@ class Atom(Scoped):
 
 @dataclass(frozen=True, slots=True)
 class Entity(Scoped):
-    """A person, a place or another thing that memories are about, as it stood when it was read.
+    """A snapshot of an entity: a person, a place or another thing that memories mention.
 
-    `merged_into` is the entity that took its place, if `status` is MERGED.
+    `merged_into` is the id of the entity that replaced it, if `status` is MERGED.
     """
 
     id: str
@@ -193,9 +193,9 @@ class Entity(Scoped):
 
 
 class Explanation(dict[str, float]):
-    """What each part added to a hit's score, the largest first; as a text, a small table.
+    """The contribution of each signal to a hit's score, the largest first. `str()` renders a small table.
 
-    The parts add up to the score's log-odds: `score == 1 / (1 + exp(-sum(parts)))`.
+    The contributions add up to the log-odds of the score: `score == 1 / (1 + exp(-sum(parts)))`.
 
     >>> print(Explanation({"same words": 2.0, "age": -0.5}))
     same words  +2.00
@@ -211,9 +211,9 @@ class Explanation(dict[str, float]):
 class RecallHit:
     """A recalled atom.
 
-    `score` is from 0 to 1 and orders the hits of a topic. `decay_weight` is what its age left of it, and
-    `entity_match_bonus` is above 1 when the query names something the atom is about. `context` holds the turns around
-    it, when they were asked for.
+    `score` is from 0 to 1 and orders the hits of a topic. `decay_weight` is the weight that remains at its age.
+    `entity_match_bonus` is above 1 if the query mentions an entity of the atom. `context` contains the surrounding
+    turns, if requested.
     """
 
     atom: Atom
@@ -224,14 +224,14 @@ class RecallHit:
     parts: Mapping[str, float] = field(default_factory=dict, hash=False, repr=False)
 
     def explain(self) -> Explanation:
-        """What the score is made of."""
+        """Return the contribution of each signal to the score."""
         parts = [part for part in self.parts.items() if part[1]]
         return Explanation(sorted(parts, key=lambda part: -abs(part[1])))
 
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """What was recalled: the hits, how many atoms were considered for them, and how long it took."""
+    """The result of a recall: the hits, the number of atoms considered, and the time it took."""
 
     mode: RecallMode
     hits: tuple[RecallHit, ...]
@@ -245,16 +245,16 @@ class RecallResult:
         return len(self.hits)
 
     def __bool__(self) -> bool:
-        return True  # an answer, also when nothing was found
+        return True  # a result without hits is still a result
 
     @property
     def atoms(self) -> list[Atom]:
-        """The atoms of the hits, in their order."""
+        """The atoms of the hits, in the same order."""
         return [hit.atom for hit in self.hits]
 
 
 def decay_weight(kind: CategoryKind, age: timedelta) -> float:
-    """What age leaves of a memory's weight.
+    """Return the weight that a memory has at a given age, between the floor and 1.
 
     >>> decay_weight(CategoryKind.EPISODE, timedelta(days=30))
     0.5
@@ -265,17 +265,16 @@ def decay_weight(kind: CategoryKind, age: timedelta) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WorkingContext:
-    """What a model should know before it answers, within a token budget. `str(context)` is the block.
+    """The memories, summary and recent turns for a prompt, within a token budget. `str(context)` is the block.
 
     - `context_block` is the rendered template: a system prompt, or the beginning of one.
-    - `messages` is the same as chat messages: a system message, then the kept turns with their tool calls and results.
-    - `atoms_used` are the memories in it, the always-on ones first; `hits` are the recalled ones among them.
-    - The budget holds for the block and for the messages. `tokens_estimated` counts the block, or the messages if the
-      template is of that kind. `over_budget` says that the summary and the always-on memories alone are larger than the
-      budget; there are then no turns and no hits.
-    - `turns_used` and `turns_dropped` count the recent turns, `hits_dropped` the hits that had to go.
-    - `recall_query` is what was recalled by, None if nothing was. `remembers` says that there is a summary or a memory
-      in it.
+    - `messages` is the same as chat messages: a system message, then the recent turns with tool calls and results.
+    - `atoms_used` are the memories in it, always-on memories first; `hits` are the recalled ones among them.
+    - The budget applies to the block and to the messages. `tokens_estimated` counts the block, or the messages if the
+      template renders messages. `over_budget` is true if the summary and the always-on memories alone exceed the
+      budget; then there are no turns and no hits.
+    - `turns_used` and `turns_dropped` count the recent turns, `hits_dropped` the hits that did not fit.
+    - `recall_query` is the query, or None without recall. `remembers` is true if it contains a summary or a memory.
 
     >>> str(WorkingContext("Today is Monday.", messages=(), atoms_used=(), tokens_estimated=4))
     'Today is Monday.'
@@ -295,7 +294,7 @@ class WorkingContext:
 
     @property
     def system(self) -> str:
-        """The block without the turns: for a system prompt, where these follow as messages."""
+        """The block without the recent turns: for a system prompt that is followed by them as messages."""
         return message_text(self.messages[0]) if self.messages and self.messages[0].role == "system" else ""
 
     def __str__(self) -> str:

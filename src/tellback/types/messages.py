@@ -17,9 +17,9 @@ Role = Literal["user", "assistant", "system", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """One piece of a message that is more than text.
+    """One part of a message: text, an image, audio or a file.
 
-    `data` is base64; `url` is used instead when the part lives elsewhere. `meta` holds hints for one
+    `data` is base64; `url` is used instead for a part on a server. `meta` contains hints for one
     provider, such as `{"cache_control": {"type": "ephemeral"}}` (Anthropic) or `{"detail": "low"}` (OpenAI).
 
     >>> MessagePart(kind="text", text="hello").text
@@ -37,11 +37,11 @@ class MessagePart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's wish to call a tool.
+    """A tool call by a model.
 
-    `invalid_input` holds the raw text when the model wrote arguments that are not a JSON object;
-    `input` is then empty, and dispatch answers with an error result. `meta` is provider state
-    that must travel back with the call; neither takes part in equality.
+    `invalid_input` is the raw text if the model wrote arguments that are not a JSON object; `input` is then empty, and
+    the call gets an error result. `meta` is provider state that must be sent back with the call. Both are ignored in
+    comparisons.
 
     >>> ToolCall(id="call_1", name="add", input={"x": 1, "y": 2}).name
     'add'
@@ -56,7 +56,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool call gave: `content` is the text for the model, `value` what the function returned.
+    """The result of a tool call: `content` is the text for the model, `value` the function's return value.
 
     >>> ToolResult(id="call_1", content="3").is_error
     False
@@ -75,8 +75,8 @@ class Message:
     """One message of a conversation, the same for every provider.
 
     `role` is "user", "assistant", "system" or "tool". When `parts` is set, `content` is the plain-text
-    fallback. `name` and `is_error` belong to tool results. `meta` carries provider state (signed thinking
-    blocks and the like) that must be sent back unchanged; it takes no part in equality.
+    fallback. `name` and `is_error` are for tool results. `meta` is provider state (such as signed thinking
+    blocks) that must be sent back unchanged; it is ignored in comparisons.
 
     >>> Message(role="user", content="Hi") == user_message("Hi")
     True
@@ -99,7 +99,7 @@ class Message:
 
 
 def text_part(text: str) -> MessagePart:
-    """A text part.
+    """Build a text part.
 
     >>> text_part("hello").kind
     'text'
@@ -108,7 +108,7 @@ def text_part(text: str) -> MessagePart:
 
 
 class MediaFields(TypedDict, total=False):
-    """What media parts are made of: a `url`, or `data` (bytes, or base64 text) with its `mime` type."""
+    """The arguments of media parts: a `url`, or `data` (bytes or base64 text) with its `mime` type."""
 
     url: str | None
     data: bytes | str | None
@@ -118,7 +118,7 @@ class MediaFields(TypedDict, total=False):
 
 
 def image_part(**media: Unpack[MediaFields]) -> MessagePart:
-    """An image, by `url` or by its `data` (bytes, or base64 text) and `mime`.
+    """Build an image part from a `url`, or from `data` (bytes or base64 text) and `mime`.
 
     >>> image_part(data=b"...", mime="image/png").data
     'Li4u'
@@ -127,7 +127,7 @@ def image_part(**media: Unpack[MediaFields]) -> MessagePart:
 
 
 def audio_part(**media: Unpack[MediaFields]) -> MessagePart:
-    """A recording, by `url` or by its `data` and `mime`.
+    """Build an audio part from a `url`, or from `data` and `mime`.
 
     >>> audio_part(url="https://example.com/a.mp3").kind
     'audio'
@@ -136,7 +136,7 @@ def audio_part(**media: Unpack[MediaFields]) -> MessagePart:
 
 
 def file_part(**media: Unpack[MediaFields]) -> MessagePart:
-    """A document, by `url` or by its `data` and `mime`.
+    """Build a file part from a `url`, or from `data` and `mime`.
 
     >>> file_part(data=b"%PDF-1.7", mime="application/pdf", name="bill.pdf").name
     'bill.pdf'
@@ -154,7 +154,7 @@ def _media_part(
     meta: Mapping[str, Any] | None = None,
 ) -> MessagePart:
     if (url is None) == (data is None):
-        raise ValueError(f"{kind}_part takes either url= or data=, and exactly one of them.")
+        raise ValueError(f"{kind}_part needs exactly one of url= and data=.")
     if url is not None and url.startswith("data:"):
         url_mime, data = split_data_url(url)
         url, mime = None, mime or url_mime
@@ -165,7 +165,7 @@ def _media_part(
 
 
 def split_data_url(url: str) -> tuple[str | None, str]:
-    """Media type and base64 data of a `data:` URL.
+    """Split a `data:` URL into its media type and base64 data.
 
     >>> split_data_url("data:image/gif;base64,R0lG")
     ('image/gif', 'R0lG')
@@ -178,7 +178,7 @@ def split_data_url(url: str) -> tuple[str | None, str]:
 
 
 def as_message(message: Message | Mapping[str, Any]) -> Message:
-    """A message as it is, or made of an equivalent mapping.
+    """Return a message: the message itself, or one built from an equivalent mapping.
 
     >>> as_message({"role": "user", "content": "Hi"}) == user_message("Hi")
     True
@@ -186,13 +186,15 @@ def as_message(message: Message | Mapping[str, Any]) -> Message:
     if isinstance(message, Message):
         return message
     if not isinstance(message, Mapping):
-        raise TypeError(f"a message is a Message or a mapping with 'role' and 'content', not {message!r:.80}")
+        raise TypeError(f"a message must be a Message or a mapping with 'role' and 'content', got {message!r:.80}")
     fields = dict(message)
     if "role" not in fields:
-        raise TypeError(f"a message needs a 'role', such as 'user'; this one has none: {message!r:.120}")
+        raise TypeError(f"a message needs a 'role', such as 'user', got {message!r:.120}")
     unknown = [name for name in fields if name not in Message.__dataclass_fields__]
     if unknown:
-        raise TypeError(f"a message has {', '.join(Message.__dataclass_fields__)}, but not {', '.join(unknown)}")
+        raise TypeError(
+            f"a message has no field {', '.join(unknown)}; known: {', '.join(Message.__dataclass_fields__)}"
+        )
     if fields.get("tool_calls"):
         fields["tool_calls"] = tuple(map(as_tool_call, fields["tool_calls"]))
     if isinstance(fields.get("content"), list) and not fields.get("parts"):
@@ -205,7 +207,7 @@ def as_message(message: Message | Mapping[str, Any]) -> Message:
 
 
 def _as_part(part: Any) -> MessagePart:
-    """A part, one of its mappings, or one in the words of OpenAI's API."""
+    """Return a part: the part itself, or one built from a mapping of its fields or of OpenAI's API."""
     if isinstance(part, MessagePart):
         return part
     if isinstance(part, str):
@@ -217,11 +219,11 @@ def _as_part(part: Any) -> MessagePart:
             return text_part(text)
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             return image_part(url=url)
-    raise TypeError(f"not a part of a message: {part!r:.120}; a part has {', '.join(MessagePart.__dataclass_fields__)}")
+    raise TypeError(f"not a message part: {part!r:.120}; a part has {', '.join(MessagePart.__dataclass_fields__)}")
 
 
 def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
-    """A tool call as it is, or made of an equivalent mapping.
+    """Return a tool call: the call itself, or one built from an equivalent mapping.
 
     >>> as_tool_call({"id": "c1", "name": "add", "input": {"x": 1}}).name
     'add'
@@ -229,7 +231,7 @@ def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
     if isinstance(call, ToolCall):
         return call
     match dict(call):
-        case {"id": id, "function": {"name": name, "arguments": str(arguments)}}:  # in the words of OpenAI's API
+        case {"id": id, "function": {"name": name, "arguments": str(arguments)}}:  # the format of OpenAI's API
             value, invalid_input = parse_arguments(arguments)
             return ToolCall(id, name, value, invalid_input)
         case {"id": _, "name": _}:
@@ -238,7 +240,7 @@ def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
 
 
 def user_message(content: str | Sequence[MessagePart | str]) -> Message:
-    """What the person says: text, or a list of parts.
+    """Build a user message from text or a list of parts.
 
     >>> user_message(["What is this?", image_part(url="https://example.com/cat.png")]).content
     'What is this?\\n\\n[image: https://example.com/cat.png]'
@@ -250,7 +252,7 @@ def user_message(content: str | Sequence[MessagePart | str]) -> Message:
 
 
 def system_message(text: str) -> Message:
-    """An instruction inside the history.
+    """Build a system message: an instruction within the history.
 
     >>> system_message("Be brief.").role
     'system'
@@ -264,7 +266,7 @@ def assistant_message(
     *,
     meta: Mapping[str, Any] | None = None,
 ) -> Message:
-    """What the model said, with the tools it called.
+    """Build an assistant message with its tool calls.
 
     >>> assistant_message("Hello!").content
     'Hello!'
@@ -273,7 +275,7 @@ def assistant_message(
 
 
 def tool_result_message(result: ToolResult) -> Message:
-    """A tool's result, addressed to the call it answers.
+    """Build the message with the result of a tool call.
 
     >>> tool_result_message(ToolResult(id="call_1", content="3")).tool_call_id
     'call_1'
@@ -289,7 +291,7 @@ def tool_result_message(result: ToolResult) -> Message:
 
 
 def message_text(message: Message) -> str:
-    """The text of a message, wherever it is kept.
+    """Return the text of a message, from its parts or its content.
 
     >>> message_text(user_message([text_part("a"), text_part("b")]))
     'a\\n\\nb'
@@ -305,7 +307,7 @@ def message_text(message: Message) -> str:
 
 
 def flatten_parts(parts: Sequence[MessagePart]) -> str:
-    """Parts as one text: text parts joined by a blank line, everything else as a bracketed placeholder.
+    """Join parts to one text: text parts separated by a blank line, other parts as placeholders in brackets.
 
     >>> flatten_parts([text_part("Look:"), image_part(data=b"x", mime="image/png", name="cat.png")])
     'Look:\\n\\n[image: cat.png]'
@@ -314,7 +316,7 @@ def flatten_parts(parts: Sequence[MessagePart]) -> str:
 
 
 def render_part(part: MessagePart) -> str:
-    """One part as text.
+    """Render one part as text.
 
     >>> render_part(audio_part(data=b"x", mime="audio/mp3"))
     '[audio: audio/mp3]'
@@ -329,10 +331,10 @@ def render_part(part: MessagePart) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChatUsage:
-    """Tokens, cost and time of one call, or of several added up.
+    """Tokens, cost and time of one call, or the sum of several.
 
-    `input_tokens` counts the whole prompt, cached or not, and `output_tokens` everything generated, thinking
-    included, whatever the provider's own way of counting. `cost_usd` is None where no price is known.
+    For every provider, `input_tokens` counts the whole prompt, including cached tokens, and `output_tokens` everything
+    generated, including thinking. `cost_usd` is None if the price is unknown.
 
     >>> (ChatUsage(input_tokens=10, output_tokens=2) + ChatUsage(input_tokens=5, output_tokens=1)).input_tokens
     15
@@ -378,11 +380,11 @@ def _add_optional(a: Any, b: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A model's whole reply.
+    """A complete reply of a model.
 
-    `stop_reason` is "end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn", or
-    whatever else the provider said; `raw` keeps the provider's own answer. `meta` is provider state that
-    goes back with the message.
+    `stop_reason` is "end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn", or another value of
+    the provider. `raw` is the provider's response object. `meta` is provider state that must be sent back with the
+    message.
 
     >>> ChatReply(text="Hello").message.role
     'assistant'
@@ -404,13 +406,13 @@ class ChatReply:
 
     @property
     def message(self) -> Message:
-        """This reply as a message of the history."""
+        """The reply as a message for the history."""
         return Message("assistant", self.text, tool_calls=self.tool_calls, meta=self.meta)
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of the reply's text.
+    """A piece of the reply's text.
 
     >>> TextDelta("Hel").text + TextDelta("lo").text
     'Hello'
@@ -421,7 +423,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """The next piece of what the model thinks before it answers.
+    """A piece of the model's thinking before it answers.
 
     >>> ThinkingDelta("The user wants ...").text
     'The user wants ...'
@@ -432,7 +434,7 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolUseStart:
-    """A tool call begins; its input follows as `ToolUseInputDelta`s.
+    """The start of a tool call; its input follows as `ToolUseInputDelta`s.
 
     >>> ToolUseStart(id="call_1", name="add").name
     'add'
@@ -456,7 +458,7 @@ class ToolUseInputDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolUseEnd:
-    """A tool call's input is complete.
+    """The end of a tool call's input.
 
     >>> ToolUseEnd(id="call_1").id
     'call_1'
@@ -467,7 +469,7 @@ class ToolUseEnd:
 
 @dataclass(frozen=True, slots=True)
 class StreamStop:
-    """The last delta of a model call. `reply` is the whole reply, assembled.
+    """The last delta of a model call. `reply` is the complete reply.
 
     >>> StreamStop(reason="end_turn").reason
     'end_turn'
@@ -479,11 +481,11 @@ class StreamStop:
 
 
 ReplyDelta = TextDelta | ThinkingDelta | ToolUseStart | ToolUseInputDelta | ToolUseEnd | StreamStop
-"""One event of a streamed reply. The union is open: pass on what you do not know."""
+"""One delta of a streamed reply. New kinds may be added: pass unknown ones through."""
 
 
 def reply_deltas(reply: ChatReply, chunks: Iterable[str] | None = None) -> Iterable[ReplyDelta]:
-    """A whole reply as the deltas a stream of it would have given.
+    """Split a complete reply into the deltas of an equivalent stream.
 
     >>> [type(d).__name__ for d in reply_deltas(ChatReply(text="Hi"))]
     ['TextDelta', 'StreamStop']

@@ -897,7 +897,7 @@ async def test_wrong_arguments_are_refused_by_name() -> None:
         await run_loop(opts, [user_message("Hi")])  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="first argument is ChatOptions"):
         await run_loop("gpt-5", "Hi")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a message has role, content"):
+    with pytest.raises(TypeError, match="a message has no field text; known: role, content"):
         await run_loop_messages(opts, [{"role": "user", "text": "Hi"}])
     with pytest.raises(ConfigurationError, match="temprature"):
         await run_loop(opts, "Hi", temprature=0)  # type: ignore[call-arg]

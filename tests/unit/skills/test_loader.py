@@ -193,7 +193,7 @@ async def test_cut_together_with_others_a_skill_still_names_its_files(tmp_path: 
         ("x: !!bool 'x'", "YAML"),
         (f"x: {'9' * 10_000}", "YAML"),
         ("a: &a [x, x]\nb: *a", "aliases"),
-        (f"{GOOD}\nname: other", "twice"),
+        (f"{GOOD}\nname: other", "duplicate key"),
         ('name: pdf-forms\ndescription: "a\\ud800b"', "description holds"),
         ('name: pdf-forms\ndescription: "a\\0b"', "description holds"),
         (f'{GOOD}\nwhen: ["\\e[31m"]', "when holds"),

@@ -33,7 +33,7 @@ def test_what_is_in_order_is_passed_on() -> None:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     *(({"text": text}, "text") for text in ("", " \n", None, "x" * (MAX_TEXT_LENGTH + 1), "a\x00b", "\ud800")),
-    ({"category": Category("habits", CategoryKind.PATTERN)}, "platform"),
+    ({"category": Category("habits", CategoryKind.PATTERN)}, "PATTERN"),
     ({"category": Category("turn", CategoryKind.EPISODE)}, "turn"),
     ({"category": Category("", CategoryKind.FACT)}, "category"),
     ({"category": ("home", "FACT")}, "category"),
