@@ -1,4 +1,4 @@
-"""Agents and their sessions as JSON."""
+"""JSON models of agents and their sessions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from tellback.agent import Agent
 
 MAX_SESSION_ID_LENGTH = 150
-"""How long a session's id may be; adapters that several apps share need room for more."""
+"""The maximum length of a session id; shared adapters need room for a prefix."""
 
 HIDDEN_KEYS = frozenset(("progress", "paused_routes", "context", "idempotent_reply", "pending_calls", "owner"))
-"""What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
+"""Keys of the collected data that are not sent: internal state of the agent and inputs of its tools."""
 
 COLLECTED_DATA_KEYS = KeyMapping(
     *("route_history", "current_route_title", "current_route_entered_at"),
@@ -43,19 +43,19 @@ COLLECTED_DATA_KEYS = KeyMapping(
 )
 ROUTE_VISIT_KEYS = KeyMapping("route_id", "entered_at", "exited_at")
 SESSION_METADATA_KEYS = KeyMapping("created_at", "last_updated_at", "user_id")
-"""What a session itself writes beside its user's own data."""
+"""Metadata keys that the session sets itself; others are the caller's."""
 
 KeyRenamer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 MAX_HISTORY_EVENTS = 500
-"""How long a history may be."""
+"""The maximum number of events in a history."""
 
 AgentKind = Literal["spec", "routes"]
 
 
 def _validate_path_segment(id: str) -> str:
     if id in (".", ".."):
-        raise ValueError("a session's id is not . or .., which mean something else in an address")
+        raise ValueError("a session id must not be . or .., which have another meaning in URLs")
     return id
 
 
@@ -64,7 +64,7 @@ SessionIdIn = Annotated[
     Field(min_length=1, max_length=MAX_SESSION_ID_LENGTH, pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", examples=["web-42"]),
     AfterValidator(_validate_path_segment),
 ]
-"""A session's id: it stands in addresses, so it holds no slash and no control characters."""
+"""A session id. It is used in URLs, so slashes and control characters are not allowed."""
 
 
 def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,14 +73,14 @@ def _encode_collected(collected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decode_collected(encoded: Mapping[str, Any]) -> dict[str, Any]:
-    """The collected data, of what was shown of them."""
+    """Decode collected data as far as it was sent."""
     return _rename_nested(
         COLLECTED_DATA_KEYS.from_wire(encoded), ROUTE_VISIT_KEYS.from_wire, SESSION_METADATA_KEYS.from_wire
     )
 
 
 def _rename_nested(collected: Mapping[str, Any], visit: KeyRenamer, metadata: KeyRenamer) -> dict[str, Any]:
-    """The collected data, with other names in the route history and in the metadata."""
+    """Rename the keys of the route history and metadata."""
     renamed = dict(collected)
     if isinstance(renamed.get("route_history"), list):
         renamed["route_history"] = [
@@ -102,13 +102,13 @@ class SessionWire(
     WireModel,
     value_type=SessionData,
     examples={"id": "web-42", "agent_name": "Wanda"},
-    descriptions={"version": "How many turns were saved."},
+    descriptions={"version": "The number of saved turns."},
 ):
-    """A session as it is stored. Its `ETag` changes with its version and its status."""
+    """A stored session. Its `ETag` changes with version and status."""
 
     collected_data: Annotated[dict[str, Any], Codec(_encode_collected, _decode_collected)] = Field(
         default_factory=dict,
-        description="`extracted` is what was gathered, `routeHistory` where it went; your own data are beside them.",
+        description="The collected fields (`extracted`), the visited routes (`routeHistory`), and your own data.",
     )
     created_at: datetime
     updated_at: datetime
@@ -128,7 +128,7 @@ class SessionEventWire(
     value_type=Event,
     examples={"kind": "message", "source": "customer", "creation_utc": "2026-03-01T10:30:00+00:00"},
 ):
-    """Something that happened in a session: what was said, which tools ran, or a change of status."""
+    """An event of a session: a message, tool calls, or a change of status."""
 
     data: dict[str, Any] = Field(examples=[{"participant": "Alice", "message": "Hello!"}])
 
@@ -158,17 +158,17 @@ class SessionMessageWire(WireModel, value_type=MessageData, examples={"id": exam
 
 
 class CurrentRouteWire(WireModel, value_type=CurrentRoute, examples={"title": "Book a flight"}):
-    """The route a session is in."""
+    """The current route of a session."""
 
 
 class CurrentStateWire(WireModel, value_type=CurrentState):
-    """The state that spoke last."""
+    """The current state of a session."""
 
     description: str | None = None
 
 
-class RouteVisitWire(WireModel, value_type=RouteVisit, descriptions={"exited_at": "Null while it lasts."}):
-    """One visit of a route."""
+class RouteVisitWire(WireModel, value_type=RouteVisit, descriptions={"exited_at": "Null while the route is active."}):
+    """A visit of a route."""
 
 
 _METADATA = Codec(
@@ -183,7 +183,7 @@ class SessionStateWire(
     hidden=("progress", "paused_routes", "context", "pending_calls", "owner", "idempotent_reply"),
     examples={"id": "web-42"},
 ):
-    """Where a session stands after a turn."""
+    """The state of a session after a turn."""
 
     version: int
     extracted: PlainData = Field(default_factory=dict, examples=[{"destination": "Rome"}])
@@ -193,14 +193,14 @@ class SessionStateWire(
 
 
 class CreateSession(InputModel):
-    """Begin a session. Without an id it gets a new one."""
+    """Options of a new session. Without an id, the server creates one."""
 
     id: SessionIdIn | None = None
     initial_data: dict[str, Any] | None = Field(default=None, examples=[{"channel": "web"}])
 
 
 def session_etag(version: int, status: str = "active") -> str:
-    """The ETag of a session: turns change its version, and it has a status beside.
+    """Return the ETag of a session, which contains its version and status.
 
     >>> session_etag(3), session_etag(3, "completed")
     ('"v3"', '"v3-completed"')
@@ -224,7 +224,7 @@ class AgentToolWire(WireModel):
 
 
 class AgentRouteWire(WireModel):
-    """A way that a conversation with an agent can go."""
+    """A route of an agent."""
 
     id: str
     title: str = Field(examples=["Book a flight"])
@@ -232,9 +232,9 @@ class AgentRouteWire(WireModel):
 
 
 class AgentWire(WireModel):
-    """An agent: one by its description, which is invoked, or one with routes, which responds; or both of one name.
+    """An agent: from a spec (use invoke), with routes (use respond), or both under one name.
 
-    `spec` is the whole description, for those who run an app: a credential of the role 'user' is not shown it.
+    `spec` is the complete spec. It is not sent to credentials of the role `user`.
     """
 
     name: str = Field(examples=["support"])
@@ -248,7 +248,7 @@ class AgentWire(WireModel):
 
     @classmethod
     def describe(cls, spec: AgentSpec | None, agent: Agent | None, *, include_spec: bool) -> AgentWire:
-        """It for a description, an agent with routes, or both; with `include_spec`, as its author wrote it."""
+        """Describe an agent from a spec, an agent with routes, or both; `include_spec` adds the complete spec."""
         wire = cls(name=spec.name if spec is not None else agent.name if agent is not None else "")
         if spec is not None:
             wire.kinds.append("spec")
@@ -266,16 +266,16 @@ class AgentWire(WireModel):
         return wire
 
     def value(self) -> AgentSpec | None:
-        """The description, if there is one and it was shown."""
+        """Return the spec, if it was sent."""
         return None if self.spec is None else AgentSpec.model_validate(self.spec)
 
 
 class RouteInfoWire(WireModel, value_type=RouteInfo, examples={"title": "Book a flight"}):
-    """The route an answer was given in."""
+    """The route of an answer."""
 
 
 class StateInfoWire(WireModel, value_type=StateInfo):
-    """The state that spoke."""
+    """The state of an answer."""
 
     description: str | None = None
 
@@ -286,15 +286,15 @@ class AgentResponseWire(
     hidden=("trace", "context", "turn"),
     examples={"message": "Where to?"},
     descriptions={
-        "completed": "A route has come to its end.",
-        "asks": "The fields that are asked for.",
-        "pending": "Calls that wait for a decision: post `approvals`.",
+        "completed": "Whether a route was completed.",
+        "asks": "The fields that the agent asks for.",
+        "pending": "Tool calls that wait for a decision: send `approvals`.",
     },
 ):
-    """An agent's answer. How it came about, prompts and all, is not told."""
+    """An agent's answer, without its prompts and traces."""
 
     tool_calls: list[ToolInvocationWire] = Field(default_factory=list)
-    atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model was given.")
+    atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model received.")
     tokens_estimated: int | None = None
     usage: UsageWire
     problems: list[TurnProblemWire] = Field(default_factory=list)
@@ -308,7 +308,7 @@ class AgentResponseWire(
         return wire
 
     def value(self) -> Response:
-        """Decode the answer, with its usage, and the memories that were used."""
+        """Decode the answer with its usage and memories."""
         response: Response = super().value()
         call = ModelCall("reply", None, (), response.message, self.usage.value())
         context = restore_context(self.atoms_used, self.tokens_estimated)
@@ -316,7 +316,7 @@ class AgentResponseWire(
 
 
 class AgentDelta(WireModel):
-    """The next piece of an agent's answer: the event `delta` of a stream."""
+    """The next part of an agent's answer, the event `delta` of a stream."""
 
     delta: str = Field(examples=["Where"])
 
@@ -324,38 +324,36 @@ class AgentDelta(WireModel):
 class _AgentTurnInput(InputModel):
     drops_null = True
 
-    approvals: ApprovalsIn | None = Field(
-        default=None, description="Decisions on calls that wait, in the place of a message."
-    )
-    metadata: dict[str, Any] | None = Field(default=None, description="Kept with the message.")
+    approvals: ApprovalsIn | None = Field(default=None, description="Decisions on pending calls, instead of a message.")
+    metadata: dict[str, Any] | None = Field(default=None, description="Metadata of the message.")
     idempotency_key: KeyIn | None = Field(default=None, description="Or the header Idempotency-Key.")
     trace_id: KeyIn | None = None
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
-        default=None, description="Seconds to wait for another turn of the conversation."
+        default=None, description="Seconds to wait for a running turn of the conversation."
     )
-    stream: bool = Field(default=False, exclude=True, description="Or the header Accept: text/event-stream.")
+    stream: bool = Field(default=False, exclude=True, description="Or send Accept: text/event-stream.")
 
 
 class InvokeAgent(_AgentTurnInput):
-    """Run one turn of an agent by its description."""
+    """Input of a turn of an agent from a spec."""
 
-    # Not `arguments`, which is the method.
+    # Not named `arguments`, because that is a method.
     arguments_: dict[str, Any] | None = Field(default=None, examples=[{"userMessage": "Where is my refund?"}])
-    conversation_id: IdIn | None = Field(default=None, description="A new one is opened, if not given.")
-    model: NameIn | None = Field(None, exclude=True, description="The agent's own, or another that the server allows.")
-    memory_space_id: IdIn | None = Field(default=None, description="What to remember.")
+    conversation_id: IdIn | None = Field(default=None, description="The conversation to continue, if any.")
+    model: NameIn | None = Field(None, exclude=True, description="The agent's by default, or an allowed one.")
+    memory_space_id: IdIn | None = Field(default=None, description="The space to recall from.")
     recall: RecallIn | None = None
     max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `agents.invoke`, but for the model."""
+        """Return the arguments of `agents.invoke`, without the model."""
         arguments = super().arguments()
         arguments["arguments"] = arguments.pop("arguments_", None)
         return arguments
 
 
 class RespondTo(_AgentTurnInput):
-    """Say something to an agent with routes, or decide what it waits for."""
+    """Input of a turn of an agent with routes: a message, a history or approvals."""
 
     message: str | None = Field(default=None, exclude=True, min_length=1, examples=["Two of us to Rome, please."])
     history: list[dict[str, Any]] | None = Field(
@@ -363,9 +361,9 @@ class RespondTo(_AgentTurnInput):
         exclude=True,
         min_length=1,
         max_length=MAX_HISTORY_EVENTS,
-        description="Events or messages in order, in the place of a message; not for credentials of the role 'user'.",
+        description="Events or messages in order, instead of a message; not for credentials of the role 'user'.",
     )
-    session_id: SessionIdIn | None = Field(default=None, exclude=True, description="A new one, if not given.")
+    session_id: SessionIdIn | None = Field(default=None, exclude=True, description="The session to continue, if any.")
 
     @model_validator(mode="after")
     def _validate_single_input(self) -> RespondTo:

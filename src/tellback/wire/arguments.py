@@ -1,7 +1,7 @@
-"""Arguments of the handles' methods on the wire: their types, bounds and examples, and how a client encodes them.
+"""Arguments of the handles' methods in JSON: types, bounds, examples, and how a client encodes them.
 
-`KINDS` says it for each annotation that the methods use, `ARGUMENTS` adds bounds and examples by an argument's name.
-An entry of `wire.operations` may say otherwise for its own arguments.
+`KINDS` has the type and encoder of each annotation, `ARGUMENTS` adds bounds and examples by argument name. An entry of
+`wire.operations` can override them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from tellback.wire.base import (
 from tellback.wire.messages import ContentIn, encode_block
 
 MAX_IDS = 200
-"""How many ids a field may have."""
+"""The maximum number of ids in a field."""
 MAX_ATOMS = 500
-"""How many atoms one request may add."""
+"""The maximum number of atoms that one request adds."""
 MAX_IMPORTED_MESSAGES = 1_000
-"""How many messages one request may import."""
+"""The maximum number of messages that one request imports."""
 MAX_CATEGORIES = 100
 MAX_SCOPES = 100
 MAX_SPACES = 50
@@ -57,10 +57,10 @@ MAX_TURNS = 1_000
 MAX_RECALLED = 200
 MAX_RATE_LIMIT = 1_000_000
 MAX_WAIT_SECONDS = 30.0
-"""How many seconds one request may wait for jobs."""
+"""The maximum seconds that one request waits for jobs."""
 
 MAX_AGE_SECONDS = 365_000 * 86_400
-"""Seconds: as long as any length of time may be."""
+"""The maximum of all durations."""
 BatchLimitIn = Annotated[int, Field(ge=1, le=1_000)]
 
 ID_PREFIXES = {
@@ -73,7 +73,7 @@ ID_PREFIXES = {
     "binding": "bind",
     "API key": "key",
 }
-"""What the ids of a kind begin with. Those of other kinds are names that somebody gave."""
+"""The prefixes of ids by kind. Ids of other kinds are names chosen by callers."""
 
 _SERVER_ID = re.compile(r"[a-z]+_[0-9a-z]+")
 
@@ -82,20 +82,20 @@ REQUIRED: Any = ...
 
 
 def text(max_length: int, min_length: int = 0) -> Any:
-    """The type of a text within a limit."""
+    """Return the type of a string with a maximum length."""
     return Annotated[str, Field(min_length=min_length or None, max_length=max_length)]
 
 
 def several(each: Any, max_length: int, min_length: int = 0) -> Any:
-    """The type of a list within a limit."""
+    """Return the type of a list with a maximum length."""
     return Annotated[list[each], Field(min_length=min_length or None, max_length=max_length)]
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What is particular about an argument on the wire: its type with its bounds, its description, an example.
+    """How an argument differs in JSON: its type with bounds, its description, an example.
 
-    `name` is what it is called there, in snake case, if not as in Python; `default` is REQUIRED where Python has one.
+    `name` is its name there, in snake case, if different; `default` is REQUIRED if only Python has a default.
     """
 
     type: Any = None
@@ -106,44 +106,44 @@ class Argument:
 
 
 class CategoryIn(InputModel):
-    """Your own name for a sort of memory, and its kind. Patterns are found by the platform, and cannot be written."""
+    """Your name for a kind of memory, and its kind. Patterns are found by the platform and cannot be written."""
 
     name: str = Field(max_length=200, examples=["preference"])
     kind: CategoryKindIn = Field(examples=["PREFERENCE"])
 
 
 class ConversationScopeIn(InputModel):
-    """Conversations of a namespace and a user; `*`, which is the default, is any."""
+    """Conversations of a namespace and a user; `*` (the default) matches any."""
 
     namespace: str = Field(default="*", max_length=200, examples=["daily-checkin"])
     user_id: str = Field(default="*", max_length=200, examples=["*"])
 
 
 class ExtractionPolicyIn(InputModel):
-    """When to extract: when a conversation closes, if not said otherwise."""
+    """When to extract; by default when a conversation closes."""
 
     extraction_version: str = Field(default="v1", max_length=100)
     on_conversation_closed: bool = True
-    windowed: bool = Field(default=False, description="Extract every `windowTurns` turns while it is open.")
+    windowed: bool = Field(default=False, description="Also extract every `windowTurns` turns.")
     window_turns: CountIn = 0
 
 
 class UsageIn(InputModel):
-    """Tokens, cost and time of a call of your own."""
+    """Tokens, cost and latency of a model call."""
 
     input_tokens: CountIn | None = None
     output_tokens: CountIn | None = None
     total_tokens: CountIn | None = None
     cost_usd: float | None = Field(default=None, ge=0)
     latency_ms: CountIn | None = None
-    provider: NameIn | None = Field(default=None, examples=["anthropic"], description="By default the message's.")
-    model: NameIn | None = Field(default=None, description="By default the message's.")
+    provider: NameIn | None = Field(default=None, examples=["anthropic"], description="The message's by default.")
+    model: NameIn | None = Field(default=None, description="The message's by default.")
     cached_tokens: CountIn | None = None
     cache_write_tokens: CountIn | None = None
     reasoning_tokens: CountIn | None = None
 
     def arguments(self) -> Any:
-        """The numbers, which the message says whose they are; or whole, if they say it themselves."""
+        """Return the numbers, or a whole usage value if they contain provider or model."""
         arguments = super().arguments()
         if self.provider is None and self.model is None:
             return arguments
@@ -151,13 +151,15 @@ class UsageIn(InputModel):
 
 
 class ImportedMessageIn(InputModel):
-    """A message of a chat that took place elsewhere."""
+    """A message of an imported chat."""
 
     drops_null = True
 
     role: Literal["user", "assistant", "tool", "system"] = Field(examples=["user"])
     content: ContentIn = Field(examples=["Hi, where's my refund?"])
-    visibility: Visibility | None = Field(default=None, description="'internal' for the system's, else 'user'.")
+    visibility: Visibility | None = Field(
+        default=None, description="Default: 'user', or 'internal' for system messages."
+    )
     created_at: DatetimeIn | None = None
     stop_reason: str | None = None
     model: str | None = None
@@ -168,12 +170,12 @@ class ImportedMessageIn(InputModel):
 
 
 class RecallIn(InputModel):
-    """How to remember: the fields of a working context. Null stands for a field's default."""
+    """Options of recall and the working context. Null means the default."""
 
     drops_null = True
 
     memory_space_id: IdIn | None = None
-    recall_query: QueryIn | None = Field(default=None, description="By default the last thing the user said.")
+    recall_query: QueryIn | None = Field(default=None, description="The user's last message by default.")
     recent_turns: Annotated[int, Field(ge=0, le=MAX_TURNS)] | None = Field(default=None, examples=[10])
     recall_limit: Annotated[int, Field(ge=0, le=MAX_RECALLED)] | None = Field(default=None, examples=[8])
     token_budget: CountIn | None = Field(default=None, examples=[8_000])
@@ -187,31 +189,31 @@ class RecallIn(InputModel):
 
 
 class BuildWorkingContext(RecallIn):
-    """What to put together. Null stands for a field's default."""
+    """Options of the working context. Null means the default."""
 
-    conversation_id: IdIn | None = Field(default=None, description="None for a conversation that is yet to begin.")
-    memory_space_id: IdIn | None = Field(default=None, description="Without one nothing is remembered.")
+    conversation_id: IdIn | None = Field(default=None, description="Null for a conversation that has not started.")
+    memory_space_id: IdIn | None = Field(default=None, description="The space to recall from; null recalls nothing.")
 
 
 class CloseEveryonesStale(InputModel):
-    """Close everyone's conversations in which nothing happened for so long."""
+    """Close inactive conversations of all users."""
 
-    older_than: float = Field(ge=0, le=MAX_AGE_SECONDS, examples=[3600], description="Seconds.")
-    limit: BatchLimitIn = Field(default=200, description="How many conversations to look at in this request.")
-    cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
+    older_than: float = Field(ge=0, le=MAX_AGE_SECONDS, examples=[3600], description="Seconds without a change.")
+    limit: BatchLimitIn = Field(default=200, description="The number of conversations to check in this request.")
+    cursor: str | None = Field(default=None, max_length=1_000, description="The nextCursor of the previous response.")
 
 
 class ReplayConversations(InputModel):
-    """Extract everyone's conversations again, the oldest first."""
+    """Extract conversations of all users again, oldest first."""
 
-    namespace: str | None = Field(default=None, max_length=200, description="Of all namespaces, if not given.")
+    namespace: str | None = Field(default=None, max_length=200, description="All namespaces by default.")
     extraction_version: str | None = Field(default=None, max_length=100)
-    limit: BatchLimitIn = Field(default=100, description="How many conversations to queue in this request.")
-    cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
+    limit: BatchLimitIn = Field(default=100, description="The number of conversations to queue in this request.")
+    cursor: str | None = Field(default=None, max_length=1_000, description="The nextCursor of the previous response.")
 
 
 def build_path(*parts: str) -> str:
-    """A path of which each part is one, whatever is in it.
+    """Join parts to a path; each part is percent-encoded.
 
     >>> build_path("ai-memory", "atoms", "a/b")
     '/ai-memory/atoms/a%2Fb'
@@ -220,7 +222,7 @@ def build_path(*parts: str) -> str:
 
 
 def is_server_id(id: Any) -> bool:
-    """Whether a server may have made that id.
+    """Whether the id has the format of server-generated ids.
 
     >>> is_server_id("conv_018f3c0de0a17b2c4d5e6f708192"), is_server_id("open"), is_server_id("a/b")
     (True, False, False)
@@ -229,7 +231,7 @@ def is_server_id(id: Any) -> bool:
 
 
 def encode_cursor(position: str | None) -> str | None:
-    """A cursor that goes on behind a certain one."""
+    """Encode the cursor that continues after a position."""
     return (
         None
         if position is None
@@ -238,7 +240,7 @@ def encode_cursor(position: str | None) -> str | None:
 
 
 def encode_arguments(**arguments: Any) -> dict[str, Any]:
-    """The arguments that are not None, by their names on the wire.
+    """Encode arguments with JSON names, without those that are None.
 
     >>> encode_arguments(valid_from=None, min_importance=3)
     {'minImportance': 3}
@@ -247,44 +249,44 @@ def encode_arguments(**arguments: Any) -> dict[str, Any]:
 
 
 def encode_content(content: Content) -> Any:
-    """A message's content: a text, or a list of blocks. What cannot be one is refused here, as in process."""
+    """Encode a message's content: a string or a list of blocks. Raises for invalid blocks."""
     if isinstance(content, str):
         return content
     return [encode_block(block) for block in validation.parse_content(content)]
 
 
 def encode_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Data of the caller's own: a JSON object, as in process; what is none is refused here."""
+    """Validate metadata, which must be a JSON object."""
     return None if metadata is None else validation.validate_metadata(metadata)
 
 
 def encode_usage(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
-    """Usage numbers, in whatever names they come."""
+    """Encode usage numbers, under any known names."""
     counted = parse_usage(usage, provider, model)
     return None if counted is None else encode_value(counted)
 
 
 def encode_datetime(name: str, value: datetime | str | None) -> str | None:
-    """A moment, with its timezone."""
+    """Encode a date with its timezone."""
     return None if value is None else validation.parse_datetime(name, value).isoformat()
 
 
 def encode_duration(name: str, value: timedelta | float | None) -> float | None:
-    """A length of time in seconds."""
+    """Encode a duration as seconds."""
     return None if value is None else validation.parse_duration(name, value).total_seconds()
 
 
 def encode_value(value: Any) -> Any:
-    """Anything that can be sent: values become mappings with the names of the wire, moments become texts.
+    """Encode any value: dataclasses become mappings with JSON names, dates become strings.
 
-    What the caller wrote as a mapping keeps its keys.
+    Mappings passed by the caller keep their keys.
     """
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str | bool | int | float) or value is None:
         return value
     if isinstance(value, datetime):
-        return encode_datetime("a moment", value)
+        return encode_datetime("datetime", value)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):
@@ -294,11 +296,11 @@ def encode_value(value: Any) -> Any:
         return {name: encode_value(each) for name, each in fields_by_name.items() if each is not None}
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
         return [encode_value(each) for each in value]
-    raise InvalidArgumentError(f"{value!r:.80} cannot be sent to a server.")
+    raise InvalidArgumentError(f"{value!r:.80} cannot be encoded as JSON.")
 
 
 def encode_mapping(value: Any) -> Any:
-    """A value or a mapping, in either spelling, with the names of the wire."""
+    """Encode a value, or a mapping with snake_case or camelCase names."""
     if isinstance(value, Mapping):
         return {camel(_validate_key(name)): encode_value(each) for name, each in value.items()}
     return encode_value(value)
@@ -306,26 +308,26 @@ def encode_mapping(value: Any) -> Any:
 
 def _validate_key(name: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"{name!r:.80} cannot be sent as the name of something: names are texts.")
+        raise InvalidArgumentError(f"Keys must be strings, got {name!r:.80}.")
     return name
 
 
 def encode_text(name: str, value: Any) -> str:
-    """A text; other things would be taken for one where they stand in a query."""
+    """Return a string; raise for other types, which a query would turn into strings."""
     if not isinstance(value, str):
         raise InvalidArgumentError(f"{name} must be a string, got {value!r:.80}.")
     return value
 
 
 def encode_model(model: str | Model | None) -> str | None:
-    """The name of a model that the server has."""
+    """Return the name of a model; raise for model objects, which cannot run on a server."""
     if isinstance(model, str | None):
         return model
-    raise InvalidArgumentError("a server takes the name of a model: the object would have to run there.")
+    raise InvalidArgumentError("Pass the name of a model: a model object cannot be sent to a server.")
 
 
 def encode_category(category: CategoryLike | None) -> Any:
-    """A category: of its value, of a pair, or as it was written."""
+    """Encode a category: a value, a pair, or a mapping."""
     if isinstance(category, Category):
         return {"name": category.name, "kind": category.kind.value}
     if isinstance(category, tuple | list) and len(category) == 2:
@@ -334,7 +336,7 @@ def encode_category(category: CategoryLike | None) -> Any:
 
 
 def encode_atom(atom: Mapping[str, Any]) -> dict[str, Any]:
-    """What `add_atoms` takes for one atom."""
+    """Encode one atom of `add_atoms`."""
     body = {str(name): value for name, value in atom.items()}
     body["category"] = encode_category(body.get("category"))
     for name in ("valid_from", "valid_to"):
@@ -343,34 +345,34 @@ def encode_atom(atom: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_scopes(scopes: ScopeLike | Iterable[ScopeLike]) -> Any:
-    """The scopes of a binding."""
+    """Encode the scopes of a binding."""
     if isinstance(scopes, ConversationScope | Mapping):
         return encode_mapping(scopes)
     return [encode_mapping(each) for each in scopes]
 
 
 def encode_expiry(value: datetime | str | timedelta) -> str:
-    """A moment, or how long from now it is."""
+    """Encode an expiry: a date, or a duration from now."""
     end = utc_now() + value if isinstance(value, timedelta) else value
     return validation.parse_datetime("expires_at", end).isoformat()
 
 
 def encode_assistant_turn(assistant: AssistantTurn | Mapping[str, Any]) -> dict[str, Any]:
-    """The assistant's side of a turn, of its value or of a mapping in either spelling."""
+    """Encode the assistant's side of a turn, from a value or a mapping."""
     if isinstance(assistant, AssistantTurn):
         return encode_message_fields({field.name: getattr(assistant, field.name) for field in fields(assistant)})
     return encode_message_fields(assistant)
 
 
 def encode_imported(message: Message | Mapping[str, Any]) -> dict[str, Any]:
-    """A message of a chat that took place elsewhere."""
+    """Encode a message of an imported chat."""
     if isinstance(message, Message):
         return {"role": message.role, "content": [encode_block(block) for block in message_blocks(message)]}
     return encode_message_fields(message)
 
 
 def encode_message_fields(message: Mapping[str, Any]) -> dict[str, Any]:
-    """What a message holds, each in its own way."""
+    """Encode the fields of a message."""
     body = {camel(str(name)): value for name, value in message.items() if value is not None}
     if "usage" in body:
         body["usage"] = encode_usage(body["usage"], body.get("provider"), body.get("model"))
@@ -389,14 +391,14 @@ _MESSAGE_FIELDS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An annotation on the wire: its type there, and what a client makes of an argument and its name."""
+    """An annotation's JSON type, and the function that encodes an argument, called with its name and value."""
 
     type: Any
     encode: Callable[[str, Any], Any] = lambda _, value: encode_value(value)
 
 
 def _members(hint: Any) -> frozenset[Any]:
-    """The types that an annotation allows, but for None."""
+    """Return the types of an annotation, without None."""
     found = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return frozenset(found) - {NoneType}
 
@@ -440,24 +442,24 @@ ARGUMENTS: dict[str, Argument] = {
     "aliases": Argument(several(NameIn, MAX_IDS), example=["Ana"]),
     "canonical_name": Argument(text(500), example="Ana Silva"),
     "category_names": Argument(several(NameIn, MAX_CATEGORIES)),
-    "close_after": Argument(description="Seconds without a change, after which it closes."),
+    "close_after": Argument(description="Seconds without a new message after which the conversation closes."),
     "confidence": Argument(FractionIn),
     "conversation_id": Argument(IdIn),
     "entity_id_or_name": Argument(NameIn, example="Ana Silva"),
     "entity_ids": Argument(several(IdIn, MAX_IDS)),
     "extraction_version": Argument(text(100), example="v2"),
-    "idempotency_key": Argument(description="Or the header Idempotency-Key."),
+    "idempotency_key": Argument(description="Alternative to the header Idempotency-Key."),
     "importance": Argument(Annotated[int, Field(ge=1, le=5)]),
-    "known_at": Argument(description="What was known then."),
-    "limit": Argument(CountIn, "How many at most; the server has a limit."),
-    "memory_space_ids": Argument(several(IdIn, MAX_SPACES), "Spaces of this user."),
+    "known_at": Argument(description="Return what was known at this time."),
+    "limit": Argument(CountIn, "The maximum number of results; the server has a limit."),
+    "memory_space_ids": Argument(several(IdIn, MAX_SPACES), "Ids of this user's spaces."),
     "metadata": Argument(example={"source": "web", "priority": "normal"}),
     "min_importance": Argument(Annotated[int, Field(ge=0, le=5)]),
     "min_score": Argument(FractionIn),
     "namespace": Argument(text(200), example="daily-checkin"),
-    "neighbours": Argument(CountIn, "So many turns before and after a hit come along."),
-    "now": Argument(description="What 'last May' and ages are counted from."),
-    "older_than": Argument(description="Seconds.", example=3600),
+    "neighbours": Argument(CountIn, "The number of turns to return before and after each hit."),
+    "now": Argument(description="The time that relative dates and ages refer to; now by default."),
+    "older_than": Argument(description="Seconds without a change.", example=3600),
     "query": Argument(QueryIn, example="When does the user like to meet?"),
     "session_id": Argument(text(500)),
     "source_conversation_id": Argument(IdIn),
@@ -467,14 +469,14 @@ ARGUMENTS: dict[str, Argument] = {
     "tool_use_id": Argument(example="tu_1"),
     "type": Argument(EntityTypeIn, example="PERSON"),
     "user_visibility": Argument(Visibility),
-    "valid_at": Argument(description="What held at that moment."),
+    "valid_at": Argument(description="Return facts valid at this time."),
     "visibility": Argument(Visibility),
 }
-"""What holds for every argument of a name, unless an operation says otherwise."""
+"""Types, descriptions and examples by argument name, unless an operation overrides them."""
 
 
 def argument_kind(hint: Any) -> Kind:
-    """How arguments of an annotation go over the wire."""
+    """Return the JSON type and encoder of an annotation."""
     return KINDS.get(_members(hint)) or Kind(hint)
 
 

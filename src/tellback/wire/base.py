@@ -1,7 +1,7 @@
-"""Base classes of all wire models, camelCase names, strict validation, and bounded field types.
+"""Base classes of all wire models: camelCase names, strict validation, and bounded field types.
 
-A `WireModel` with a `value_type` gets its fields from that dataclass: its class body says only what differs on the
-wire (examples, bounds, another type). A field is decoded as its annotation in the dataclass says.
+A `WireModel` with a `value_type` gets its fields from that dataclass. Its class body declares only what is different in
+JSON (examples, bounds, another type). A field is decoded according to its annotation in the dataclass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tellback.types.access import Scope
 from tellback.types.memory import AtomStatus, CategoryKind, EntityType
 from tellback.validation import QUERY_LENGTH
 
-# The parts of a core schema that hold others; what is in `metadata` and `default` is none.
+# The parts of a core schema that contain other schemas; `metadata` and `default` do not.
 _NESTED_KEYS = {"schema", "choices", "items_schema", "keys_schema", "values_schema", "definitions"}
 
 T = TypeVar("T")
@@ -44,21 +44,21 @@ T = TypeVar("T")
 _MODEL_BY_VALUE: dict[type[Any], type[WireModel]] = {}
 _SCOPE_FIELDS = ("tenant_id", "app_id", "user_id")
 _OF_VALUE: dict[str, Any] = {}
-"""The context in which a model is made from a value: `Codec.encode` runs in it."""
+"""The validation context for models created from a value: `Codec.encode` runs only in it."""
 
 MAX_SAFE_INTEGER = 2**53 - 1
-"""The largest whole number that JSON of every language can hold."""
+"""The largest integer that JSON parsers of all languages represent exactly."""
 
 IdIn = Annotated[str, Field(min_length=1, max_length=200)]
 NameIn = Annotated[str, Field(min_length=1, max_length=500)]
 CountIn = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 FractionIn = Annotated[float, Field(ge=0, le=1)]
 QueryIn = Annotated[str, Field(max_length=QUERY_LENGTH)]
-"""A question: ranking by a whole document takes its time, and a document has no topic."""
+"""A search query. It is bounded because ranking by a whole document is slow and meaningless."""
 
 
 def make_strict(schema: Any) -> Any:
-    """A pydantic core schema that takes no texts for numbers or truth, nor truth for numbers."""
+    """Make a pydantic core schema strict about numbers and booleans: no strings, and no booleans as numbers."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(make_strict, schema))
     if not isinstance(schema, dict):
@@ -71,7 +71,7 @@ def make_strict(schema: Any) -> Any:
 
 @lru_cache(maxsize=4_096)
 def camel(name: str) -> str:
-    """A field's name on the wire.
+    """Return a field's name in JSON.
 
     >>> camel("source_message_ids"), camel("from_")
     ('sourceMessageIds', 'from')
@@ -80,10 +80,10 @@ def camel(name: str) -> str:
 
 
 class WireModel(BaseModel):
-    """Something a server gives. `value_type` is the dataclass it stands for, whose fields it has.
+    """A JSON object that a server returns. `value_type` is the dataclass that it represents.
 
-    `hidden` are fields of the dataclass that are not sent; `examples` and `descriptions` are for OpenAPI, by field.
-    Fields that are declared in the class body replace those of the dataclass, or are properties of the value.
+    `hidden` are fields of the dataclass that are not sent. `examples` and `descriptions` are for OpenAPI, by field.
+    Fields declared in the class body replace those of the dataclass, or are properties of the value.
     """
 
     model_config = ConfigDict(
@@ -101,7 +101,7 @@ class WireModel(BaseModel):
         descriptions: Mapping[str, str] = MappingProxyType({}),
         **config: Any,
     ) -> None:
-        """Declare the fields of the value's class; pydantic collects them after this."""
+        """Declare the fields of the value's class, before pydantic collects them."""
         super().__init_subclass__(**config)
         if value_type is not None:
             cls.value_type = value_type
@@ -110,17 +110,17 @@ class WireModel(BaseModel):
 
     @classmethod
     def from_value(cls, value: Any) -> Self:
-        """It for a value, field by field and property by property."""
+        """Create the model from a value's fields and properties."""
         return cls.model_validate(value, context=_OF_VALUE)
 
     @classmethod
     def decode(cls, payload: Any) -> Any:
-        """The value that a server's JSON tells of."""
+        """Decode a server's JSON to a value."""
         return cls.model_validate(payload).value()
 
     def value(self) -> Any:
-        """The value it was made of. Fields that are not on the wire have their defaults."""
-        assert self.value_type is not None, f"{type(self).__name__} stands for no value"
+        """Return the value. Fields that are not sent have their defaults."""
+        assert self.value_type is not None, f"{type(self).__name__} has no value_type"
         arguments = {name: decode(getattr(self, name)) for name, decode in _decoders(type(self)).items()}
         if "scope" in _value_fields(type(self)):
             arguments["scope"] = Scope(*(getattr(self, name) for name in _SCOPE_FIELDS))
@@ -129,12 +129,12 @@ class WireModel(BaseModel):
     def to_json(self) -> bytes:
         try:
             return self.model_dump_json(by_alias=True).encode()
-        except PydanticSerializationError:  # a lone surrogate in what someone said, which JSON can hold but UTF-8 not
+        except PydanticSerializationError:  # a lone surrogate in a text, which UTF-8 cannot encode
             return json.dumps(self.model_dump(mode="python", by_alias=True), default=_encode_fallback).encode()
 
 
 def wire_model(value_type: type[Any]) -> type[WireModel]:
-    """The model of a dataclass: the one that was declared for it, or one with the same fields."""
+    """Return the model declared for a dataclass, or create one with the same fields."""
     if value_type not in _MODEL_BY_VALUE:
         body = {"__module__": __name__, "__doc__": (value_type.__doc__ or "").partition("\n\n")[0]}
         keywords = {"value_type": value_type}
@@ -144,13 +144,13 @@ def wire_model(value_type: type[Any]) -> type[WireModel]:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How a field goes over the wire where its type does not say: `Annotated[<type on the wire>, Codec(...)]`."""
+    """How to encode and decode a field whose type does not define it: `Annotated[<JSON type>, Codec(...)]`."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The type's own schema, after `encode` of what comes from a value."""
+        """Return the type's schema, preceded by `encode` for fields of a value."""
         schema: CoreSchema = handler(source)
         return core_schema.with_info_before_validator_function(self._validate, schema)
 
@@ -162,27 +162,27 @@ SECONDS = Codec(
     encode=lambda value: value.total_seconds() if isinstance(value, timedelta) else value,
     decode=lambda value: None if value is None else timedelta(seconds=value),
 )
-"""A length of time, in seconds on the wire."""
+"""A duration, as seconds in JSON."""
 
 
 class InputModel(BaseModel):
-    """Something a server takes. What it does not know is refused, so that a misspelt name is noticed."""
+    """A JSON object that a server accepts. Unknown fields are rejected, so that typing errors are noticed."""
 
     model_config = ConfigDict(alias_generator=camel, validate_by_name=True, protected_namespaces=(), extra="forbid")
 
     drops_null: ClassVar[bool] = False
-    """Whether null stands for a field's default."""
+    """Whether null means the field's default."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Numbers are numbers, and true is true: a text like them is a mistake that should be told."""
+        """Make the schema strict: a string instead of a number or boolean is an error."""
         schema: CoreSchema = make_strict(handler(source))
         return schema
 
     def arguments(self) -> dict[str, Any]:
-        """What was given, by the names of the method it is for: the method's own defaults hold for the rest.
+        """Return the fields that were sent, as arguments of the method; its defaults apply to the others.
 
-        Fields that are declared with `exclude=True` are no arguments: a server reads them itself.
+        Fields with `exclude=True` are not arguments: the server reads them itself.
         """
         given, arguments = self.model_fields_set, dict[str, Any]()
         for name, field in type(self).model_fields.items():
@@ -194,10 +194,10 @@ class InputModel(BaseModel):
 
 
 class Page(WireModel, Generic[T]):
-    """A part of a list. With `nextCursor`, there is more: pass it as `cursor`."""
+    """One page of a list. If `nextCursor` is set, pass it as `cursor` to get the next page."""
 
     items: list[T]
-    next_cursor: str | None = Field(default=None, description="For the next page; null on the last one.")
+    next_cursor: str | None = Field(default=None, description="The cursor of the next page; null on the last page.")
 
 
 def _declare_fields(
@@ -207,7 +207,7 @@ def _declare_fields(
     examples: Mapping[str, Any],
     descriptions: Mapping[str, str],
 ) -> None:
-    """Add the fields of a dataclass that a model does not declare itself."""
+    """Add the fields of the dataclass that the model does not declare itself."""
     declared = inspect.get_annotations(model)
     hints, derived = get_type_hints(value_type), dict[str, Any]()
     for field in fields(value_type):
@@ -228,7 +228,7 @@ def _declare_fields(
 
 
 def _to_wire_type(hint: Any) -> Any:
-    """The type on the wire of what has that type in a value."""
+    """Return the JSON type of a dataclass field's type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is timedelta or timedelta in arguments:
         return Annotated[float | None if NoneType in arguments else float, SECONDS]
@@ -252,7 +252,7 @@ def _value_fields(model: type[WireModel]) -> frozenset[str]:
 
 @cache
 def _decoders(model: type[WireModel]) -> dict[str, Callable[[Any], Any]]:
-    """How each field of a model becomes one of the value."""
+    """Return the decoders of the model's fields."""
     return {
         name: next((each.decode for each in field.metadata if isinstance(each, Codec)), _to_python)
         for name, field in model.model_fields.items()
@@ -264,7 +264,7 @@ def _to_python(value: Any) -> Any:
     if isinstance(value, WireModel):
         return value.value()
     if isinstance(value, datetime):
-        return value.astimezone(UTC)  # the same moment, in the timezone that all others are in
+        return value.astimezone(UTC)  # all values are in UTC
     return tuple(map(_to_python, value)) if isinstance(value, list) else value
 
 
@@ -281,7 +281,7 @@ def _encode_fallback(value: Any) -> str:
 
 
 class KeyMapping:
-    """Certain names, and what they are called on the wire. All others are someone's own, and stay as they are.
+    """Renames known keys between Python and JSON. All other keys belong to callers and stay unchanged.
 
     >>> names = KeyMapping("message_id", space_id="memorySpaceId")
     >>> names.to_wire({"message_id": "msg_1", "space_id": "ms_1", "my_key": 1})
@@ -295,11 +295,11 @@ class KeyMapping:
         self._from_wire = {wire_name: name for name, wire_name in self._to_wire.items()}
 
     def to_wire(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Data as they go over the wire."""
+        """Return the data with JSON names."""
         return _rename_keys(data, self._to_wire)
 
     def from_wire(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Data as they were."""
+        """Return the data with Python names."""
         return _rename_keys(data, self._from_wire)
 
 
@@ -307,21 +307,21 @@ def _rename_keys(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str,
     renamed = {names.get(name, name): value for name, value in data.items()}
     if len(renamed) == len(data):
         return renamed
-    # Where someone's own data have that name already, both stay as they are: so they are read as they were.
+    # If the caller's data already has such a name, keep both keys, so that decoding restores them.
     return {name if names.get(name, name) in data else names[name]: value for name, value in data.items()}
 
 
 def _reject_numeric_datetime(value: Any) -> Any:
-    """Refuse a number, which says neither what it counts nor from when."""
+    """Raise for numbers, whose unit and epoch are ambiguous."""
     if isinstance(value, int | float) or (isinstance(value, str) and "-" not in value[1:]):
-        raise ValueError("a moment is written like 2026-03-01T09:00:00Z")
+        raise ValueError("write dates like 2026-03-01T09:00:00Z")
     return value
 
 
 DatetimeIn = Annotated[
     AwareDatetime, BeforeValidator(_reject_numeric_datetime), Field(examples=["2026-03-01T09:00:00Z"])
 ]
-"""A moment that says its timezone."""
+"""A date and time with a timezone."""
 
 
 def _to_upper(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Content blocks and chat messages on the wire."""
+"""Content blocks and chat messages in JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellback.types.blocks import ContentBlock, load_blocks
 from tellback.wire.base import camel
 
 MAX_BLOCKS = 1_000
-"""How many blocks a message may have."""
+"""The maximum number of blocks of a message."""
 
 _SNAKE_NAMES = {camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")}
 
@@ -30,7 +30,7 @@ _BLOCK_SCHEMA: dict[str, Any] = {
         "type": {"type": "string", "description": "text, image, audio, file, tool_use or tool_result"},
         "text": {"type": "string"},
         "url": {"type": "string"},
-        "data": {"type": "string", "description": "base64, where there is no url"},
+        "data": {"type": "string", "description": "base64 data, if there is no url"},
         "mimeType": {"type": "string"},
         "name": {"type": "string"},
         "id": {"type": "string"},
@@ -38,14 +38,14 @@ _BLOCK_SCHEMA: dict[str, Any] = {
         "toolUseId": {"type": "string"},
         "toolName": {"type": "string"},
         "isError": {"type": "boolean"},
-        "invalidInput": {"type": "string", "description": "What the model wrote, if it is no JSON object."},
+        "invalidInput": {"type": "string", "description": "The model's text, if it is not a JSON object."},
     },
     "examples": _BLOCK_EXAMPLES,
 }
 
 
 def encode_block(block: ContentBlock) -> dict[str, Any]:
-    """A block on the wire.
+    """Encode a block as JSON.
 
     >>> from tellback.types.blocks import ToolResultBlock
     >>> encode_block(ToolResultBlock("tu_1", "shipped"))
@@ -58,7 +58,7 @@ def encode_block(block: ContentBlock) -> dict[str, Any]:
 
 
 def decode_block(encoded: Mapping[str, Any]) -> ContentBlock:
-    """A block from the wire: the inverse of `encode_block`."""
+    """Decode a block: the inverse of `encode_block`."""
     decoded = {_SNAKE_NAMES.get(name, name): value for name, value in encoded.items()}
     if decoded.get("parts") is not None:
         decoded["parts"] = [
@@ -68,7 +68,7 @@ def decode_block(encoded: Mapping[str, Any]) -> ContentBlock:
 
 
 def is_allowed_url(url: str) -> bool:
-    """Whether it leads to the web, or is the thing itself: nothing else is for callers to point to.
+    """Whether it is a web or data URL; callers may not use others.
 
     >>> is_allowed_url("https://example.com/cat.png"), is_allowed_url("data:image/png;base64,aGk="), is_allowed_url("file:///etc")
     (True, True, False)
@@ -77,14 +77,14 @@ def is_allowed_url(url: str) -> bool:
 
 
 def validate_url(url: str) -> str:
-    """The address, if it is one that callers may send."""
+    """Return the URL, or raise if callers may not use it."""
     if not is_allowed_url(url):
-        raise ValueError("a url begins with https:// or http://, or it is a data: URL")
+        raise ValueError("url must begin with https:// or http://, or be a data: URL")
     return url
 
 
 def _normalize_block(block: dict[str, Any]) -> dict[str, Any]:
-    """A block that a caller sent, in our names, as are the blocks in it."""
+    """Rename the keys of a caller's block, including nested blocks."""
     normalized = {_SNAKE_NAMES.get(name, name): value for name, value in block.items()}
     if isinstance(normalized.get("url"), str):
         validate_url(normalized["url"])
@@ -98,10 +98,10 @@ def _normalize_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 BlockOut = Annotated[dict[str, Any], WithJsonSchema(_BLOCK_SCHEMA)]
-"""A content block, as servers give it."""
+"""A content block in a response."""
 
 BlockIn = Annotated[dict[str, Any], AfterValidator(_normalize_block), WithJsonSchema(_BLOCK_SCHEMA)]
-"""A content block, as callers send it: also just as a server gave it."""
+"""A content block in a request; blocks of responses are accepted unchanged."""
 
 ContentIn = str | Annotated[list[BlockIn], Field(max_length=MAX_BLOCKS)]
-"""What was said: a text, or a list of content blocks."""
+"""The content of a message: a string or a list of content blocks."""

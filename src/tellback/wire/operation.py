@@ -1,8 +1,8 @@
-"""One operation of the REST interface: everything that server, client, OpenAPI, tests and reference know of it.
+"""One operation of the REST API, from which server, client, OpenAPI, tests and reference are derived.
 
-An `Operation` names a method of an in-process handle and its verb and path. The request's model is derived from the
+An `Operation` has the method of an in-process handle, its verb and path. The request's model is derived from the
 method's signature (`wire.arguments`), the response's from its return type (`wire.values`). As an attribute of a class
-that a client's handle inherits, it is the client's method, with the signature of the handle's method.
+that a client's handle inherits, it becomes the client's method, with the same signature.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
 Access = Literal["user", "caller", "admin"]
-"""Who may call: whoever acts for a user, any credential, or one of the role 'admin'."""
+"""Who may call: credentials that act for a user, any credential, or credentials of the role 'admin'."""
 
 Retry = Literal["stored", "turn", "own", "safe", "read", "once"]
-"""What an `Idempotency-Key` does, and whether a client may send the request again.
+"""How an `Idempotency-Key` is handled, and whether a client may retry the request.
 
 - "stored": the response is stored under the key; "turn": the same, for work that takes minutes.
-- "own": the handle's method takes the key itself.
-- "safe": nothing is stored, as repeating it does no harm; "read": nothing is changed at all.
-- "once": nothing is stored, and a client sends it once.
+- "own": the handle's method has a parameter for the key.
+- "safe": nothing is stored, because a repetition does no harm; "read": the operation changes nothing.
+- "once": nothing is stored, and a client never retries.
 """
 
 PageOrder = Literal["before", "after", "whole", "offset", "newest"]
-"""How a list is read page by page.
+"""How the pages of a list are read.
 
-- "before", "after": by an argument of the method, the id of the last one that one has.
-- "whole": the method gives all of it, the oldest first; "offset": by the number of those that one has.
-- "newest": the newest come first, each page in order, so that later pages go before it.
+- "before", "after": by an argument of the method, the id of the previous page's last item.
+- "whole": the method returns the whole list, oldest first; "offset": by the number of items already read.
+- "newest": the first page has the newest items, in order; the next page has the items before them.
 """
 
 _PLACEHOLDER = re.compile(r"\{(\w+):([^}]+)\}")
@@ -74,7 +74,7 @@ _BODY_VERBS = ("POST", "PATCH", "PUT")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of an operation: what it is called in Python and on the wire, and where it stands."""
+    """An argument of an operation: its names in Python and JSON, and its place in the request."""
 
     name: str
     wire_name: str
@@ -84,7 +84,7 @@ class Parameter:
     argument: Argument
     hint: Any = None
     kind: str = ""
-    """Of what it is the id, if it stands in the path."""
+    """The kind of thing that it is the id of, if it is in the path."""
 
     @property
     def is_required(self) -> bool:
@@ -95,13 +95,13 @@ class Parameter:
         return None if self.argument.example is UNSET else [self.argument.example]
 
     def encode(self, value: Any) -> Any:
-        """The argument as a client sends it."""
+        """Encode the argument's value for a request."""
         return argument_kind(self.hint).encode(self.name, value)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedRequest:
-    """What a client sends. `limit` and `cursor` are those of a list that is read page by page."""
+    """An encoded request. `limit` and `cursor` belong to a list that is read in pages."""
 
     path: str
     query: dict[str, Any]
@@ -113,9 +113,9 @@ class EncodedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the operations of a class have in common, unless they say otherwise.
+    """Defaults for the operations of a class.
 
-    `handle` is the class whose methods they call, `stands_for` how a program gets one.
+    `handle` is the class with their methods, `stands_for` the expression with which programs get the handle.
     """
 
     tag: str
@@ -135,17 +135,17 @@ class Caller(Protocol):
 class Operation(Generic[P, R_co]):
     """An entry of the table: see `wire.operations`.
 
-    - `method` is that of the handle, `route` the verb and the path; `{space_id:space}` is the id of a space.
-    - `name` is its `operationId`, by default the attribute's name; `doc` its description, by default the method's.
-    - `errors` are statuses besides those that every operation has.
-    - `arguments` says what is particular about arguments, `omit` which are not on the wire; `extra` are parameters
-      that the method does not have. `body` is a model in the place of the derived one, or its name.
-    - `result` is a model in the place of the derived one.
-    - `headers` are those that a server's function reads; `events` are those of a stream, by their names.
-    - `missing` names what is not found where the method gives None, and the argument that says which.
-    - `prepare` is what a client does with the arguments first; `fixed_query` is what it always sends.
-    - `stands_for` and `note` are for the reference.
-    - With `is_mounted` False it is another way of a client to call an operation that is in the table already.
+    - `method` is the handle's method, `route` is verb and path; `{space_id:space}` is the id of a space.
+    - `name` is the `operationId` (default: the attribute's name), `doc` the description (default: the method's).
+    - `errors` are additional error statuses, besides those of every operation.
+    - `arguments` overrides types and descriptions; `omit` lists arguments that are not sent; `extra` are additional
+      query parameters. `body` replaces the derived model of the body, or is its name.
+    - `result` replaces the derived model of the response.
+    - `headers` are the headers that a server function reads; `events` are the events of a stream, by name.
+    - `missing` is the kind of thing that is not found if the method returns None, and the arguments with its id.
+    - `prepare` changes the client's arguments first; `fixed_query` is always sent by the client.
+    - `stands_for` and `note` appear in the reference.
+    - `is_mounted=False` marks a second client method for an operation that is already in the table.
     """
 
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]
@@ -197,7 +197,7 @@ class Operation(Generic[P, R_co]):
     @overload
     def __get__(self, remote: object, owner: type[Any]) -> Callable[P, Coroutine[Any, Any, R_co]]: ...
     def __get__(self, remote: Any, owner: type[Any]) -> Any:
-        """The client's method."""
+        """Return the client's method."""
         return self._client_method if remote is None else self._client_method.__get__(remote, owner)
 
     @cached_property
@@ -212,13 +212,13 @@ class Operation(Generic[P, R_co]):
 
     @property
     def description(self) -> str:
-        """What it does: for OpenAPI. Where Python has None, a server responds with 404."""
+        """The OpenAPI description. It omits "or None", because the server returns 404 instead."""
         first_paragraph = (self.method.__doc__ or "").partition("\n\n")[0]
         return inspect.cleandoc(self.doc or re.sub(r", or None( if [^.]*)?(?=[.:])", "", first_paragraph))
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The method's, without the handle."""
+        """The method's signature without `self`."""
         found = inspect.signature(self.method)
         return found.replace(parameters=[*found.parameters.values()][1:])
 
@@ -228,7 +228,7 @@ class Operation(Generic[P, R_co]):
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Where each argument of the method stands on the wire."""
+        """The parameters for the method's arguments and the path."""
         hints = get_type_hints(self.method)
         found = [
             self._parameter(each, hints[each.name])
@@ -264,7 +264,7 @@ class Operation(Generic[P, R_co]):
         else:
             place = "body" if self.verb in _BODY_VERBS else "query"
         annotation = argument.type or argument_kind(hint).type
-        if isinstance(annotation, FunctionType):  # another operation's model, which is derived when it is needed
+        if isinstance(annotation, FunctionType):  # another operation's body model, derived when needed
             annotation = annotation()
         if default is None or (allows_none(hint) and argument.default is UNSET):
             annotation = annotation | None
@@ -273,12 +273,12 @@ class Operation(Generic[P, R_co]):
 
     @cached_property
     def own_defaults(self) -> dict[str, Any]:
-        """The defaults that the table sets in place of the method's: what is left out of a request has these."""
+        """Defaults of the table that replace the method's."""
         return {each.name: each.default for each in self.parameters if each.argument.default not in (UNSET, ...)}
 
     @cached_property
     def query(self) -> tuple[Parameter, ...]:
-        """The parameters of the query, but for those of a page."""
+        """The query parameters, without those of a page."""
         extra = (
             Parameter(name, name, "query", each.type, default, each) for name, (default, each) in self.extra.items()
         )
@@ -306,7 +306,7 @@ class Operation(Generic[P, R_co]):
 
     @cached_property
     def _returned(self) -> tuple[Any, bool, type[Any] | None]:
-        """The type of what the method returns: of one value, whether that may be None, and the list it is in."""
+        """The item type of the method's result, whether it may be None, and the type of the list."""
         hint = get_type_hints(self.method).get("return")
         if get_origin(hint) in (list, tuple):
             return get_args(hint)[0], False, get_origin(hint)
@@ -315,7 +315,7 @@ class Operation(Generic[P, R_co]):
 
     @property
     def gives_none(self) -> bool:
-        """Whether the method returns None for what is not there."""
+        """Whether the method returns None if it finds nothing."""
         return self._returned[1]
 
     @property
@@ -324,7 +324,7 @@ class Operation(Generic[P, R_co]):
 
     @cached_property
     def item_model(self) -> type[WireModel] | None:
-        """The model of the result, or of each value in a list; None where there is none."""
+        """The model of the result or list item; None if there is no result."""
         kind = self._returned[0]
         if self.result is not None or kind is type(None):
             return self.result  # type: ignore[no-any-return]
@@ -335,7 +335,7 @@ class Operation(Generic[P, R_co]):
         return Page[self.item_model] if self.gives_list else self.item_model  # type: ignore[name-defined]
 
     def not_found(self, arguments: Mapping[str, Any]) -> NotFoundError:
-        """The error for what is not there."""
+        """Return the error for a result of None."""
         kind, names = self.missing or self._last_id
         return NotFoundError(kind, next(str(arguments[name]) for name in names if arguments.get(name) is not None))
 
@@ -345,7 +345,7 @@ class Operation(Generic[P, R_co]):
         return self.path_kinds[last], tuple(each.name for each in self.parameters if each.wire_name == last)
 
     def is_missing(self, error: NotFoundError) -> bool:
-        """Whether the method would have returned None where a server, or `encode`, raised that."""
+        """Whether the in-process method would have returned None instead of this error."""
         if not self.gives_none:
             return False
         kind, _ = self.missing or self._last_id
@@ -354,7 +354,7 @@ class Operation(Generic[P, R_co]):
     def encode(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], segments: Mapping[str, str] | None = None
     ) -> EncodedRequest:
-        """What a client sends for a call of its method; `segments` are those of the path that are not arguments."""
+        """Encode a call of the client's method; `segments` are path segments that are not arguments."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = {**(segments or {}), **bound.arguments}
@@ -383,24 +383,24 @@ class Operation(Generic[P, R_co]):
         return EncodedRequest(path, query, body if self.verb in _BODY_VERBS else None, key, limit, cursor)
 
     def decode(self, payload: Any) -> Any:
-        """What the method returns, of a server's response."""
+        """Decode a server's response to the method's result."""
         if self.item_model is None:
             return None
         container = self._returned[2]
         return self.decode_item(payload) if container is None else container(map(self.decode_item, payload["items"]))
 
     def decode_item(self, payload: Any) -> Any:
-        """A value of a server's response."""
+        """Decode one value of a response."""
         assert self.item_model is not None
         return self.item_model.decode(payload)
 
 
 async def _no_method(_: Any) -> None:
-    """Stand for the method of an operation that has none of its own."""
+    """Placeholder for operations without a handle's method."""
 
 
 def route(route: str, **entry: Any) -> Operation[..., Any]:
-    """An operation that no single method of a handle stands for: a server's function answers it."""
+    """Declare an operation without a handle's method: a server function with `@handle` implements it."""
     return Operation(_no_method, route, **entry)
 
 
@@ -411,7 +411,7 @@ def _default(value: Any) -> dict[str, Any]:
 
 
 def _validate_segment(kind: str, value: Any) -> str:
-    """An id, or a name, that can stand in a path: what nothing can be called is not found."""
+    """Return a valid path segment, or raise `NotFoundError` for values that cannot be ids."""
     if kind in ID_PREFIXES:
         if not is_server_id(value):
             raise NotFoundError(kind, value)

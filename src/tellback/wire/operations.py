@@ -1,10 +1,10 @@
-"""The table of the REST operations: routes, OpenAPI, the client's methods, tests and the reference come from it.
+"""The table of REST operations, from which routes, OpenAPI, the client's methods, tests and the reference are derived.
 
-A new operation is one entry here, one method of a handle and one test. A class holds what one handle of the client has,
-and is inherited by it: an entry is the client's method, unless the client has one of its own. Entries of the `…Routes`
-have no method that a client could call in the same way. What is not said in an entry is derived: see `wire.operation`.
+A new operation needs one entry here, one method of a handle and one test. Each class has the operations of one handle;
+the client's handle inherits it, so that an entry is a client method, unless the client defines its own. Entries of the
+`…Routes` classes have no such method. `wire.operation` describes what is derived from an entry.
 
-It imports the handles for the signatures of their methods, and is imported by `server` and `client`.
+It imports the handles for their methods' signatures, and is imported by `server` and `client`.
 """
 
 from __future__ import annotations
@@ -59,21 +59,24 @@ from tellback.wire.values import FEED_EVENTS, ErasedWire, ExtractionWaited, JobW
 
 Arguments = dict[str, Any]
 
-_TYPE = Argument(description="Of all types, if not said.")
+_TYPE = Argument(description="All types by default.")
 _SEQ = Argument(Annotated[int, Field(ge=0, le=2**62)], "The `seq` of a message.")
 _WAIT = Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)]
 _RATE = Annotated[int, Field(ge=1, le=MAX_RATE_LIMIT)]
-_PERIOD = {"since": Argument(description="From this moment on."), "until": Argument(description="Before this moment.")}
-_OTHER_USER = (None, Argument(text(200) | None, "Another user's: that needs the role 'admin'."))
-_EVERYONE = (False, Argument(bool, "Of all users of the app: that needs the role 'admin'."))
+_PERIOD = {
+    "since": Argument(description="The start of the period."),
+    "until": Argument(description="The end, exclusive."),
+}
+_OTHER_USER = (None, Argument(text(200) | None, "Another user's id; needs the role 'admin'."))
+_EVERYONE = (False, Argument(bool, "All users of the app; needs the role 'admin'."))
 _SESSION_ID = Argument(text(MAX_SESSION_ID_LENGTH), example="web-42", name="id")
 _IF_MATCH: Any = {"errors": (412,), "headers": ("if_match",), "arguments": {"session_id": _SESSION_ID}}
 _APPEND: Any = {"status": 201, "errors": (409,)}
 _RECALL: Any = {"errors": (502,), "retry": "read", "is_cancelled_on_disconnect": True}
 _TURN_ERRORS = (404, 409, 502, 504)
 _STREAM_DOC = (
-    "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`, `tool_use_end` and"
-    " `stop` as they come; at last `result`, which is the same as the whole answer, or `error`, which is a problem."
+    "The result of the turn. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`,"
+    " `tool_use_end` and `stop`; at the end `result`, with the same result, or `error`, with a problem."
 )
 
 
@@ -98,7 +101,7 @@ def _resolve_usage(arguments: Arguments) -> Arguments:
 
 def _require_confirmation(arguments: Arguments) -> Arguments:
     if arguments["confirm"] is not True:
-        raise InvalidArgumentError("All data would be deleted for good: pass confirm=True if that is meant.")
+        raise InvalidArgumentError("This deletes all data permanently: pass confirm=True to confirm.")
     return arguments
 
 
@@ -113,7 +116,7 @@ class ConversationOperations:
         "create_conversation",
         status=201,
         arguments={
-            "namespace": Argument(str, "Your name for this kind of conversation.", example="support-chat"),
+            "namespace": Argument(str, "The kind of conversation, chosen by you.", example="support-chat"),
             "session_id": Argument(str),
         },
     )
@@ -121,7 +124,7 @@ class ConversationOperations:
         Conversations.list,
         "GET /ai-conversations",
         "list_conversations",
-        doc="The user's conversations, the newest first.",
+        doc="List the user's conversations, newest first.",
         page="before",
         arguments={"status": Argument(Literal["open", "closed"])},
     )
@@ -130,7 +133,7 @@ class ConversationOperations:
     append_user_message = Operation(
         Conversations.append_user_message,
         "POST /ai-conversations/{id:conversation}/user-messages",
-        doc="Append what the person said. With an idempotency key, a retry gives the message that was stored first.",
+        doc="Append a message of the user. With an idempotency key, a retry returns the stored message.",
         retry="own",
         **_APPEND,
         arguments={"content": Argument(example="Hi, where's my refund?")},
@@ -145,7 +148,7 @@ class ConversationOperations:
     append_tool_result = Operation(
         Conversations.append_tool_result,
         "POST /ai-conversations/{id:conversation}/tool-results",
-        doc="Append what a tool of yours gave; what an agent's tools give is for the agent to append.",
+        doc="Append the result of your own tool. Results of an agent's tools are appended by the agent.",
         **_APPEND,
         arguments={"content": Argument(example="shipped")},
     )
@@ -158,9 +161,8 @@ class ConversationOperations:
     append_turn = Operation(
         Conversations.append_turn,
         "POST /ai-conversations/{id:conversation}/turns",
-        doc="Append both sides of a turn that you ran yourself."
-        "\n\nWith `idempotencyKey` the user's message is stored once, and the assistant's is a new one each time; with"
-        " the header both are.",
+        doc="Append the user's and the assistant's message of a turn that you ran yourself."
+        "\n\nThe field `idempotencyKey` deduplicates the user's message only, the header both messages.",
         **_APPEND,
         arguments={
             "user_content": Argument(example="What's my refund status?"),
@@ -170,7 +172,7 @@ class ConversationOperations:
     append_messages = Operation(
         Conversations.append_messages,
         "POST /ai-conversations/{id:conversation}/messages",
-        note=f"up to {MAX_IMPORTED_MESSAGES:,}, all or none",
+        note=f"up to {MAX_IMPORTED_MESSAGES:,} messages, all or nothing",
         **_APPEND,
         body="ImportMessages",
     )
@@ -178,8 +180,8 @@ class ConversationOperations:
         Conversations.messages,
         "GET /ai-conversations/{id:conversation}/messages",
         "get_messages",
-        doc="The newest messages, oldest first: what a chat shows. `nextCursor` leads to those before them."
-        "\n\nWith `after` (a `seq`) they are those that follow it, and `nextCursor` leads on from there.",
+        doc="List the newest messages, oldest first. `nextCursor` returns the messages before them."
+        "\n\nWith `after` (a `seq`), list the messages after it; `nextCursor` then continues forward.",
         page="newest",
         arguments={"before": _SEQ, "after": _SEQ},
     )
@@ -195,17 +197,17 @@ class ConversationOperations:
         Conversations.pending,
         "GET /ai-conversations/{id:conversation}/pending",
         "get_pending_calls",
-        doc="The tool calls that wait for a person's decision; a turn with `approvals` takes it.",
+        doc="List the tool calls that wait for a decision. Decide them with the `approvals` of a turn.",
     )
     refresh_rolling_summary = Operation(
         Conversations.refresh_rolling_summary,
         "POST /ai-conversations/{id:conversation}/rolling-summary",
-        doc="Bring the rolling summary forward to the newest message, with a model if there is one."
-        "\n\nIf the connection ends early, so does the model's call.",
+        doc="Update the rolling summary up to the newest message, with a model if one is configured."
+        "\n\nThe model call is cancelled if the client disconnects.",
         errors=(502, 504),
         retry="turn",
         is_cancelled_on_disconnect=True,
-        arguments={"model": Argument(text(200), "The server's own, or another that it serves.")},
+        arguments={"model": Argument(text(200), "The default model, or another that the server allows.")},
         body="RefreshSummary",
         is_body_optional=True,
     )
@@ -225,24 +227,24 @@ class ConversationOperations:
         Conversations.close_stale,
         "POST /ai-conversations/close-stale",
         "close_stale_conversations",
-        doc="Close the user's open conversations in which nothing happened for that long, and give them.",
+        doc="Close the user's open conversations without recent messages, and return them.",
         note="`olderThan` is in seconds",
         body="CloseStale",
     )
 
 
 class TurnRoutes:
-    """Turns: a message in, a model's answer out."""
+    """Turns: send a message and get the model's answer."""
 
     _group = Group("turns")
 
     chat = route(
         "POST /ai-conversations/chat",
         stands_for="user.chat`, `chat_stream",
-        doc="Say something, and be answered by a model that remembers."
-        "\n\nIt goes on with the user's open conversation of the namespace, or opens one. `tools` are run by you: a"
-        " reply whose status is `approval` names the calls in `pending`; post their `toolResults` with the same `tools`"
-        " and the reply's `conversationId`. If the connection ends early, the turn is cancelled.",
+        doc="Send a message and get an answer by a model that uses the user's memories."
+        "\n\nContinues the user's open conversation of the namespace, or opens one. The client runs `tools`: a"
+        " reply with status `approval` has the calls in `pending`; send their `toolResults` with the same `tools`"
+        " and the reply's `conversationId`. The turn is cancelled if the client disconnects.",
         errors=_TURN_ERRORS,
         retry="turn",
         headers=("traceparent", "accept"),
@@ -254,10 +256,10 @@ class TurnRoutes:
     run_turn = route(
         "POST /ai-conversations/{id:conversation}/run-turn",
         stands_for="user.conversations.run_turn`, `stream_turn",
-        doc="Store what the user says, ask the model, and store what it answers."
-        "\n\n`tools` are run by you: an outcome whose status is `approval` names the calls in `pending`; post their"
-        " `toolResults` with the same `tools`. If the connection ends early, the turn is cancelled; what was stored"
-        " stays.",
+        doc="Store the user's message, call the model, and store its answer."
+        "\n\nThe client runs `tools`: a result with status `approval` has the calls in `pending`; send their"
+        " `toolResults` with the same `tools`. The turn is cancelled if the client disconnects; stored messages"
+        " remain.",
         errors=_TURN_ERRORS,
         retry="turn",
         headers=("traceparent", "accept"),
@@ -278,9 +280,9 @@ class MemoryOperations:
         "POST /ai-memory/spaces",
         status=201,
         arguments={
-            "name": Argument(text(200), "'default', if not given.", example="goals"),
+            "name": Argument(text(200), "The name of the space; 'default' if omitted.", example="goals"),
             "metadata": Argument(dict[str, Any]),
-            "once": Argument(description="Give the first space of that name, if there is one."),
+            "once": Argument(description="Return the existing space of that name, if there is one."),
         },
     )
     list_spaces = Operation(
@@ -291,9 +293,9 @@ class MemoryOperations:
     add_atom = Operation(
         Memory.add_atom,
         "POST /ai-memory/spaces/{space_id:space}/atoms",
-        doc="Remember something: a fact of importance 3 that is certain and true from now on, if not said otherwise."
-        "\n\nWhat it cites must be the user's own.",
-        note="what it cites must be the user's own",
+        doc="Add a fact. By default it has importance 3, is certain, and valid from now on."
+        "\n\nCited messages must be the user's own.",
+        note="cited messages must be the user's own",
         status=201,
         errors=(502,),
         arguments={"text": Argument(example="User prefers morning meetings")},
@@ -301,7 +303,7 @@ class MemoryOperations:
     add_atoms = Operation(
         Memory.add_atoms,
         "POST /ai-memory/spaces/{space_id:space}/atoms/batch",
-        note=f"up to {MAX_ATOMS}, all or none",
+        note=f"up to {MAX_ATOMS} atoms, all or nothing",
         status=201,
         errors=(502,),
         arguments={"atoms": Argument(lambda: several(body_model("add_atom"), MAX_ATOMS))},
@@ -309,14 +311,14 @@ class MemoryOperations:
     list_atoms = Operation(
         Memory.list_atoms,
         "GET /ai-memory/spaces/{space_id:space}/atoms",
-        doc="Atoms, the newest first: those that are not over or, with `validAt`, those that held at that moment.",
+        doc="List atoms, newest first: those that are current or, with `validAt`, were valid at that time.",
         page="before",
         omit=("category",),
         arguments={
             "categories": Argument(
-                several(text(200), MAX_CATEGORIES), "A category's name; it may be given often.", name="category"
+                several(text(200), MAX_CATEGORIES), "The name of a category; may be repeated.", name="category"
             ),
-            "status": Argument(AtomStatusIn, "ACTIVE, if not said."),
+            "status": Argument(AtomStatusIn, "ACTIVE by default."),
         },
         prepare=_merge_categories,
     )
@@ -325,9 +327,9 @@ class MemoryOperations:
     supersede_atom = Operation(
         Memory.supersede_atom,
         "POST /ai-memory/atoms/{id:atom}/supersede",
-        doc="Put a new atom in an old one's place: the old one held until the new one's `validFrom` (now, if not said)."
-        "\n\nWhat is not given is as in the old one, but for where it comes from. Only the last atom of a chain can be"
-        " superseded; `data.superseded_by` of the problem names what took its place.",
+        doc="Replace an atom with a new one. The old one is valid until the new one's `validFrom` (default: now)."
+        "\n\nOmitted fields are copied from the old atom, except its sources. Only the last atom of a chain can be"
+        " superseded; otherwise the problem has the id of its successor in `data.superseded_by`.",
         status=201,
         errors=(409, 502),
         arguments={"old_id": Argument(name="id"), "text": Argument(example="User prefers morning meetings")},
@@ -338,12 +340,12 @@ class MemoryOperations:
     search_entities = Operation(
         Memory.search_entities,
         "GET /ai-memory/spaces/{space_id:space}/entities",
-        doc="All entities, the oldest first; with a query, those whose names or description match, the best first."
-        "\n\nWhat matches is ranked anew for each page: what changes meanwhile may move an entity to another page.",
+        doc="List entities, oldest first. With a query, list those whose name or description match, best first."
+        "\n\nEach page is ranked again, so changes in the meantime may move entities between pages.",
         note="without a `query`, `list_entities`",
         page="offset",
         arguments={
-            "query": Argument(QueryIn, "A part of a name; an empty one ranks those most spoken of first."),
+            "query": Argument(QueryIn, "A part of a name; an empty query sorts by number of mentions."),
             "type": _TYPE,
         },
         prepare=_search_arguments,
@@ -380,7 +382,7 @@ class MemoryOperations:
     recall_timeline = Operation(
         Memory.recall_timeline,
         "POST /ai-memory/spaces/{space_id:space}/recall-timeline",
-        doc="How things changed: what held at some moment from `from` to `to`, the oldest first, even if it is over.",
+        doc="List facts that were valid at some time between `from` and `to`, oldest first, including superseded ones.",
         **_RECALL,
         arguments={"entity_id_or_name": Argument(NameIn), "query": Argument(QueryIn)},
         body="RecallTimelineInput",
@@ -388,29 +390,29 @@ class MemoryOperations:
     remember_conversation = Operation(
         Memory.remember_conversation,
         "POST /ai-memory/spaces/{space_id:space}/remember-conversation",
-        doc="Remember a conversation word for word, without any model: each message becomes a dated, cited atom."
-        "\n\nDoing it again adds only what was said since. Gives all of its atoms.",
+        doc="Store each message of a conversation as a dated atom with its source, verbatim and without a model."
+        "\n\nRepeating it adds only new messages. Returns all atoms of the conversation.",
         errors=(502,),
         retry="turn",
     )
     create_binding = Operation(
         Memory.create_binding,
         "POST /ai-memory/bindings",
-        doc="From now on, let conversations become memories."
-        "\n\nConversations of every user (`*`) or of another one need the role 'app' or 'admin': they go to those"
-        " users' own spaces of the same names, made when missing.",
-        note="for `*` or another user not with the role `user`",
+        doc="Create a binding, which turns matching conversations into memories."
+        "\n\nBinding conversations of all users (`*`) or of another user needs the role 'app' or 'admin'. Their"
+        " memories go to spaces of the same name of these users, created if missing.",
+        note="the role `user` cannot bind `*` or other users",
         tag="bindings",
         status=201,
         errors=(404,),
-        arguments={"once": Argument(description="Give the user's binding of the same scopes and spaces, if any.")},
+        arguments={"once": Argument(description="Return an existing equal binding of the user, if any.")},
     )
     list_bindings = Operation(Memory.list_bindings, "GET /ai-memory/bindings", tag="bindings", page="whole")
     get_binding = Operation(Memory.get_binding, "GET /ai-memory/bindings/{id:binding}", tag="bindings")
     update_binding = Operation(
         Memory.update_binding,
         "PATCH /ai-memory/bindings/{id:binding}",
-        doc="Change when a binding of this user extracts, or pause it; what it is about never changes.",
+        doc="Change when a binding extracts, pause it or resume it. Its scopes and spaces cannot change.",
         note="of those this user made",
         tag="bindings",
     )
@@ -425,9 +427,9 @@ class MemoryOperations:
         Memory.run_extraction_for_conversation,
         "POST /ai-memory/extractions",
         "run_extraction",
-        doc="Extract a conversation now, open or closed, as often as you like: what is known is not added again."
-        "\n\nEvery enabled binding that matches gives its jobs; or name a space, and no binding is needed.",
-        note="202 with its jobs",
+        doc="Extract facts from a conversation now, open or closed. Known facts are not added again."
+        "\n\nQueues jobs for every matching binding, or for `memorySpaceId` without a binding.",
+        note="returns 202 and the jobs",
         tag="jobs",
         status=202,
         errors=(404,),
@@ -436,18 +438,18 @@ class MemoryOperations:
     wait_for_extraction = Operation(
         Memory.wait_for_extraction,
         "POST /ai-memory/extractions/wait",
-        doc="Wait until the user's conversations that were closed have become memories, or for so long.",
-        note=f"up to {MAX_WAIT_SECONDS:.0f} seconds: `done` says whether",
+        doc="Wait until all closed conversations of the user are extracted, or until the timeout.",
+        note=f"up to {MAX_WAIT_SECONDS:.0f} seconds; see `done`",
         tag="jobs",
         retry="read",
         is_cancelled_on_disconnect=True,
-        arguments={"timeout": Argument(_WAIT, "Seconds.", default=MAX_WAIT_SECONDS)},
+        arguments={"timeout": Argument(_WAIT, "The timeout in seconds.", default=MAX_WAIT_SECONDS)},
         result=ExtractionWaited,
     )
     list_jobs = Operation(
         Memory.list_jobs,
         "GET /ai-memory/jobs",
-        doc="The user's jobs, the newest first.",
+        doc="List the user's jobs, newest first.",
         tag="jobs",
         page="before",
         arguments={"status": Argument(JobStatus), "conversation_id": Argument(text(200))},
@@ -459,7 +461,7 @@ class MemoryOperations:
 
 
 class WorkingContextRoutes:
-    """`user.working_context`, without what cannot be sent to a server."""
+    """`user.working_context`, without arguments that cannot be sent to a server."""
 
     _group = Group("working context", WorkingContextBuilder, "user.working_context")
 
@@ -467,8 +469,9 @@ class WorkingContextRoutes:
         WorkingContextBuilder.build,
         "POST /ai-working-context",
         "build_working_context",
-        doc="Put together the rolling summary, always-on memories, recalled memories and recent turns, within a token"
-        " budget.\n\nOver budget, the oldest turns go first, then the weakest memories that were recalled.",
+        doc="Build the context for a model: the rolling summary, always-on memories, recalled memories and recent"
+        " turns, within a token budget."
+        "\n\nOver budget, the oldest turns are removed first, then the weakest recalled memories.",
         errors=(404, 502),
         retry="read",
         is_cancelled_on_disconnect=True,
@@ -478,56 +481,58 @@ class WorkingContextRoutes:
 
 
 class AgentRoutes:
-    """Agents by description, and agents with routes."""
+    """Agents from specs, and agents with routes."""
 
     _group = Group("agents", access="caller")
 
     list_agents = route(
         "GET /ai-agents",
         stands_for="user.agents.list",
-        doc="All agents there are: those by their descriptions first.",
-        note="and agents with routes; the role `user` sees no descriptions",
+        doc="List all agents, those from specs first.",
+        note="includes agents with routes; the role `user` gets no specs",
         result=Page[AgentWire],
     )
-    get_agent = route("GET /ai-agents/{name:agent}", stands_for="user.agents.get", doc="An agent.", result=AgentWire)
+    get_agent = route(
+        "GET /ai-agents/{name:agent}", stands_for="user.agents.get", doc="Get an agent.", result=AgentWire
+    )
     invoke_agent = route(
         "POST /ai-agents/{name:agent}/invoke",
         stands_for="user.agents.invoke`, `invoke_stream",
-        doc="Run one turn of an agent by its description, in a new conversation or in `conversationId`."
-        "\n\nIf the connection ends early, the turn is cancelled; what was stored stays.",
+        doc="Run one turn of an agent from a spec, in a new conversation or in `conversationId`."
+        "\n\nThe turn is cancelled if the client disconnects; stored messages remain.",
         errors=_TURN_ERRORS,
         retry="turn",
         headers=("accept",),
         body=InvokeAgent,
         result=TurnOutcomeWire,
         events={**DELTA_EVENTS, "result": TurnOutcomeWire},
-        events_doc="How the turn ended; as a stream: its deltas, and at last result or error.",
+        events_doc="The result of the turn. As a stream: its deltas, and at the end `result` or `error`.",
     )
     respond = route(
         "POST /ai-agents/{name:agent}/respond",
         stands_for="agent.respond`, `respond_stream",
-        doc="Say something to an agent with routes, in a new session or in `sessionId`."
-        "\n\nWith `If-Match`, only if the session is still as its ETag says. If the connection ends early, the turn is"
-        " cancelled.",
-        note="with a `message` or `approvals`; `history` not with the role `user`",
+        doc="Send a message to an agent with routes, in a new session or in `sessionId`."
+        "\n\nWith `If-Match`, fails if the session has changed since. The turn is cancelled if the client"
+        " disconnects.",
+        note="needs a `message` or `approvals`; `history` is not allowed for the role `user`",
         errors=(*_TURN_ERRORS, 412),
         retry="turn",
         headers=("if_match", "accept"),
         body=RespondTo,
         result=AgentResponseWire,
         events={"delta": AgentDelta, "result": AgentResponseWire},
-        events_doc="The answer; as a stream: the events delta, and at last result or error.",
+        events_doc="The answer. As a stream: the events `delta`, and at the end `result` or `error`.",
     )
     get_diagram = route(
         "GET /ai-agents/{name:agent}/diagram",
         stands_for="agent.to_mermaid",
-        doc="The routes of an agent as a Mermaid diagram, with the session's state lit.",
+        doc="Draw the routes of an agent as a Mermaid diagram. With a session, its current state is highlighted.",
         extra={"session_id": (None, Argument(text(MAX_SESSION_ID_LENGTH, 1) | None))},
     )
     create_session = route(
         "POST /ai-agents/{name:agent}/sessions",
         stands_for="persistence.create_session",
-        doc="Begin a session. `respond` with a new id does so too. An id is taken once among all users of the app.",
+        doc="Create a session. `respond` with a new id also creates it. Ids are unique among all users of the app.",
         status=201,
         errors=(409,),
         body=CreateSession,
@@ -536,7 +541,7 @@ class AgentRoutes:
     list_sessions = route(
         "GET /ai-agents/{name:agent}/sessions",
         stands_for="persistence.get_user_sessions",
-        doc="The user's sessions with this agent, those created last first. A page may be short, with more to come.",
+        doc="List the user's sessions with this agent, newest first. A page may be short even if more follow.",
         page="offset",
         extra={"status": (None, Argument(SessionStatus | None))},
         result=SessionWire,
@@ -544,7 +549,7 @@ class AgentRoutes:
     delete_session = route(
         "DELETE /ai-agents/{name:agent}/sessions/{id:session}",
         stands_for="persistence.delete_session",
-        doc="Forget where a session stood. What was said in it stays in the user's log, if it is kept in the Tellback.",
+        doc="Delete a session. Its messages remain in the user's log, if the agent stores them in the Tellback.",
         status=204,
         errors=(412,),
         headers=("if_match",),
@@ -553,7 +558,7 @@ class AgentRoutes:
     get_session_messages = route(
         "GET /ai-agents/{name:agent}/sessions/{id:session}/messages",
         stands_for="persistence.get_session_messages",
-        doc="The newest messages of a session, oldest first. `nextCursor` leads to those before them.",
+        doc="List the newest messages of a session, oldest first. `nextCursor` returns the messages before them.",
         page="newest",
         arguments={"id": _SESSION_ID},
         result=SessionMessageWire,
@@ -561,14 +566,14 @@ class AgentRoutes:
     load_session_history = route(
         "GET /ai-agents/{name:agent}/sessions/{id:session}/history",
         stands_for="persistence.load_session_history",
-        doc="What was said and done in a session, as events: of the last `limit` messages.",
+        doc="List the events of the last `limit` messages of a session.",
         arguments={"id": _SESSION_ID},
         extra={
             "limit": (
                 None,
                 Argument(
                     Annotated[int, Field(ge=1)] | None,
-                    "How many at most; a page may have fewer, and lead on by nextCursor.",
+                    "The maximum number of messages.",
                 ),
             )
         },
@@ -584,7 +589,7 @@ class SessionOperations:
     get_session = Operation(
         Persistence.get_session,
         "GET /ai-agents/{name:agent}/sessions/{id:session}",
-        doc="A session. Its `ETag` is for `If-None-Match` here, and for `If-Match` where it is changed.",
+        doc="Get a session. Send its `ETag` as `If-None-Match` here, or as `If-Match` when changing it.",
         headers=("if_none_match",),
         arguments={"session_id": _SESSION_ID},
     )
@@ -604,54 +609,54 @@ class SessionOperations:
 
 
 class EventRoutes:
-    """What changes, as it changes."""
+    """Streams of changes."""
 
     _group = Group("events", access="caller")
 
     follow_events = route(
         "GET /ai-events",
         stands_for="tb.events.subscribe",
-        doc="The user's changes as server-sent events, from now on or after a position."
-        "\n\nAn event's name is its type, its id the position. Whoever connects again with `Last-Event-ID`, as browsers"
-        " do, or with `after`, goes on from there: none is lost and none comes twice. The first event is `ready`."
-        " Admins can follow everyone of their tenant and app.",
+        doc="Stream the user's changes as server-sent events, from now on or after a position."
+        "\n\nAn event's name is its type, its id is the position. The first event is `ready`. To resume without"
+        " gaps or duplicates, send `Last-Event-ID`, as browsers do, or `after`."
+        " Admins can follow all users of their tenant and app.",
         note="`everyone=true`: *admin*",
         headers=("last",),
         extra={
             "after": (None, Argument(text(100) | None, "The position of an event, or 'latest'.", example="latest")),
             "types": (
                 None,
-                Argument(text(5_000) | None, "With commas between.", example="message.appended,atom.added"),
+                Argument(text(5_000) | None, "Comma-separated event types.", example="message.appended,atom.added"),
             ),
             "everyone": _EVERYONE,
         },
         events=FEED_EVENTS,
-        events_doc="Changes, each named by its type, after `ready`.",
+        events_doc="The event `ready`, then changes named by their type.",
     )
     follow_job = route(
         "GET /ai-memory/jobs/{id:job}/events",
         stands_for="user.memory.follow_job",
-        doc="The job at each change, as the event `job`, until it is over.",
+        doc="Stream the job on each change as the event `job`, until it is finished.",
         events={"job": JobWire},
-        events_doc="The job at each change.",
+        events_doc="The job after each change.",
     )
 
 
 class AdminOperations:
-    """`user.admin`: erasure and usage, of the caller's user or, for admins, of another."""
+    """`user.admin`: erasure and usage of the caller's user or, for admins, of another user."""
 
     _group = Group("admin", Admin, "user.admin", access="caller")
 
     delete_user_data = Operation(
         Admin.delete_user_data,
         "POST /ai-admin/delete",
-        doc="Delete all that is kept of a user, for good. Deleting again is harmless.",
-        note="`confirm` must be true; others' with `userId`: *admin*",
+        doc="Permanently delete all data of a user. Repeating it is harmless.",
+        note="`confirm` must be true; `userId` of another user: *admin*",
         errors=(507,),
         retry="safe",
         arguments={
-            "user_id": Argument(text(200), "The credential's own user, if not given."),
-            "confirm": Argument(Literal[True], "That it is meant.", default=REQUIRED),
+            "user_id": Argument(text(200), "The user to delete; the caller's user by default."),
+            "confirm": Argument(Literal[True], "Confirms the deletion.", default=REQUIRED),
         },
         prepare=_require_confirmation,
         result=ErasedWire,
@@ -669,7 +674,7 @@ class AdminOperations:
         Admin.usage_totals,
         "GET /ai-admin/usage/totals",
         "get_usage_totals",
-        doc="What model calls for memory cost, added up by user, purpose and model.",
+        doc="Get the total usage of model calls for memory, by user, purpose and model.",
         note="`userId` or `everyone=true`: *admin*",
         arguments=_PERIOD,
         extra={"user_id": _OTHER_USER, "everyone": _EVERYONE},
@@ -677,7 +682,7 @@ class AdminOperations:
 
 
 class AppOperations:
-    """What the client itself has: usage of all users of an app."""
+    """Operations of the client itself: usage of all users of an app."""
 
     _group = Group("admin", Admin, "tb")
 
@@ -690,15 +695,15 @@ class AppOperations:
 
 
 class AdminRoutes:
-    """An export, and what concerns all users of an app and goes on page by page."""
+    """The export of a user, and operations on all users of an app that are processed in pages."""
 
     _group = Group("admin", access="admin", retry="safe")
 
     export_user_data = route(
         "GET /ai-admin/export",
         stands_for="user.admin.export_user_data",
-        doc="All that is kept of a user. Its fields are named as in the store.",
-        note="others' with `userId`: *admin*",
+        doc="Export all data of a user. The fields have the names of the store.",
+        note="`userId` of another user: *admin*",
         errors=(507,),
         access="caller",
         extra={
@@ -710,15 +715,15 @@ class AdminRoutes:
     close_everyones_stale = route(
         "POST /ai-admin/close-stale",
         stands_for="tb.close_stale",
-        doc="Close the app's conversations in which nothing happened for so long."
-        " Ask again while there is a `nextCursor`.",
+        doc="Close conversations of all users of the app without recent messages."
+        " Repeat the request while there is a `nextCursor`.",
         body=CloseEveryonesStale,
         result=StaleClosed,
     )
     replay_conversations = route(
         "POST /ai-admin/replay",
         stands_for="tb.replay",
-        doc="Queue the app's conversations to be extracted again. Ask again while there is a `nextCursor`.",
+        doc="Queue conversations of the app for extraction. Repeat the request while there is a `nextCursor`.",
         status=202,
         body=ReplayConversations,
         result=Replayed,
@@ -743,7 +748,7 @@ class JobOperations:
 
 
 class BindingOperations:
-    """`client.bindings`: the bindings of an app, whoever made them."""
+    """`client.bindings`: the bindings of all users of an app."""
 
     _group = Group("admin", AppBindings, "tb.bindings", access="admin", retry="safe")
 
@@ -769,16 +774,16 @@ class KeyOperations:
         AppKeys.create,
         "POST /ai-admin/keys",
         "create_key",
-        doc="Make an API key for your tenant and app. Its secret is in the answer, and nowhere else."
-        "\n\nOne of the role 'user' is fixed to `userId`, others take none. A credential that ends, or has a limit of"
-        " its own, makes keys that end with it, and have its limit at most.",
-        note="the secret is in the answer, and nowhere else",
+        doc="Create an API key for your tenant and app. The response contains its secret, which is not shown again."
+        "\n\nA key of the role 'user' needs a `userId`, others must not have one. A key cannot expire later or have a"
+        " higher rate limit than the credential that creates it.",
+        note="only this response contains the secret",
         status=201,
-        retry="once",  # the secret of a key that was made twice would be lost, and the key would not
+        retry="once",  # a repeated request would create a second key with a lost secret
         arguments={
             "name": Argument(text(200), example="Maya's phone"),
             "user_id": Argument(text(200), example="maya"),
-            "rate_limit": Argument(_RATE, "Requests a minute; by default what the server has for all."),
+            "rate_limit": Argument(_RATE, "Requests per minute; the server's limit by default."),
         },
     )
     list = Operation(AppKeys.list, "GET /ai-admin/keys", "list_keys", page="whole")
@@ -807,11 +812,11 @@ OPERATIONS: dict[str, Operation[..., Any]] = {
     for operation in vars(group).values()
     if isinstance(operation, Operation)
 }
-"""All operations by their names."""
+"""All operations by name."""
 
 
 def body_model(name: str) -> type[InputModel]:
-    """The model of the body of an operation."""
+    """Return the body model of an operation."""
     found = OPERATIONS[name].body_model
     assert found is not None
     return found

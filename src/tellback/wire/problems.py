@@ -11,7 +11,7 @@ from tellback import errors
 from tellback.errors import RemoteError, RemoteUnavailableError, TellbackError
 from tellback.wire.base import WireModel, camel
 
-# The first that matches decides: subclasses stand before their bases.
+# The first match wins, so subclasses come before their base classes.
 ERROR_CODES: tuple[tuple[type[TellbackError], int, str], ...] = (
     (errors.NotAuthenticatedError, 401, "not-authenticated"),
     (errors.NotAllowedError, 403, "not-allowed"),
@@ -49,7 +49,7 @@ ERROR_CODES: tuple[tuple[type[TellbackError], int, str], ...] = (
 )
 
 UNAVAILABLE_STATUSES = (502, 503, 504)
-"""Statuses of servers that stop or begin, and of whatever stands before one that is not there."""
+"""Statuses of servers that are starting or stopping, and of proxies in front of unreachable servers."""
 
 _SENT_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
     errors.RateLimitedError: {"retry_after": 1.0},
@@ -73,41 +73,41 @@ _SENT_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
     errors.EmbeddingError: {"retryable": False},
     errors.SkillError: {"skill": "", "problem": ""},
 }
-"""What is told of an error besides its sentence, and what it is if it is not told."""
+"""Attributes of an error that are sent in addition to its message, with their defaults."""
 
 _WITHHELD_ATTRIBUTES: dict[type[TellbackError], dict[str, Any]] = {
     errors.MaxIterationsError: {"messages": (), "usage": None},
     errors.OutputValidationError: {"text": "", "messages": ()},
     errors.ProviderError: {"request_id": None, "body": None, "partial_text": "", "attempts": ()},
 }
-"""What is not told: what was said, and what a provider sent back."""
+"""Attributes that are not sent: message texts and provider responses."""
 
 _CLASS_BY_CODE: dict[str, type[TellbackError]] = {
     **{code: kind for kind, _, code in reversed(ERROR_CODES)},
-    "unknown-path": errors.NotFoundError,  # an id with a slash in it is another path
+    "unknown-path": errors.NotFoundError,  # an id with a slash is a different path
 }
 
 
 class Problem(WireModel):
-    """What went wrong, and what to do next."""
+    """An error."""
 
     type: str = Field(examples=["urn:tellback:problem:not-found"])
     title: str = Field(examples=["Not found"])
     status: int = Field(examples=[404])
-    code: str = Field(examples=["not-found"], description="The same as the end of `type`.")
+    code: str = Field(examples=["not-found"], description="The last part of `type`.")
     detail: str = Field(examples=["There is no conversation 'conv_1' for this user."])
     request_id: str | None = None
-    errors: list[dict[str, Any]] | None = Field(default=None, description="What is wrong with which field.")
-    data: dict[str, Any] | None = Field(default=None, description="What else is known of the error.")
+    errors: list[dict[str, Any]] | None = Field(default=None, description="The invalid fields and their problems.")
+    data: dict[str, Any] | None = Field(default=None, description="Attributes of the error.")
 
 
 def status_and_code(error: TellbackError) -> tuple[int, str]:
-    """The status and the code of an error."""
+    """Return the status and the code of an error."""
     return next((status, code) for kind, status, code in ERROR_CODES if isinstance(error, kind))
 
 
 def encode_error_data(error: TellbackError) -> dict[str, Any] | None:
-    """What a client needs besides the sentence to raise the same error: nothing that was said, sent or set up."""
+    """Encode what a client needs to raise the same error, without message texts, requests or configuration."""
     kind = next(kind for kind, _, _ in ERROR_CODES if isinstance(error, kind))
     return {
         camel(name): getattr(error, name)
@@ -117,9 +117,9 @@ def encode_error_data(error: TellbackError) -> dict[str, Any] | None:
 
 
 def error_from_problem(problem: Mapping[str, Any], status: int) -> TellbackError:
-    """The error that a problem tells of, of the class that the in-process call would have raised.
+    """Build the error of a problem, of the class that the in-process call would raise.
 
-    It has all attributes of its class: those that are not told have what they have where nothing is known.
+    All attributes of the class are set; those that were not sent have defaults.
 
     >>> error_from_problem({"code": "not-found", "detail": "There is no atom 'atom_1'.", "data": {"id": "atom_1"}}, 404)
     NotFoundError("There is no atom 'atom_1'.")
@@ -142,7 +142,7 @@ def error_from_problem(problem: Mapping[str, Any], status: int) -> TellbackError
 def _collect_attributes(
     table: Mapping[type[TellbackError], Mapping[str, Any]], kind: type[TellbackError]
 ) -> dict[str, Any]:
-    """What a table has for a class and its bases."""
+    """Merge the table's entries of a class and its bases."""
     return {name: value for each in kind.__mro__ if each in table for name, value in table[each].items()}
 
 

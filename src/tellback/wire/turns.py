@@ -1,4 +1,4 @@
-"""Turns on the wire: the body of a request, the outcome, and the deltas of a stream."""
+"""JSON models of turns: request bodies, results, and the deltas of a stream."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ KeyIn = Annotated[str, Field(min_length=1, max_length=500)]
 CallIdIn = Annotated[str, Field(min_length=1, max_length=500, examples=["tu_1"])]
 
 NULLABLE_FIELDS = frozenset(("space", "close_after"))
-"""Of a chat: null says something, which leaving them out does not."""
+"""Fields of a chat in which null differs from a missing value."""
 
-STATUS_DESCRIPTION = "completed, max_cycles, approval (`pending` waits for you) or truncated"
+STATUS_DESCRIPTION = "completed, max_cycles, approval (calls in `pending` wait) or truncated"
 _TEXT_DELTAS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
 _encode_text = json.JSONEncoder(ensure_ascii=True).encode
 
 
 class ToolIn(InputModel):
-    """A tool that you run yourself: calls of it end the turn, and go on with `toolResults`."""
+    """A tool that the client runs. A call ends the turn; continue it with `toolResults`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["lookup"])
     description: str = Field(default="", max_length=20_000, examples=["Look up an order."])
     parameters: dict[str, Any] = Field(
         default_factory=lambda: {"type": "object", "properties": {}},
-        description="JSON schema of its arguments.",
+        description="The JSON schema of its arguments.",
         examples=[{"type": "object", "properties": {"order": {"type": "integer"}}, "required": ["order"]}],
     )
 
 
 class ToolResultIn(InputModel):
-    """What your tool gave for a call in `pending`."""
+    """The result of a tool call in `pending`."""
 
     tool_use_id: CallIdIn
     content: ContentIn = Field(examples=["shipped"])
@@ -58,7 +58,7 @@ class ToolResultIn(InputModel):
 
 
 class ApprovalIn(InputModel):
-    """A decision on a call in `pending`."""
+    """A decision on a tool call in `pending`."""
 
     approved: bool
     reason: str = Field(default="", max_length=10_000)
@@ -69,7 +69,7 @@ ApprovalsIn = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MAX_
 
 
 class OptionsIn(InputModel):
-    """How the model is to answer."""
+    """Options of the model call."""
 
     drops_null = True
 
@@ -83,14 +83,14 @@ class OptionsIn(InputModel):
     )
 
     def arguments(self) -> dict[str, Any]:
-        """The fields of `ChatOptions`."""
+        """Return the arguments of `ChatOptions`."""
         arguments = super().arguments()
         config = {name: arguments.pop(name) for name in ("temperature", "top_p") if name in arguments}
         return {**arguments, "config": config} if config else arguments
 
 
 class AttachmentIn(InputModel):
-    """A file that goes along with a message: its text, or its bytes as base64 or behind a url."""
+    """A file attached to a message: its text, its bytes as base64, or its URL."""
 
     name: str = Field(min_length=1, max_length=500, examples=["receipt.png"])
     mime: str | None = Field(default=None, max_length=200, examples=["image/png"])
@@ -101,78 +101,78 @@ class AttachmentIn(InputModel):
 
 
 class BaseTurnInput(InputModel):
-    """What `run-turn` and `chat` have in common."""
+    """Fields that `run-turn` and `chat` share."""
 
     drops_null = True
 
-    model: NameIn | None = Field(None, exclude=True, description="The server's own, or another that it allows.")
+    model: NameIn | None = Field(None, exclude=True, description="The default model, or another that is allowed.")
     tools: list[ToolIn] | None = Field(None, exclude=True, max_length=MAX_TOOLS)
     tool_results: Annotated[list[ToolResultIn], Field(min_length=1, max_length=MAX_TOOLS)] | None = Field(
-        None, exclude=True, description="In the place of a text, with the same `tools`."
+        None, exclude=True, description="Results of pending calls, instead of a text; send the same `tools`."
     )
     approvals: ApprovalsIn | None = Field(
-        None, exclude=True, description="In the place of a text: calls that are not to be made."
+        None, exclude=True, description="Decisions on pending calls, instead of a text."
     )
     options: OptionsIn | None = None
     max_cycles: Annotated[int, Field(ge=1, le=MAX_CYCLES)] | None = Field(
-        default=None, exclude=True, examples=[10], description="Calls of the model in this turn at most."
+        default=None, exclude=True, examples=[10], description="The maximum number of model calls in this turn."
     )
     recall: RecallIn | None = None
     metadata: dict[str, Any] | None = None
-    trace_id: KeyIn | None = Field(default=None, description="By default the one of the header traceparent.")
-    idempotency_key: KeyIn | None = Field(default=None, description="Or the header Idempotency-Key.")
+    trace_id: KeyIn | None = Field(default=None, description="Replaces the trace id of the header traceparent.")
+    idempotency_key: KeyIn | None = Field(default=None, description="Alternative to the header Idempotency-Key.")
     wait: Annotated[float, Field(ge=0, le=MAX_TURN_WAIT_SECONDS)] | None = Field(
-        default=None, description="Seconds to wait for another turn of the conversation."
+        default=None, description="Seconds to wait for a running turn of the conversation."
     )
-    stream: bool = Field(default=False, exclude=True, description="Or the header Accept: text/event-stream.")
+    stream: bool = Field(default=False, exclude=True, description="Or send Accept: text/event-stream.")
 
     @model_validator(mode="after")
     def _validate_unique_tools(self) -> BaseTurnInput:
         names = [tool.name for tool in self.tools or ()]
         if len(set(names)) != len(names):
-            raise ValueError("two tools have the same name")
+            raise ValueError("tool names must be unique")
         return self
 
 
 class RunTurn(BaseTurnInput):
-    """A turn of a conversation: `userText` or `content`, or what goes on with one."""
+    """A turn of a conversation: `userText`, `content`, or the continuation of a turn."""
 
     provider: NameIn | None = Field(
-        default=None, exclude=True, examples=["anthropic"], description="Who serves the model."
+        default=None, exclude=True, examples=["anthropic"], description="The model's provider."
     )
     user_text: str | None = Field(default=None, examples=["Where is my refund?"])
     content: ContentIn | None = None
     tail_limit: Annotated[int, Field(ge=1, le=MAX_TAIL)] | None = Field(default=None, examples=[30])
-    memory_space_id: IdIn | None = Field(default=None, description="What to remember.")
+    memory_space_id: IdIn | None = Field(default=None, description="The space to recall from.")
 
 
 class ChatInput(BaseTurnInput):
-    """A message, to be answered by a model that remembers."""
+    """A chat message to answer with the user's memories."""
 
     text: str | None = Field(default=None, examples=["Where should we eat tonight?"])
     namespace: str = Field(default="chat", min_length=1, max_length=200)
     space: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        default="default", description="The memory space by name; null remembers nothing."
+        default="default", description="The name of the memory space; null disables memory."
     )
     system: str | None = Field(default=None, examples=["You are a travel assistant."])
-    session_id: KeyIn | None = Field(default=None, description="Keeps chats of one namespace apart.")
-    conversation_id: IdIn | None = Field(default=None, description="To go on with a certain one.")
+    session_id: KeyIn | None = Field(default=None, description="Your id of a chat; separates chats in one namespace.")
+    conversation_id: IdIn | None = Field(default=None, description="The conversation to continue.")
     close_after: Annotated[float, Field(ge=0, le=YEAR_SECONDS)] | None = Field(
         default=HOUR_SECONDS,
-        description="Seconds without a message, after which a conversation that is opened closes; null: it never does.",
+        description="Seconds without a message after which a new conversation closes; null: never.",
     )
     memory_wait: Annotated[float, Field(ge=0, le=MAX_MEMORY_WAIT_SECONDS)] | None = Field(
-        default=None, description="Seconds."
+        default=None, description="Seconds to wait for memories of closed conversations."
     )
     attachments: list[AttachmentIn] | None = Field(default=None, max_length=50)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `user.chat`; `space` and `close_after` may be null."""
+        """Return the arguments of `user.chat`; `space` and `close_after` may be null."""
         return super().arguments() | {name: getattr(self, name) for name in NULLABLE_FIELDS & self.model_fields_set}
 
 
 class ToolInvocationWire(WireModel, value_type=ToolInvocation, examples={"id": "tu_1", "name": "lookup"}):
-    """A tool call of a turn and what came of it; `content` is null while it waits."""
+    """A tool call of a turn and its result; `content` is null while it is pending."""
 
     arguments: dict[str, Any] = Field(default_factory=dict)
 
@@ -185,18 +185,18 @@ class TurnProblemWire(
     WireModel,
     value_type=TurnProblem,
 ):
-    """Something that failed without ending the turn."""
+    """A step that failed without ending the turn."""
 
     step: str = Field(examples=["recall"], description="recall, store_user or store_reply")
     error: Annotated[str, BeforeValidator(_error_name)]
 
     def value(self) -> TurnProblem:
-        """The problem; its error is one of a server's."""
+        """Return the problem with a `RemoteError`."""
         return TurnProblem(self.step, RemoteError(self.error))
 
 
 def restore_context(atoms_used: Iterable[AtomWire], tokens_estimated: int | None) -> WorkingContext | None:
-    """Decode as much of a working context as is sent of it."""
+    """Decode the part of a working context that is sent."""
     if tokens_estimated is None:
         return None
     atoms = tuple(atom.value() for atom in atoms_used)
@@ -208,35 +208,35 @@ class TurnResultWire(
     value_type=TurnResult,
     hidden=("context", "trace"),
     examples={"text": "Your refund is on its way.", "stop_reason": "end_turn"},
-    descriptions={"pending": "Calls that wait: run them, and post `toolResults`."},
+    descriptions={"pending": "Pending tool calls: run them and send `toolResults`."},
 ):
     """The result of a turn."""
 
     status: str = Field(examples=["completed"], description=STATUS_DESCRIPTION)
     usage: UsageWire
     output: Any = None
-    atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model was given.")
+    atoms_used: list[AtomWire] = Field(default_factory=list, description="The memories that the model received.")
     tokens_estimated: int | None = Field(
-        default=None, description="How large the working context was; null if none was asked for."
+        default=None, description="The size of the working context; null if there was none."
     )
     problems: list[TurnProblemWire] = Field(default_factory=list)
 
     @classmethod
     def from_value(cls, value: Any) -> Any:
-        """Encode a result. Of the working context it has the memories, and how large it was."""
+        """Encode a result, with the memories and the size of its working context."""
         wire = super().from_value(value)
         wire.tokens_estimated = None if value.context is None else value.context.tokens_estimated
         return wire
 
     def value(self) -> TurnResult:
-        """Decode the result, with as much of the working context as was on the wire."""
+        """Decode the result, with the part of the working context that was sent."""
         result: TurnResult = super().value()
-        # `output` as it was sent: in a value, a list would be a tuple.
+        # Keep `output` as sent: decoding would turn lists into tuples.
         return replace(result, output=self.output, context=restore_context(self.atoms_used, self.tokens_estimated))
 
 
 class TurnOutcomeWire(TurnResultWire):
-    """The result of a turn of a conversation, which has other names for its messages and usage."""
+    """The result of a turn of a conversation, with other names for messages and usage."""
 
     ok: bool = True
     turn_id: str
@@ -246,27 +246,27 @@ class TurnOutcomeWire(TurnResultWire):
 
 
 class TextDeltaWire(WireModel):
-    """The next piece of the reply's text, or of what the model thinks."""
+    """The next part of the reply's text, or of the model's thinking."""
 
     text: str = Field(examples=["Your refund"])
 
 
 class ToolUseStartWire(WireModel, value_type=ToolUseStart, examples={"id": "tu_1", "name": "lookup"}):
-    """A tool call begins."""
+    """The start of a tool call."""
 
 
 class ToolUseInputWire(
     WireModel, value_type=ToolUseInputDelta, examples={"id": "tu_1", "partial_input_json": '{"order": '}
 ):
-    """A piece of a tool call's input, as JSON text."""
+    """A part of a tool call's input, as JSON text."""
 
 
 class ToolUseEndWire(WireModel, value_type=ToolUseEnd, examples={"id": "tu_1"}):
-    """A tool call's input is complete."""
+    """The end of a tool call's input."""
 
 
 class StopWire(WireModel, value_type=StreamStop, hidden=("reply",), examples={"reason": "end_turn"}):
-    """The end of one call of the model; more may follow, if it called tools."""
+    """The end of one model call; another may follow if it called tools."""
 
 
 _DELTA_MODELS: Mapping[type[Any], tuple[str, type[WireModel]]] = {
@@ -283,11 +283,11 @@ DELTA_EVENTS: Mapping[str, type[WireModel]] = {
     "thinking": TextDeltaWire,
     **_DELTA_MODEL_BY_EVENT,
 }
-"""What comes while a turn runs."""
+"""The events of a running turn."""
 
 
 def encode_delta(delta: ReplyDelta) -> tuple[str, bytes] | None:
-    """The name and the JSON of a delta; None for one that is not for the wire.
+    """Encode a delta as event name and JSON; None if it is not sent.
 
     >>> encode_delta(TextDelta("Hi"))
     ('text', b'{"text":"Hi"}')
@@ -301,7 +301,7 @@ def encode_delta(delta: ReplyDelta) -> tuple[str, bytes] | None:
 
 
 def decode_delta(event: str, data: Mapping[str, Any]) -> ReplyDelta | None:
-    """The delta of an event's name and JSON; None for one that is not known here.
+    """Decode an event's name and JSON to a delta; None if the event is unknown.
 
     >>> decode_delta("text", {"text": "Hi"})
     TextDelta(text='Hi')

@@ -1,6 +1,6 @@
-"""The values that servers give, as JSON: conversations, memories, jobs, keys, costs and changes.
+"""JSON models of values: conversations, memories, jobs, keys, usage and changes.
 
-Each model has the fields of its `value_type`; what is written here is what differs, and examples for the reference.
+Each model has the fields of its `value_type`; the class body has differences and examples.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ EVENT_DATA_KEYS = KeyMapping(
     *("rolling_summary_until_seq", "superseded_by", "to_seq", "turn_id"),
     space_id="memorySpaceId",
 )
-"""What the data of events are called. Those of `user.erased` are names of tables, as in what an erasure gives."""
+"""JSON names of event data. The keys of `user.erased` are table names, as in an erasure report."""
 
 JOB_RESULT_KEYS = KeyMapping("left_out", "left_out_facts")
-"""What the counts of a job are called."""
+"""JSON names of a job's counts."""
 
 
 def example_id(prefix: str) -> str:
-    """An id as servers make them, for examples."""
+    """Return an example id."""
     return f"{prefix}_018f3c0de0a17b2c4d5e6f708192"
 
 
 class UsageWire(WireModel, value_type=ChatUsage):
-    """Tokens, cost and time."""
+    """Tokens, cost and latency of model calls."""
 
 
 def _to_text(content: Any) -> str:
@@ -59,11 +59,11 @@ class PartOut(
     examples={"kind": "image"},
     descriptions={
         "kind": "text, image, audio, file or tool-result",
-        "data": "base64, where there is no url",
-        "meta": "Hints for one provider.",
+        "data": "base64 data, if there is no url",
+        "meta": "Provider-specific options.",
     },
 ):
-    """A piece of a message that is more than text."""
+    """A part of a message that is not plain text."""
 
 
 class ToolCallOut(
@@ -71,27 +71,27 @@ class ToolCallOut(
     value_type=ToolCall,
     hidden=("meta",),
     examples={"id": "tu_1", "name": "lookup", "input": {"order": 7}},
-    descriptions={"invalid_input": "What the model wrote, if it is no JSON object."},
+    descriptions={"invalid_input": "The model's text, if it is not a JSON object."},
 ):
-    """A model's wish to call a tool."""
+    """A tool call by a model."""
 
 
 class MessageOut(WireModel, value_type=Message, hidden=("meta",), examples={"role": "user"}):
-    """A chat message. With `parts`, `content` is what they come to in plain text."""
+    """A chat message. If it has `parts`, `content` is their text."""
 
     content: Annotated[str, BeforeValidator(_to_text)] = ""
 
 
 class SpaceWire(WireModel, value_type=MemorySpace, examples={"id": example_id("ms"), "name": "goals"}):
-    """A named part of a user's memory."""
+    """A memory space: a named set of a user's memories."""
 
 
 class CategoryWire(WireModel, value_type=Category, examples={"name": "preference", "kind": "PREFERENCE"}):
-    """Your own name for a sort of memory, and its kind, which decides how fast it fades."""
+    """Your name for a kind of memory, and its kind, which determines how fast its importance decays."""
 
 
 class CitationWire(WireModel, value_type=Citation):
-    """Where something was said."""
+    """The source of a memory."""
 
 
 class AtomWire(
@@ -100,10 +100,10 @@ class AtomWire(
     examples={"id": example_id("atom"), "memory_space_id": example_id("ms"), "text": "User prefers morning meetings"},
     descriptions={"importance": "1 to 5", "confidence": "0 to 1"},
 ):
-    """One remembered thing.
+    """A remembered fact.
 
-    `validFrom` and `validTo` say when it was true (`validTo` null: still), `createdAt` and `supersededAt` when that was
-    known. `citations` is everywhere it was said.
+    It was true from `validFrom` to `validTo` (null: still true), and known from `createdAt` to `supersededAt`.
+    `citations` are all its sources.
     """
 
     citations: list[CitationWire] = Field(default_factory=list)
@@ -119,40 +119,40 @@ class EntityWire(
         "canonical_name": "Ana Silva",
     },
 ):
-    """A person, a place or another thing that memories are about."""
+    """A person, place or thing that memories refer to."""
 
 
 class RecallHitWire(
     WireModel,
     value_type=RecallHit,
     descriptions={
-        "score": "0 to 1; it orders the hits of a topic.",
-        "decay_weight": "What its age left of its weight.",
-        "entity_match_bonus": "Above 1 when the query names what the atom is about.",
-        "context": "The turns around it, with `neighbours`.",
-        "parts": "What each part added to the score's log-odds.",
+        "score": "0 to 1; hits of a topic are sorted by it.",
+        "decay_weight": "The part of the weight that remains after decay by age.",
+        "entity_match_bonus": "Above 1 if the query mentions an entity of the atom.",
+        "context": "The surrounding turns, if `neighbours` was set.",
+        "parts": "The contribution of each signal to the log-odds of the score.",
     },
 ):
     """A recalled atom."""
 
 
 class RecallResultWire(
-    WireModel, value_type=RecallResult, descriptions={"total_candidates": "How many atoms were considered."}
+    WireModel, value_type=RecallResult, descriptions={"total_candidates": "The number of atoms that were ranked."}
 ):
-    """What was recalled."""
+    """The result of a recall."""
 
 
 class WorkingContextWire(
     WireModel,
     value_type=WorkingContext,
     descriptions={
-        "over_budget": "The summary and the always-on memories alone are larger.",
-        "remembers": "There is a summary or a memory in it.",
+        "over_budget": "Whether summary and always-on memories alone exceed the budget.",
+        "remembers": "Whether it contains a summary or a memory.",
     },
 ):
-    """What a model should know before it answers, within a token budget.
+    """The context for a model's answer, within a token budget.
 
-    `contextBlock` is a system prompt, or the beginning of one; `messages` is the same as chat messages, and `system`
+    `contextBlock` is a system prompt, or the beginning of one. `messages` is the same as chat messages, and `system` is
     the block without the turns. `atomsUsed` are the memories in it, `hits` the recalled ones among them.
     """
 
@@ -163,7 +163,7 @@ class ConversationWire(
     WireModel,
     value_type=Conversation,
     examples={"id": example_id("conv"), "namespace": "support-chat"},
-    descriptions={"close_after": "Seconds."},
+    descriptions={"close_after": "Seconds without a new message after which it closes."},
 ):
     """A conversation."""
 
@@ -189,19 +189,19 @@ _MESSAGE_KEYS = {name: camel(name) for name in MessageWire.model_fields if name 
 
 
 def encode_message(message: StoredMessage) -> bytes:
-    """Encode a message as `MessageWire.from_value(message).to_json()` does, at a third of its cost."""
+    """Encode a message like `MessageWire.from_value(message).to_json()`, but three times as fast."""
     if message.usage is None:
         fields = {key: getattr(message, name) for name, key in _MESSAGE_KEYS.items()}
         fields |= {"content": [encode_block(block) for block in message.content], "usage": None}
         try:
             return to_json(fields)
-        except PydanticSerializationError:  # half of a character
+        except PydanticSerializationError:  # a lone surrogate
             pass
     return MessageWire.from_value(message).to_json()
 
 
 class RollingSummaryWire(WireModel, value_type=RollingSummary, examples={"outcome": "refreshed"}):
-    """What a refresh of the rolling summary gave."""
+    """The result of a refresh of the rolling summary."""
 
     rolling_summary: str | None = None
     rolling_summary_until_seq: int = 0
@@ -212,13 +212,13 @@ class AppendedTurnWire(WireModel, value_type=AppendedTurn):
 
 
 class ReadyWire(WireModel):
-    """The first event of the feed: where it begins."""
+    """The first event of the feed, with its start position."""
 
     position: int
 
 
 class ChangeWire(WireModel, value_type=Event, examples={"type": "message.appended"}):
-    """One change, an event of the feed. `position` is where to go on from; `subjectId` names what changed."""
+    """A change, an event of the feed. Resume after its `position`; `subjectId` is the id of what changed."""
 
     data: Annotated[dict[str, Any], Codec(EVENT_DATA_KEYS.to_wire, EVENT_DATA_KEYS.from_wire)] = Field(
         default_factory=dict,
@@ -231,17 +231,17 @@ FEED_EVENTS: Mapping[str, type[WireModel]] = {
     "message.appended": ChangeWire,
     "atom.added": ChangeWire,
 }
-"""The first event of the feed, and two of the many that may follow: all the others are alike."""
+"""The first event of the feed, and examples of later ones, which all have the same schema."""
 
 
 class ConversationScopeWire(WireModel, value_type=ConversationScope):
-    """Conversations of a namespace and a user; `*` is any."""
+    """Conversations of a namespace and a user; `*` matches any."""
 
     namespace: str = Field(examples=["daily-checkin"])
     user_id: str = Field(examples=["*"])
 
 
-# A single scope stands by itself.
+# A single scope is sent without a list.
 _SCOPES = Codec(
     encode=lambda scopes: scopes[0] if len(scopes) == 1 else scopes,
     decode=lambda scopes: tuple(each.value() for each in (scopes if isinstance(scopes, list) else [scopes])),
@@ -249,10 +249,10 @@ _SCOPES = Codec(
 
 
 class BindingWire(WireModel, value_type=Binding, examples={"id": example_id("bind")}):
-    """Conversations of some scopes become memories of some spaces.
+    """A rule: conversations of these scopes become memories of these spaces.
 
-    `conversationScope` is one scope, or a list of several. `memorySpaceIds` are spaces of whoever made it
-    (`createdBy`); conversations of other users go to their own spaces of the same names.
+    `conversationScope` is one scope or a list of scopes. `memorySpaceIds` are spaces of the user in `createdBy`;
+    conversations of other users go to their own spaces with the same names.
     """
 
     conversation_scope: Annotated[ConversationScopeWire | list[ConversationScopeWire], _SCOPES]
@@ -264,21 +264,21 @@ class JobWire(
     value_type=Job,
     examples={"id": example_id("job"), "kind": "extract"},
     descriptions={
-        "binding_id": "'direct' where a space was named instead.",
-        "raw_output": "What the model had said, if it could not be read.",
+        "binding_id": "'direct' if the job was started for a space without a binding.",
+        "raw_output": "The model's output, if it could not be parsed.",
     },
 ):
-    """The extraction of one window of a conversation into one space."""
+    """A job that extracts one window of a conversation into one space."""
 
     result: Annotated[dict[str, Any], Codec(JOB_RESULT_KEYS.to_wire, JOB_RESULT_KEYS.from_wire)] = Field(
-        default_factory=dict, description="Counts of what a job that is done has changed."
+        default_factory=dict, description="Counts of the changes made by a finished job."
     )
 
 
 class ExtractionRunWire(WireModel, value_type=ExtractionRun):
-    """What was set going: a job for each binding, space and window; none if nothing was said yet.
+    """The queued jobs: one per binding, space and window; empty if there are no messages.
 
-    `id` and `status` are those of the first job that is not done, or else of the last one.
+    `id` and `status` are those of the first unfinished job, or of the last job.
     """
 
     id: str | None = None
@@ -289,26 +289,26 @@ class UsageRecordWire(
     WireModel,
     value_type=UsageRecord,
     examples={"id": example_id("use"), "purpose": "extraction"},
-    descriptions={"cost_usd": "Null where no price is known."},
+    descriptions={"cost_usd": "Null if the price is unknown."},
 ):
-    """What one model call for memory cost."""
+    """The usage of one model call for memory."""
 
 
 class UsageTotalWire(
     WireModel,
     value_type=UsageTotal,
     examples={"purpose": "extraction"},
-    descriptions={"cost_usd": "The sum of what has a price.", "unpriced_calls": "How many calls have none."},
+    descriptions={"cost_usd": "The cost of all priced calls.", "unpriced_calls": "Calls without a known price."},
 ):
-    """The calls of one user, purpose and model, added up."""
+    """The total usage of one user, purpose and model."""
 
     model: str | None = None
 
 
 class ErasedWire(WireModel):
-    """What an erasure deleted."""
+    """The result of an erasure."""
 
-    deleted: dict[str, int] = Field(examples=[{"messages": 12}], description="How many rows of each table.")
+    deleted: dict[str, int] = Field(examples=[{"messages": 12}], description="The number of deleted rows by table.")
     job_ids: list[str] = Field(default_factory=list)
 
     @classmethod
@@ -324,21 +324,21 @@ class ApiKeyWire(
     value_type=ApiKey,
     examples={"id": example_id("key"), "name": "Maya's phone"},
     descriptions={
-        "user_id": "The user that a key of the role 'user' is fixed to.",
-        "rate_limit": "Requests a minute; null is what the server has for all.",
+        "user_id": "The user of a key of the role 'user'.",
+        "rate_limit": "Requests per minute; null means the server's default.",
     },
 ):
     """An API key, without its secret."""
 
 
 class NewApiKeyWire(WireModel, value_type=NewApiKey):
-    """A key that was just made, with its secret: nobody can show that again."""
+    """A new API key with its secret, which is not shown again."""
 
-    secret: str = Field(repr=False, description="To be sent as `Authorization: Bearer <secret>`.")
+    secret: str = Field(repr=False, description="Send it as `Authorization: Bearer <secret>`.")
 
 
 class ExtractionWaited(WireModel):
-    """Whether what was closed has become memories."""
+    """Whether all extraction jobs have finished."""
 
     done: bool
 
@@ -351,16 +351,16 @@ class ExtractionWaited(WireModel):
 
 
 class StaleClosed(WireModel):
-    """What was closed. With `nextCursor`, there are more to look at: pass it as `cursor`."""
+    """The closed conversations. If `nextCursor` is set, pass it as `cursor` to continue."""
 
     conversation_ids: list[str] = Field(default_factory=list)
     next_cursor: str | None = None
 
 
 class Replayed(WireModel):
-    """What was queued. With `nextCursor`, there are more conversations: pass it as `cursor`."""
+    """The queued jobs. If `nextCursor` is set, pass it as `cursor` to continue."""
 
-    conversations: int = Field(description="How many were looked at.")
-    jobs: int = Field(description="How many jobs wait or run for them now.")
-    skipped: int = Field(description="How many no binding matches.")
+    conversations: int = Field(description="The number of conversations that were checked.")
+    jobs: int = Field(description="The number of their queued and running jobs.")
+    skipped: int = Field(description="The number of conversations without a matching binding.")
     next_cursor: str | None = None

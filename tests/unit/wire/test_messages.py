@@ -55,9 +55,9 @@ def test_nothing_but_the_web_is_pointed_to(url: str) -> None:
         [{**result, "parts": [image]}],
         [{**result, "content": image}],
     ):
-        with pytest.raises(ValidationError, match="a url begins with https"):
+        with pytest.raises(ValidationError, match="url must begin with https"):
             CONTENT.validate_python(content)
-    with pytest.raises(ValidationError, match="a url begins with https"):
+    with pytest.raises(ValidationError, match="url must begin with https"):
         ChatInput.model_validate({"text": "Hi", "attachments": [{"name": "x", "url": url}]})
 
 
