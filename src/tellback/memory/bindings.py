@@ -25,16 +25,16 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def validate_scopes(value: ScopeLike | Iterable[ScopeLike]) -> tuple[ConversationScope, ...]:
-    """One scope or several, each once."""
+    """Validate one scope or several, and remove duplicates."""
     items = [value] if isinstance(value, ConversationScope | Mapping) else value
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise InvalidArgumentError(
-            f"conversation_scope is a mapping such as {{'namespace': 'chat', 'user_id': '*'}}, or a list of them,"
-            f" not {value!r:.80}."
+            f"conversation_scope must be a mapping such as {{'namespace': 'chat', 'user_id': '*'}}, or a list of them,"
+            f" got {value!r:.80}."
         )
     scopes = tuple(dict.fromkeys(_validate_scope(each) for each in items))
     if not scopes:
-        raise InvalidArgumentError("conversation_scope is empty: name a namespace, or '*' for all.")
+        raise InvalidArgumentError("conversation_scope is empty: pass a namespace, or '*' for all.")
     return scopes
 
 
@@ -44,73 +44,74 @@ def _validate_scope(value: ScopeLike) -> ConversationScope:
         validation.validate_name(what, part)
         if ANY in part and part != ANY:
             raise InvalidArgumentError(
-                f"{what} is a whole name or '*', not {part!r:.80}: there are no other wildcards."
+                f"{what} must be a complete name or '*', got {part!r:.80}. Other wildcards are not supported."
             )
     return scope
 
 
 def validate_policy(value: PolicyLike | None) -> ExtractionPolicy:
-    """When to extract, and by which version."""
+    """Validate an extraction policy; None means the default."""
     policy = ExtractionPolicy() if value is None else _coerce("an extraction policy", ExtractionPolicy, value)
     validate_extraction_version(policy.extraction_version)
     for what in ("on_conversation_closed", "windowed"):
         if not isinstance(getattr(policy, what), bool):
-            raise InvalidArgumentError(f"{what} is True or False, not {getattr(policy, what)!r:.80}.")
+            raise InvalidArgumentError(f"{what} must be True or False, got {getattr(policy, what)!r:.80}.")
     validation.validate_count("window_turns", policy.window_turns)
     if policy.windowed and not policy.window_turns:
-        raise InvalidArgumentError("windowed extraction needs window_turns: after how many turns to extract.")
+        raise InvalidArgumentError("windowed extraction requires window_turns, the number of turns per extraction.")
     if not policy.windowed and not policy.on_conversation_closed:
         raise InvalidArgumentError(
-            "the policy never extracts: set on_conversation_closed or windowed, or pause it with enabled=False."
+            "The policy never extracts: set on_conversation_closed or windowed, or pause it with enabled=False."
         )
     return policy
 
 
 def validate_extraction_version(value: Any) -> str:
-    """The name of a version of the prompt."""
+    """Validate the name of a prompt version."""
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
-        raise InvalidArgumentError(f"extraction_version is a name such as 'v1', not {value!r:.80}.")
+        raise InvalidArgumentError(f"extraction_version must be a name such as 'v1', got {value!r:.80}.")
     return value
 
 
 def _coerce(what: str, kind: type[T], value: Any) -> T:
-    """A value, or one made of a mapping of its fields."""
+    """Return the value, or build it from a mapping of its fields."""
     if isinstance(value, kind):
         return value
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if not isinstance(value, Mapping) or set(value) - set(known):
-        raise InvalidArgumentError(f"{what} has {', '.join(known)}, not {value!r:.120}.")
+        raise InvalidArgumentError(f"{what} must have only the fields {', '.join(known)}, got {value!r:.120}.")
     return kind(**value)
 
 
 class AllBindings(Handle):
-    """Every binding, whoever made it, also if its maker is gone. Users see and change their own in `user.memory`."""
+    """The bindings of all users. A user sees and changes their own in `user.memory`."""
 
     def __init__(self, runtime: Runtime, extraction: ExtractionService) -> None:
         self._runtime = runtime
         self._extraction = extraction
 
     async def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[Binding]:
-        """All bindings, or those of a tenant and an app, the oldest first."""
+        """List all bindings, or those of a tenant and an app, the oldest first."""
         return await self._runtime.store.bindings.list_bindings(None, tenant_id=tenant_id, app_id=app_id)
 
     async def get(self, id: str) -> Binding | None:
-        """The binding of that id, or None."""
+        """Return the binding with that id, or None."""
         return await self._runtime.store.bindings.get(None, id) if validation.is_valid_id(id) else None
 
     async def update(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
     ) -> Binding:
-        """Change when a binding extracts, or pause it with `enabled=False`: what was closed before is extracted."""
+        """Change a binding's policy, or pause it with `enabled=False`. Conversations closed before are still
+        extracted."""
         return await self._extraction.update_binding(None, id, extraction_policy, enabled)
 
     async def delete(self, id: str) -> None:
-        """End a binding; memories it made stay, and what was closed before is extracted."""
+        """Delete a binding. Its memories stay, and conversations closed before are still extracted."""
         await self._extraction.delete_binding(None, id)
 
 
 class AppBindings:
-    """The bindings of one tenant and app, whoever made them: those of others are unknown."""
+    """The bindings of one tenant and app. Bindings of others are unknown here."""
 
     def __init__(self, bindings: AllBindings, tenant_id: str, app_id: str) -> None:
         self._bindings = bindings
@@ -118,11 +119,11 @@ class AppBindings:
         self._app_id = app_id
 
     async def list(self) -> builtins.list[Binding]:
-        """The bindings of the app, whoever made them, the oldest first."""
+        """List the bindings of the app, the oldest first."""
         return await self._bindings.list(self._tenant_id, self._app_id)
 
     async def get(self, id: str) -> Binding | None:
-        """The binding of that id, or None."""
+        """Return the binding with that id, or None."""
         found = await self._bindings.get(id)
         app = self._tenant_id, self._app_id
         return found if found is not None and (found.tenant_id, found.app_id) == app else None
@@ -130,11 +131,11 @@ class AppBindings:
     async def update(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
     ) -> Binding:
-        """Change when a binding extracts, or pause it."""
+        """Change a binding's policy, or pause it."""
         return await self._bindings.update(await self._require(id), extraction_policy, enabled)
 
     async def delete(self, id: str) -> None:
-        """End a binding; memories it made stay."""
+        """Delete a binding. Its memories stay."""
         await self._bindings.delete(await self._require(id))
 
     async def _require(self, id: str) -> str:

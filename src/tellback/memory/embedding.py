@@ -27,15 +27,15 @@ log = logging.getLogger("tellback")
 
 BATCH_SIZE = 256
 MAX_FAILURES = 16
-"""So many failures with nothing embedded in between are not about single texts."""
+"""After this many failures in a row, the embedder itself is treated as failing, not single texts."""
 
 BACKOFF_SECONDS = 60.0
-"""After a failure, a space's texts are not sent to the embedder again for so long."""
+"""After a failure, a space's texts are not sent to the embedder again for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillResult:
-    """How many texts were embedded, and how many the embedder refused."""
+    """How many texts were embedded, and how many the embedder rejected."""
 
     embedded: int = 0
     refused: int = 0
@@ -45,9 +45,9 @@ class BackfillResult:
 
 
 class EmbeddingService:
-    """One embedder at work on one store.
+    """One embedder and one store.
 
-    Nothing is lost when it fails: what is written then has no vector yet, what is asked then is ranked by its words.
+    A failure loses nothing: new atoms are stored without a vector for now, and queries are ranked by their words.
     """
 
     def __init__(self, runtime: Runtime, embedder: Embedder | None) -> None:
@@ -59,37 +59,38 @@ class EmbeddingService:
 
     @property
     def name(self) -> str:
-        """What its vectors are stored under; nothing has an empty name."""
+        """The name under which its vectors are stored. Without an embedder it is empty, and no vector has an empty
+        name."""
         return "" if self._embedder is None else self._embedder.name
 
     @property
     def is_quick(self) -> bool:
-        """Whether it embeds within microseconds, here, so that a question can be embedded while a space is held."""
+        """Whether it embeds locally within microseconds, so that a query can be embedded while a space is locked."""
         return hasattr(self._embedder, "vectors")
 
     async def encode(self, texts: Sequence[str]) -> list[bytes | None]:
-        """Vectors as they are stored, or None where there are none for now."""
+        """Return the vectors as they are stored, or None for texts that have none for now."""
         if self._embedder is None or not texts:
             return [None] * len(texts)
         try:
             return [*await self._encode(texts)]
         except EmbeddingError:
-            log.warning("%d texts are stored without vectors for now", len(texts), exc_info=True)
+            log.warning("Stored %d texts without vectors: the embedder failed", len(texts), exc_info=True)
             return [None] * len(texts)
 
     async def embed_query(self, text: str) -> npt.NDArray[np.float32] | None:
-        """The vector of what is asked, or None if there is none."""
+        """Return the vector of a query, or None if the embedder fails or there is none."""
         if self._embedder is None:
             return None
         try:
             vector = (await self._embed([text], query=True))[0]
         except EmbeddingError:
-            log.warning("what was asked is compared by its words alone", exc_info=True)
+            log.warning("Ranking a query by its words alone: the embedder failed", exc_info=True)
             return None
         return vector if vector.any() else None
 
     def schedule_backfill(self, scope: Scope, space_id: str) -> None:
-        """Embed what is not embedded yet, in the background, unless that is under way or failed just now."""
+        """Embed texts without vectors in the background, unless a backfill is running or failed recently."""
         if self._embedder is None or not self._runtime.worker or (scope, space_id) in self._running:
             return
         if asyncio.get_running_loop().time() < self._paused_until.get((scope, space_id), 0.0):
@@ -100,9 +101,10 @@ class EmbeddingService:
     async def backfill(
         self, scope: Scope, space_id: str, on_progress: Callable[[int], Any] | None = None
     ) -> BackfillResult:
-        """Embed what has no vector by this embedder, the newest first.
+        """Embed texts that have no vector by this embedder, the newest first.
 
-        A text that the embedder refuses is left without one. Raises `EmbeddingError` if it seems to fail for them all.
+        A text that the embedder rejects stays without a vector. Raises `EmbeddingError` if the embedder seems to fail
+        for all.
         """
         result, before = BackfillResult(), None
         while self._embedder is not None:
@@ -121,10 +123,9 @@ class EmbeddingService:
     async def backfill_all(
         self, on_progress: Callable[[int], Any] | None = None, *, forget_others: bool = False
     ) -> int:
-        """Embed what has no vector, of every user; then, if asked for, delete other embedders' vectors.
+        """Embed texts without vectors, of every user; with `forget_others`, then delete the vectors of other embedders.
 
-        Raises `EmbeddingError` when all else is done if the embedder refused some texts, and at once if it fails for a
-        while, or for all.
+        Raises `EmbeddingError` at the end if the embedder rejected some texts, and immediately if it keeps failing.
         """
         result, failed = BackfillResult(), 0
         async for scope, space_id in iterate_spaces(self._runtime.store.memories):
@@ -135,11 +136,11 @@ class EmbeddingService:
                     raise
                 failed += 1
             if result.refused >= MAX_FAILURES and not result.embedded:
-                break  # no use in going on
+                break  # the embedder keeps failing
         if result.refused or failed:
             spaces = f", and nearly all of {failed} spaces" if failed else ""
             raise EmbeddingError(
-                f"{self.name} refused {result.refused} texts{spaces}, which are found by their words alone."
+                f"{self.name} rejected {result.refused} texts{spaces}. They are found by their words alone."
                 f" {result.embedded} others were embedded."
             )
         if forget_others:
@@ -153,7 +154,7 @@ class EmbeddingService:
             await self._embedder.close()
 
     async def _backfill_in_background(self, scope: Scope, space_id: str) -> None:
-        should_pause = True  # also after a failure of the store: a read-only one would fail at every recall
+        should_pause = True  # also if the store fails: a read-only one would fail at every recall
         try:
             result = await self.backfill(scope, space_id)
             should_pause = result.refused > 0
@@ -166,9 +167,9 @@ class EmbeddingService:
     async def _backfill_batch(
         self, scope: Scope, space_id: str, found: Sequence[tuple[int, str]], on_progress: Callable[[int], Any]
     ) -> BackfillResult:
-        """Embed texts together; those that are refused together, by halves. What was made is kept at once."""
+        """Embed texts together and store their vectors immediately. If a batch is rejected, split it in halves."""
         result, failures, chunks = BackfillResult(), 0, deque([found])
-        while chunks:  # the largest first: most texts have their vectors before the odd one is found
+        while chunks:  # the largest first, so that most texts have vectors before the rejected one is isolated
             chunk = chunks.popleft()
             try:
                 vectors = await self._encode([text for _, text in chunk])
@@ -190,10 +191,12 @@ class EmbeddingService:
         return result
 
     def _log_refused(self, space_id: str, seq: int, error: EmbeddingError) -> None:
-        """Once for each text."""
+        """Log a rejected text once."""
         if (space_id, seq) not in self._refused_texts:
             self._refused_texts.add((space_id, seq))
-            log.warning("a text of %s has no vector: the embedder refused it", space_id, exc_info=error)
+            log.warning(
+                "The embedder rejected a text of space %s, which stays without a vector", space_id, exc_info=error
+            )
 
     async def _encode(self, texts: Sequence[str]) -> list[bytes]:
         from tellback.memory.recall.tokenizer import split_speaker
@@ -202,7 +205,7 @@ class EmbeddingService:
         return [vector.tobytes() for vector in vectors.astype("<f2")]
 
     async def _embed(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]:
-        """An embedder of somebody else's may give anything: what is not vectors is its `EmbeddingError`."""
+        """Embed texts. If a custom embedder returns anything but vectors, raise `EmbeddingError`."""
         from tellback.embed.vectors import validate_vectors
 
         assert self._embedder is not None
@@ -212,7 +215,7 @@ class EmbeddingService:
 async def iterate_spaces(
     memories: MemoryStore, changed_since: datetime | None = None
 ) -> AsyncIterator[tuple[Scope, str]]:
-    """The spaces of all users, or those that changed since then."""
+    """Yield the spaces of all users, or those that changed since a time."""
     after = ""
     while found := await memories.all_spaces(after=after, limit=BATCH_SIZE, changed_since=changed_since):
         for each in found:
@@ -221,7 +224,7 @@ async def iterate_spaces(
 
 
 async def embed_changes(embedding: EmbeddingService, changes: Sequence[ChangeT]) -> tuple[ChangeT, ...]:
-    """Changes with the vectors of the atoms they make, as far as there are any for now."""
+    """Return the changes with the vectors of new atoms, if the embedder can make them now."""
     drafts = [change.draft if isinstance(change, Replacement) else change for change in changes]
     texts = list(dict.fromkeys(draft.text for draft in drafts if isinstance(draft, AtomDraft)))
     vectors = dict(zip(texts, await embedding.encode(texts), strict=True))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MemoryEngine:
-    """The embedder, and the spaces held in this process."""
+    """The embedder, and the cached spaces of this process."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class MemoryEngine:
     ) -> None:
         self._runtime = runtime
         self.embedding = EmbeddingService(runtime, embedder)
-        # Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal.
+        # Words are compared by the bundled vectors for any embedder, and by equality without one.
         self._word_vectors: WordVectors | None = None
         if embedder is not None:
             from tellback.embed.static import StaticEmbedder
 
             self._word_vectors = StaticEmbedder()
-        # The static embedder's first dimensions say the most; others may have theirs in any order.
+        # The static embedder's first dimensions carry the most information. Others may have any order.
         new_view = partial(SpaceView, self._word_vectors, ordered=self.embedding.is_quick)
         self.space_cache = SpaceCache(
             runtime.store.memories, self.embedding.name, new_view, max_cache_bytes, max_cached_atoms
@@ -54,7 +54,7 @@ class MemoryEngine:
         return PatternMiner(self._runtime, self.embedding, options)
 
     async def warm_up(self) -> None:
-        """Load the embedder and the tables of words."""
+        """Load the embedder and the word tables."""
         await self.embedding.embed_query("yesterday")
         if self._word_vectors is not None:
             self._word_vectors.words(["word"])

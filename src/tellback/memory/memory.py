@@ -46,13 +46,14 @@ DEFAULT_JOB_LIMIT = 100
 MAX_NEIGHBOURS = 50
 MESSAGE_BATCH_SIZE = 500
 BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
-"""Before anything was over."""
+"""As `valid_at`, includes atoms whose validity has ended."""
 
 
 class Memory(Handle):
-    """One user's memory: spaces that hold atoms and entities, never seen by anyone else.
+    """One user's memory: spaces with atoms and entities, isolated from all other users.
 
-    `get_…` gives None for an unknown id, everything else raises `NotFoundError`; an id of another user is unknown.
+    `get_…` methods return None for an unknown id; the others raise `NotFoundError`. Ids of other users are unknown
+    here.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Memory(Handle):
     async def create_space(
         self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
     ) -> MemorySpace:
-        """Make a space. With `once`, the first space of that name is given back if there is one."""
+        """Create a space. With `once`, return the first space of that name if one exists."""
         now = self._runtime.clock()
         space = MemorySpace(
             id=new_id("ms"),
@@ -87,17 +88,17 @@ class Memory(Handle):
         return await self._memories.create_space(self._scope, space, reuse_existing=once)
 
     async def get_space(self, id: str) -> MemorySpace | None:
-        """The space of that id, or None."""
+        """Return the space with that id, or None."""
         return await self._memories.space(self._scope, id) if validation.is_valid_id(id) else None
 
     async def list_spaces(self, name: str | None = None) -> list[MemorySpace]:
-        """The spaces, the oldest first; with a name, those called that."""
+        """List the spaces, the oldest first; with `name`, only those with that name."""
         return await self._memories.spaces(
             self._scope, name=validation.validate_optional_text("name", name, validation.NAME_LENGTH)
         )
 
     async def delete_space(self, id: str) -> None:
-        """Hide a space with all that is in it."""
+        """Hide a space and everything in it."""
         await self._memories.delete_space(self._scope, validation.validate_id("space", id), now=self._runtime.clock())
 
     # Atoms
@@ -115,10 +116,10 @@ class Memory(Handle):
         entity_ids: Iterable[str] | None = None,
         valid_to: DatetimeLike = None,
     ) -> Atom:
-        """Remember something: a fact of importance 3 that is certain, if you do not say otherwise.
+        """Add a memory: by default a fact with importance 3 and full confidence.
 
-        `valid_from` is when it became true (now, if you do not say), `valid_to` when it ends, if that is known. Cite
-        where it comes from with `source_conversation_id` and `source_message_ids`.
+        `valid_from` is when it became true (default: now), and `valid_to` when it ends, if that is known.
+        `source_conversation_id` and `source_message_ids` cite its source.
         """
         draft = _build_atom_draft(
             {
@@ -138,16 +139,16 @@ class Memory(Handle):
         return atom
 
     async def add_atoms(self, space_id: str, atoms: Sequence[Mapping[str, Any]]) -> list[Atom]:
-        """Remember many things in one transaction, for imports: all are stored, or none.
+        """Add many atoms in one transaction, for imports: either all are stored or none.
 
-        Each is a mapping with what `add_atom` takes.
+        Each is a mapping of the arguments of `add_atom`.
         """
         now = self._runtime.clock()
         drafts = [_build_atom_draft(atom, now) for atom in validation.validate_mappings("atoms", atoms)]
         return await self._add_drafts(space_id, drafts)
 
     async def get_atom(self, id: str) -> Atom | None:
-        """The atom of that id, whatever its status, or None."""
+        """Return the atom with that id, with any status, or None."""
         return await self._memories.atom(self._scope, id) if validation.is_valid_id(id) else None
 
     async def supersede_atom(
@@ -163,11 +164,11 @@ class Memory(Handle):
         entity_ids: Iterable[str] | None = None,
         valid_to: DatetimeLike = None,
     ) -> Atom:
-        """Put a new atom in an old one's place: the old one held until the new one's `valid_from` (now, if not said).
+        """Replace an atom with a new one. The old one is valid until the new one's `valid_from` (default: now).
 
-        What is not given is as in the old one, but for where it comes from: in place of a pattern, which only the
-        platform writes, give another `category`. Only the last atom of a chain can be
-        superseded: another raises `AtomSupersededError`, which names what took its place.
+        Omitted arguments are copied from the old atom, except for its source. Only the platform writes patterns, so
+        pass another `category` to replace one. Only the last atom of a chain can be superseded; for another, this
+        raises `AtomSupersededError`, which contains the id of its replacement.
         """
         old = await self.get_atom(old_id)
         if old is None:
@@ -190,15 +191,15 @@ class Memory(Handle):
         return await self._memories.supersede(self._scope, old_id, draft, now=self._runtime.clock())
 
     async def archive_atom(self, id: str) -> Atom:
-        """Put an atom aside: it is kept, and recalled only when asked for."""
+        """Archive an atom: it stays stored, but is recalled only with `include_archived`."""
         return await self._set_status(id, AtomStatus.ARCHIVED)
 
     async def restore_atom(self, id: str) -> Atom:
-        """Bring back what was archived."""
+        """Restore an archived atom."""
         return await self._set_status(id, AtomStatus.ACTIVE)
 
     async def delete_atom(self, id: str) -> Atom:
-        """Forget an atom: it is never recalled again."""
+        """Delete an atom: it is never recalled again."""
         return await self._set_status(id, AtomStatus.DELETED)
 
     async def list_atoms(
@@ -214,11 +215,11 @@ class Memory(Handle):
         include_superseded: bool = False,
         before: str | Atom | None = None,
     ) -> list[Atom]:
-        """Atoms, the newest first: those that are not over or, with `valid_at`, those that held at that moment.
+        """List atoms, the newest first: those that have not ended or, with `valid_at`, those valid at that time.
 
-        They are ACTIVE unless another `status` is asked for. Of those that were put aside, what is over is listed too,
-        as it is of all with `include_superseded`. `known_at` gives what was known then, `category` and `categories`
-        those of these names. For the next page, pass the last atom as `before`.
+        Only ACTIVE atoms are listed, unless another `status` is passed. With another status, or with
+        `include_superseded`, atoms that have ended are listed too. `known_at` lists the atoms as they were known at
+        that time. `category` and `categories` filter by name. For the next page, pass the last atom as `before`.
         """
         names = validation.validate_names("categories", categories) or ()
         if category is not None:
@@ -248,7 +249,7 @@ class Memory(Handle):
         attributes: Mapping[str, Any] | None = None,
         aliases: Iterable[str] = (),
     ) -> Entity:
-        """Make an entity that atoms can be about."""
+        """Create an entity that atoms can be linked to."""
         draft = EntityDraft(
             id=new_id("ent"),
             type=validation.validate_enum("type", type, EntityType),
@@ -261,13 +262,14 @@ class Memory(Handle):
         return await self._memories.create_entity(self._scope, space_id, draft, now=self._runtime.clock())
 
     async def get_entity(self, id: str) -> Entity | None:
-        """The entity of that id, also one that was merged, or None."""
+        """Return the entity with that id, even if it was merged, or None."""
         return await self._memories.entity(self._scope, id) if validation.is_valid_id(id) else None
 
     async def find_entity_by_name(self, space_id: str, type: str | None = None, name: str = "") -> Entity | None:
-        """The entity called that, by its own name or by an alias; case, accents and spacing do not matter.
+        """Find an entity by its name or an alias, ignoring case, accents and spacing.
 
-        Of several, those whose own name it is come first, then the oldest. `type` None looks at all types.
+        Of several matches, those by name come before those by alias, then the oldest wins. With `type` None, all types
+        are searched.
         """
         found = await self._memories.find_entities(
             self._scope,
@@ -278,9 +280,9 @@ class Memory(Handle):
         return found[0] if found else None
 
     async def merge_entities(self, canonical_id: str, alias_id: str) -> Entity:
-        """Let one entity stand for another: atoms about the alias become atoms about it, and the names are kept.
+        """Merge the alias entity into the canonical one. Its atoms and names move to the canonical entity.
 
-        Gives the entity that stands for both. Merging again changes nothing.
+        Return the merged entity. Merging again changes nothing.
         """
         return await self._memories.merge(
             self._scope,
@@ -292,7 +294,7 @@ class Memory(Handle):
     async def list_entities(
         self, space_id: str, type: str | None = None, limit: int | None = None, *, after: str | Entity | None = None
     ) -> list[Entity]:
-        """Entities, the oldest first, without those that were merged. For the next page, pass the last as `after`."""
+        """List entities, the oldest first, without merged ones. For the next page, pass the last one as `after`."""
         return await self._memories.entities(
             self._scope,
             validation.validate_id("space", space_id),
@@ -304,9 +306,10 @@ class Memory(Handle):
     async def search_entities(
         self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
     ) -> list[Entity]:
-        """Entities whose names or description match, the best first; without a query, those most spoken of."""
+        """Search entities by names and description, the best match first; without a query, those with the most atoms
+        first."""
         if query is not None and not isinstance(query, str):
-            raise InvalidArgumentError(f"query is a text, not {query!r:.80}.")
+            raise InvalidArgumentError(f"query must be a string, got {query!r:.80}.")
         found = await self._memories.entities(
             self._scope,
             validation.validate_id("space", space_id),
@@ -332,11 +335,12 @@ class Memory(Handle):
         neighbours: int = 0,
         include_archived: bool = False,
     ) -> RecallResult:
-        """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance.
+        """Return the memories that answer a question best, ranked by words, meaning, time, speakers, entities, age and
+        importance.
 
-        `valid_at` recalls what held at a moment and `known_at` what was known then; without them, whatever is not over.
-        Expressions such as "last May" in the query are understood relative to `now`. With `neighbours`, a hit that was
-        said in a conversation brings so many turns before and after it along, as `hit.context`.
+        `valid_at` recalls what was valid at that time, and `known_at` what was known at that time; by default,
+        everything that has not ended. Expressions such as "last May" in the query are relative to `now`. With
+        `neighbours`, a hit from a conversation includes that many turns before and after it, as `hit.context`.
         """
         request = self._recall_request(
             space_id, limit, now, valid_at, known_at, category_names, include_archived, min_importance, neighbours
@@ -357,9 +361,9 @@ class Memory(Handle):
         now: DatetimeLike = None,
         include_archived: bool = False,
     ) -> RecallResult:
-        """Everything about an entity, the newest first.
+        """Return everything about an entity, the newest first.
 
-        A name that no entity has recalls what mentions it, or was said by somebody of that name.
+        If no entity has that name, return the memories that mention it, or that a person of that name said.
         """
         request = self._recall_request(space_id, limit, now, valid_at, known_at, category_names, include_archived)
         entity_ids, name = await self._resolve_entity(request.space_id, entity_id_or_name)
@@ -379,14 +383,15 @@ class Memory(Handle):
         known_at: DatetimeLike = None,
         now: DatetimeLike = None,
     ) -> RecallResult:
-        """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over.
+        """Return the memories valid at some time from `from_` to `to`, the oldest first, including those that have
+        ended.
 
-        About an entity, on a topic, or both; without either, everything. Where there is more than `limit`, the best for
-        the query stay, or the newest.
+        Filter by an entity, a topic, or both. If there are more than `limit`, the best matches for the query are
+        returned, or the newest.
         """
         start, end = validation.parse_optional_datetime("from_", from_), validation.parse_optional_datetime("to", to)
         if start is not None and end is not None and start > end:
-            raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
+            raise InvalidArgumentError(f"from_ must not be after to: {start.isoformat()} is after {end.isoformat()}.")
         limit = DEFAULT_TIMELINE_LIMIT if limit is None else limit
         request = self._recall_request(space_id, limit, now, None, known_at, category_names)
         request = replace(request, filter=replace(request.filter, include_superseded=include_superseded))
@@ -413,19 +418,20 @@ class Memory(Handle):
         *,
         once: bool = False,
     ) -> Binding:
-        """From now on, let conversations become memories.
+        """Create a binding: from now on, matching conversations become memories.
 
-        `conversation_scope` says which: `{"namespace": "chat", "user_id": "*"}`, where "*" is any, or a list of such.
-        `memory_space_ids` are spaces of this user; conversations of others go to their own spaces of the same names,
-        made when missing. By default a conversation is extracted when it closes. With `once`, a binding that this user
-        made before of the same scopes and spaces is given back as it is: for programs that bind whenever they start.
+        `conversation_scope` selects the conversations: `{"namespace": "chat", "user_id": "*"}`, where "*" matches any
+        value, or a list of such mappings. `memory_space_ids` are spaces of this user. Conversations of other users go
+        to their own spaces of the same names, which are created when missing. By default a conversation is extracted
+        when it closes. With `once`, an existing binding of this user with the same scopes and spaces is returned
+        unchanged, for programs that create their bindings at every start.
         """
         scopes = bindings.validate_scopes(conversation_scope)
         policy = bindings.validate_policy(extraction_policy)
         self._extraction.check_version(policy.extraction_version)
         ids = validation.validate_ids("memory_space_ids", memory_space_ids)
         if not ids:
-            raise InvalidArgumentError("memory_space_ids is empty: name at least one space.")
+            raise InvalidArgumentError("memory_space_ids is empty: pass at least one space id.")
         names = []
         for id in ids:
             space = await self._memories.space(self._scope, validation.validate_id("space", id))
@@ -450,33 +456,36 @@ class Memory(Handle):
         return stored
 
     async def get_binding(self, id: str) -> Binding | None:
-        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+        """Return the binding with that id if this user created it or it matches this user's conversations, otherwise
+        None."""
         return await self._runtime.store.bindings.get(self._scope, id) if validation.is_valid_id(id) else None
 
     async def list_bindings(self) -> list[Binding]:
-        """The bindings this user made, and those that are about this user's conversations."""
+        """List the bindings that this user created, and those that match this user's conversations."""
         return await self._runtime.store.bindings.list_bindings(self._scope)
 
     async def update_binding(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
     ) -> Binding:
-        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes.
+        """Change a binding's extraction policy, or pause it with `enabled=False`. Its scopes and spaces never change.
 
-        What was closed before is extracted; what is closed while it is paused is not, unless someone asks for it.
+        Conversations closed before the change are still extracted. Those closed while it is paused are extracted only
+        on request.
         """
         return await self._extraction.update_binding(self._scope, id, extraction_policy, enabled)
 
     async def delete_binding(self, id: str) -> None:
-        """End a binding, for everyone it is about; memories it made stay, and what was closed before is extracted."""
+        """Delete a binding for all users it applies to. Its memories stay, and conversations closed before are
+        extracted."""
         await self._extraction.delete_binding(self._scope, id)
 
     async def run_extraction_for_conversation(
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
     ) -> ExtractionRun:
-        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again.
+        """Extract a conversation now, open or closed. Repeating it does not add known facts again.
 
-        Every enabled binding that matches gives its jobs, at `extraction_version` instead of its own; or name a space,
-        and no binding is needed. `await tb.jobs.drain()` waits for them.
+        Every enabled binding that matches creates its jobs, at `extraction_version` instead of its own. With
+        `space_id`, no binding is needed. `await tb.jobs.drain()` waits for the jobs.
         """
         if extraction_version is not None:
             self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
@@ -492,15 +501,15 @@ class Memory(Handle):
         return ExtractionRun(tuple(jobs))
 
     async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
-        """Wait until this user's conversations that were closed have become memories; False if they have not by then.
+        """Wait until this user's closed conversations are extracted; return False if `timeout` seconds pass first.
 
-        Jobs that failed and wait for their next attempt are not waited for.
+        It does not wait for failed jobs that are waiting for their next attempt.
         """
         try:
             async with asyncio.timeout(timeout):
                 await self._extraction.dispatch_pending()
-                now = utc_now()  # leases and retries go by the machine's clock
-                # In the order in which a job goes: one that begins meanwhile is found where it was, or where it is.
+                now = utc_now()  # leases and retries use the machine's clock
+                # In the order of a job's states, so that a job that starts in between is not missed.
                 jobs = [job for status in ("queued", "running") for job in await self.list_jobs(status=status)]
                 return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now])
         except TimeoutError:
@@ -515,7 +524,7 @@ class Memory(Handle):
     ) -> ReplayReport:
         """Extract all of this user's conversations of a namespace again, the oldest first, and wait until that is done.
 
-        `on_progress` is called as jobs end. Cancelling it cancels the jobs that were not begun.
+        `on_progress` is called when jobs end. Cancelling the replay cancels the jobs that have not started.
         """
         if extraction_version is not None:
             self._extraction.check_version(bindings.validate_extraction_version(extraction_version))
@@ -530,7 +539,7 @@ class Memory(Handle):
         *,
         before: str | None = None,
     ) -> list[Job]:
-        """This user's extraction jobs, the newest first. For the next page, pass the last one's id as `before`."""
+        """List this user's extraction jobs, the newest first. For the next page, pass the last job's id as `before`."""
         return await self._runtime.store.jobs.list_jobs(
             self._scope,
             status=None if status is None else JobStatus(validation.validate_choice("status", status, (*JobStatus,))),
@@ -540,28 +549,28 @@ class Memory(Handle):
         )
 
     async def get_job(self, id: str) -> Job | None:
-        """A job of this user as it stands now, or None."""
+        """Return the current state of a job of this user, or None."""
         return await self._runtime.store.jobs.get(self._scope, id) if validation.is_valid_id(id) else None
 
     async def retry_job(self, id: str) -> Job:
-        """Queue a job of this user that failed, was cancelled or is done again, as if it were new."""
+        """Queue a failed, cancelled or finished job of this user again, as a new one."""
         now = self._runtime.clock()
         job = await self._runtime.store.jobs.retry(self._scope, validation.validate_id("job", id), now=now)
         self._runtime.jobs.wake()
         return job
 
     async def cancel_job(self, id: str) -> Job:
-        """End a job of this user that has not ended yet."""
+        """Cancel a job of this user that has not ended yet."""
         now = self._runtime.clock()
         return await self._runtime.store.jobs.cancel(self._scope, validation.validate_id("job", id), now=now)
 
     # Conversations
 
     async def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
-        """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom.
+        """Store a conversation verbatim, without a model: each message becomes a dated, cited EPISODE atom.
 
-        Doing it again adds only what was said since; what was deleted stays so. Messages that the person could not see,
-        and what tools gave, stay in the log alone.
+        Repeating it adds only new messages; deleted atoms stay deleted. Messages that the user could not see and tool
+        results are not stored as memories.
         """
         space_id = validation.validate_id("space", space_id)
         log = self._runtime.store.conversations
@@ -614,7 +623,7 @@ class Memory(Handle):
         )
 
     async def _resolve_entity(self, space_id: str, id_or_name: str) -> tuple[list[str], str | None]:
-        """The entity of that id, or those of that name; and the name, if it is one."""
+        """Return the ids of the entity with that id or of those with that name; and the name, if it is one."""
         reference = validation.validate_name("entity_id_or_name", id_or_name, MAX_NAME_LENGTH)
         entity = await self._memories.entity(self._scope, reference)
         while entity is not None and entity.merged_into is not None:
@@ -629,7 +638,9 @@ class Memory(Handle):
     async def _add_drafts(self, space_id: str, drafts: Sequence[AtomDraft]) -> list[Atom]:
         space_id = validation.validate_id("space", space_id)
         if not drafts:
-            await self._memories.version(self._scope, space_id)  # an unknown space is unknown, whatever is added
+            await self._memories.version(
+                self._scope, space_id
+            )  # raise for an unknown space, even if there is nothing to add
             return []
         embedded = await embed_changes(self._embedding, drafts)
         return await self._memories.add(self._scope, space_id, embedded, now=self._runtime.clock())
@@ -652,7 +663,8 @@ def _validate_cursor(name: str, value: Any, kind: type[Atom | Entity]) -> str | 
 
 
 async def load_versions(memory: Memory, atom: Atom, limit: int | None = None) -> list[Atom]:
-    """Return what stood in an atom's place, the oldest first, itself among it; at most `limit` before and after it."""
+    """Return the chain of atoms that superseded each other, the oldest first; at most `limit` before and after
+    `atom`."""
 
     async def follow(id_of_next: Callable[[Atom], str | None]) -> list[Atom]:
         chain = [atom]
@@ -668,11 +680,11 @@ async def load_versions(memory: Memory, atom: Atom, limit: int | None = None) ->
 
 
 def _build_atom_draft(fields: Mapping[str, Any], now: datetime) -> AtomDraft:
-    """An atom from what `add_atom` takes; None is as if it were not given."""
+    """Build an atom from the arguments of `add_atom`; None means the default."""
     unknown = set(fields) - ATOM_FIELDS
     if unknown or "text" not in fields:
-        problem = f"no {', '.join(sorted(map(str, unknown)))}" if unknown else "a text"
-        raise InvalidArgumentError(f"an atom has {problem}; it takes {', '.join(sorted(ATOM_FIELDS))}.")
+        problem = f"unknown fields: {', '.join(sorted(map(str, unknown)))}" if unknown else "no text"
+        raise InvalidArgumentError(f"Invalid atom: {problem}. Its fields are {', '.join(sorted(ATOM_FIELDS))}.")
     values = {name: value for name, value in fields.items() if value is not None}
     valid_from = validation.parse_optional_datetime("valid_from", values.get("valid_from")) or now.astimezone(UTC)
     valid_to = validation.parse_optional_datetime("valid_to", values.get("valid_to"))

@@ -1,8 +1,9 @@
-"""Find patterns: episodes that recur become an atom of their own, which cites them.
+"""Find patterns: recurring episodes become a separate atom that cites them.
 
-Finding them is pure; `PatternMiner`, at the end, reads the episodes and stores the patterns.
+Finding them is pure code; `PatternMiner`, at the end, reads the episodes and stores the patterns.
 
-Parts of the day are ignored: the hour known of an episode is mostly when someone mentioned it, and in UTC."""
+Patterns ignore the time of day, because the stored hour is mostly when somebody mentioned the episode, in UTC.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tellback.types.ids import fold_name, new_id, to_micros
 from tellback.types.memory import TURN_CATEGORY, Atom, AtomStatus, Category, CategoryKind, Citation
 
 MIN_REGULAR_SHARE = 0.8
-"""A rule that has more exceptions than this leaves is none."""
+"""The minimum share of days that must fit a rule such as "on Mondays"."""
 
 WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
 PATTERN_PREFIX = "Recurs"
@@ -39,12 +40,12 @@ _EVERY = re.compile(r"(?:every|each|jeden|jede|cada|chaque)\s*$", re.IGNORECASE)
 _LOOSE_PUNCTUATION = re.compile(r"\s+(?=[.,;:!?])|^[\s,;:.]+|[\s,;:]+(?=\.?$)")
 
 MIN_SIMILARITY = 2 / 3
-"""Episodes are of one kind if they share this much of what they say: with whom and where must be the same, too."""
+"""Episodes are similar if they share this much of their stems. People and places must also be the same."""
 
 Signature = frozenset[str]
 
 _IGNORED_STEMS = frozenset({"user", "im", "den", "el", "en", "le", "vom"})
-"""Words that tell no episode from another: whom it is about, and what stands before dates."""
+"""Words that do not distinguish episodes: the user, and words before dates."""
 
 _WORD = re.compile(r"[^\W\d_][\w'\u2019]*")
 
@@ -52,11 +53,11 @@ _MIN_OVERLAP = 1 / 3
 
 PATTERN_CATEGORY = Category("pattern", CategoryKind.PATTERN)
 DEFAULT_MIN_DAYS = 3
-"""On how many days something must have happened to be called a pattern."""
+"""The minimum number of different days on which episodes must happen to form a pattern."""
 
 
 def describe_regularity(days: Collection[date], *, at_least: int) -> str:
-    """How the days on which something happened go on, as far as that is plain; otherwise nothing.
+    """Describe the rule that the days follow, such as "on Mondays", or return "" if there is none.
 
     >>> from datetime import date, timedelta
     >>> describe_regularity([date(2026, 3, 2) + timedelta(weeks=n) for n in range(3)], at_least=3)
@@ -80,7 +81,7 @@ def describe_regularity(days: Collection[date], *, at_least: int) -> str:
 
 
 def pattern_sentence(text: str) -> str:
-    """The sentence that a pattern's text is about.
+    """Return the sentence of a pattern's text, without the rule before it.
 
     >>> pattern_sentence("Recurs on Mondays: User said: hello.")
     'User said: hello.'
@@ -89,7 +90,7 @@ def pattern_sentence(text: str) -> str:
 
 
 def remove_dates(text: str, said_us: int) -> str:
-    """A sentence without the dates in it, if it says something without them.
+    """Remove the dates from a sentence, unless nothing else is left.
 
     >>> remove_dates("User went running in the park on Monday, 2 March 2026.", 0)
     'User went running in the park.'
@@ -107,9 +108,9 @@ def remove_dates(text: str, said_us: int) -> str:
 
 @dataclass(slots=True)
 class Cluster:
-    """Episodes of one kind, in the order in which they happened, what each of them says, and the entities they name.
+    """Similar episodes in chronological order, with their signatures and the entities they name.
 
-    They recur if they happened on at least so many days.
+    They recur if they happened on at least `at_least` days.
     """
 
     at_least: int
@@ -118,7 +119,7 @@ class Cluster:
     entity_ids: frozenset[str] = frozenset()
 
     def add(self, episode: Atom, signature: Signature) -> None:
-        """One more. What it is about is told by the first that tells."""
+        """Add an episode. The first one that has entities determines those of the cluster."""
         self.episodes.append(episode)
         self.signatures.append(signature)
         self.entity_ids = self.entity_ids or frozenset(episode.entity_ids)
@@ -136,7 +137,7 @@ class Cluster:
         return merge_citations(citation for episode in self.episodes for citation in episode.citations)
 
     def learned_after(self, moment: datetime) -> Cluster:
-        """Those of the episodes that were learned after a moment."""
+        """Return a cluster of the episodes that were stored after a time."""
         later = [number for number, episode in enumerate(self.episodes) if episode.created_at > moment]
         episodes, signatures = (
             [self.episodes[number] for number in later],
@@ -145,7 +146,7 @@ class Cluster:
         return replace(self, episodes=episodes, signatures=signatures)
 
     def text_with(self, sentence: str) -> str:
-        """What a pattern with that sentence would say of when it recurs.
+        """Return the text of a pattern with that sentence and the rule of this cluster.
 
         >>> Cluster(at_least=3).text_with("User went running.")
         'Recurs: User went running.'
@@ -154,7 +155,7 @@ class Cluster:
         return f"{PATTERN_PREFIX} {when}: {sentence}" if when else f"{PATTERN_PREFIX}: {sentence}"
 
     def typical_sentence(self) -> str:
-        """The sentence that says what most episodes do; of several, the shortest, then the first."""
+        """Return the sentence of the most common signature; of several, the shortest, then the first."""
         stem_counts = Counter(stem for signature in self.signatures for stem in signature)
 
         def oddity(number: int) -> tuple[float, int, int]:
@@ -165,14 +166,14 @@ class Cluster:
         number = min(range(len(self.episodes)), key=oddity)
         episode = self.episodes[number]
         sentence = remove_dates(episode.text, to_micros(episode.valid_from))
-        # By what its sentence says, a pattern is known again.
+        # The signature of its sentence identifies a pattern later.
         return sentence if episode_signature(sentence) == self.signatures[number] else episode.text
 
 
 def episode_signature(text: str) -> Signature:
-    """What an episode says but for when and how often: the stems of its other words.
+    """Return the stems of an episode without its dates and counts.
 
-    What did not happen has nothing in common with what did.
+    A negated episode gets different stems, so it has nothing in common with a positive one.
     """
     stems = _stems(text)
     return frozenset(f"not {stem}" for stem in stems) if negates(text) else stems
@@ -186,7 +187,7 @@ def _stems(text: str) -> Signature:
 
 
 def name_stems(text: str) -> Signature:
-    """The stems of what a text calls by name, as far as capital letters tell.
+    """Return the stems of the names in a text, recognized by capital letters.
 
     >>> sorted(name_stems("User met Anna for coffee on Monday."))
     ['anna']
@@ -195,7 +196,7 @@ def name_stems(text: str) -> Signature:
 
 
 def have_same_names(one: str, other: str) -> bool:
-    """Whether each text says the names that the other does.
+    """Whether two texts contain each other's names.
 
     >>> have_same_names("User met Anna.", "user saw anna"), have_same_names("User met Anna.", "User met Bob.")
     (True, False)
@@ -204,12 +205,12 @@ def have_same_names(one: str, other: str) -> bool:
 
 
 def are_compatible(one: Set[str], other: Set[str]) -> bool:
-    """Whether nothing speaks against it that both are about the same: one may tell less than the other."""
+    """Whether two sets of names may describe the same thing: one contains the other."""
     return one <= other or other <= one
 
 
 def cluster_episodes(episodes: Iterable[Atom], at_least: int = DEFAULT_MIN_DAYS) -> list[Cluster]:
-    """Put together what is alike. Later episodes do not change where earlier ones belong."""
+    """Group similar episodes. Later episodes do not change the groups of earlier ones."""
     in_order = sorted(episodes, key=lambda episode: (episode.valid_from, episode.id))
     signed = [(episode_signature(episode.text), episode) for episode in in_order]
     index = _ClusterIndex((signature for signature, _ in signed), at_least)
@@ -220,10 +221,10 @@ def cluster_episodes(episodes: Iterable[Atom], at_least: int = DEFAULT_MIN_DAYS)
 
 
 class _ClusterIndex:
-    """Clusters by what their first episodes say, found by their rarest stems.
+    """Clusters by the signatures of their first episodes, found by their rarest stems.
 
-    Two sets that are alike enough share one of so many of their rarest: only those need to be looked up, however common
-    the others are.
+    Two sets above the similarity threshold share at least one of their rarest stems, so only clusters with such a stem
+    are compared.
     """
 
     def __init__(self, signatures: Iterable[Signature], at_least: int) -> None:
@@ -234,7 +235,8 @@ class _ClusterIndex:
         self._assigned: dict[tuple[Signature, frozenset[str]], Cluster] = {}
 
     def find_or_create(self, signature: Signature, episode: Atom) -> Cluster:
-        """The cluster that is most alike, the first of several; what says the same goes where it went before."""
+        """Return the most similar cluster, or a new one. Episodes with equal signatures and entities share a
+        cluster."""
         key = signature, frozenset(episode.entity_ids)
         if key not in self._assigned:
             rarest = self._rarest(signature)
@@ -265,24 +267,24 @@ def _accepts(cluster: Cluster, episode: Atom) -> bool:
 
 def _similarity(one: Signature, other: Signature) -> float:
     if min(len(one), len(other)) < MIN_SIMILARITY * max(len(one), len(other)) - 1e-9:
-        return 0.0  # one says so much more that it need not be looked at
+        return 0.0  # their sizes differ too much for the threshold
     shared = len(one & other)
     return shared / (len(one) + len(other) - shared)
 
 
 def episode_days(episodes: Iterable[Atom]) -> set[date]:
-    """The days on which something happened."""
+    """Return the days on which the episodes happened."""
     return {episode.valid_from.date() for episode in episodes}
 
 
 def cited_message_ids(citations: Iterable[Citation]) -> set[str]:
-    """The messages that are cited."""
+    """Return the ids of the messages that are cited."""
     return {id for citation in citations for id in citation.message_ids}
 
 
 class PatternMatch(NamedTuple):
-    """A cluster and a pattern that may be of it: the greater, the more likely. `order` is the
-    number of the cluster, negative."""
+    """A cluster and a pattern that may belong together; a greater tuple is more likely. `order` is the negative number
+    of the cluster."""
 
     says_same: bool
     shared_messages: int
@@ -294,10 +296,9 @@ class PatternMatch(NamedTuple):
 def match_patterns(
     clusters: Sequence[Cluster], patterns: Sequence[Atom], live_message_ids: Set[str]
 ) -> Iterator[PatternMatch]:
-    """What may belong together: a pattern says what one of the episodes does, or cites most of them.
+    """Yield pairs that may belong together: the pattern resembles an episode, or cites most of the cluster's messages.
 
-    `live_message_ids` are the messages that any episode cites: those of episodes that are gone say nothing
-    for or against it.
+    `live_message_ids` are the messages that any episode cites. Messages of removed episodes do not count.
     """
     by_message: dict[str, set[int]] = defaultdict(set)
     by_signature: dict[Signature, set[int]] = defaultdict(set)
@@ -322,14 +323,14 @@ def match_patterns(
 
 
 def _is_similar_sentence(sentence: str, text: str) -> bool:
-    """One message may tell of several things: those that it does not sound like are others."""
+    """Whether two sentences are similar. One message may contain several facts, so equal citations are not enough."""
     return overlap(sentence, text) >= _MIN_OVERLAP and have_same_names(sentence, text)
 
 
 def assign_patterns(
     clusters: Sequence[Cluster], patterns: Sequence[Atom], live_message_ids: Set[str]
 ) -> dict[int, Atom]:
-    """The pattern of each cluster that has one, each pattern once."""
+    """Assign to each cluster at most one pattern, and each pattern to at most one cluster."""
     by_id = {pattern.id: pattern for pattern in patterns}
     assigned: dict[int, Atom] = {}
     for match in sorted(match_patterns(clusters, patterns, live_message_ids), reverse=True):
@@ -340,7 +341,7 @@ def assign_patterns(
 
 @dataclass(frozen=True, slots=True)
 class PatternChanges:
-    """What mining asks for: changes, and the ids of patterns to put aside and to bring back."""
+    """The result of mining: changes, and the ids of patterns to archive and to restore."""
 
     reconciliation: Reconciliation = Reconciliation()
     archived: tuple[str, ...] = ()
@@ -354,13 +355,12 @@ def find_patterns(
     at_least: int = DEFAULT_MIN_DAYS,
     exclude: Iterable[str] = (),
 ) -> PatternChanges:
-    """Say which patterns a space is to have, given its episodes and the patterns it has, also the deleted ones.
+    """Compute the changes to a space's patterns from its episodes and its existing patterns, including deleted ones.
 
-    Episodes of categories named in `exclude` do not count, nor do turns. A pattern that is known is cited for what is
-    new, and replaced if it now recurs by another rule. One whose episodes are gone is archived, and restored when there
-    are enough of them again; one that a user archived stays so. One that was deleted does not come back for anything
-    that was known when it was: only if it recurs all over again. Where a user has put something else in a pattern's
-    place, that stands for it.
+    Episodes of categories in `exclude` and turns are ignored. A known pattern gets citations of new episodes, and is
+    superseded if it now follows another rule. A pattern that has lost its episodes is archived, and restored when there
+    are enough again; one that a user archived stays archived. A deleted pattern is created again only if enough
+    episodes recur after the deletion. An atom with which a user superseded a pattern counts as that pattern.
     """
     excluded = frozenset(map(fold_name, exclude))
     counted = [each for each in episodes if _is_counted(each, excluded)]
@@ -399,8 +399,8 @@ def _is_counted(episode: Atom, excluded: Set[str]) -> bool:
 class _ExistingPatterns:
     """The patterns of a space.
 
-    `known` are those that an episode may be of: the last of their chains, and those that a user has replaced. What a
-    deleted one had replaced is the last of its chain again, but goes with it. `active` are those that hold.
+    `known` are those that an episode may match: the last of each chain, and those that a user superseded. If the last
+    of a chain is deleted, its predecessor is treated as deleted, too. `active` are the current ones.
     """
 
     def __init__(self, existing: Iterable[Atom]) -> None:
@@ -414,7 +414,7 @@ class _ExistingPatterns:
 
 
 def _exclude_deleted(clusters: Sequence[Cluster], deleted: Sequence[Atom], live_message_ids: Set[str]) -> list[Cluster]:
-    """Leave out what was known when a pattern of it was deleted."""
+    """Leave out episodes that were known when their pattern was deleted."""
     best = {match.pattern_id: match for match in sorted(match_patterns(clusters, deleted, live_message_ids))}
     deleted_at: dict[int, datetime] = {}
     for pattern in deleted:
@@ -427,9 +427,9 @@ def _exclude_deleted(clusters: Sequence[Cluster], deleted: Sequence[Atom], live_
 
 
 def _should_restore(pattern: Atom, cluster: Cluster) -> bool:
-    """Whether a pattern was archived for want of episodes: those that are as they were then would not have been enough.
+    """Whether a pattern was archived because it had too few episodes, rather than by a user.
 
-    Where they would have been, a user has archived it.
+    If the episodes known at that time would have been enough, a user archived it.
     """
     before = [episode for episode in cluster.episodes if episode.updated_at <= pattern.updated_at]
     return pattern.status is AtomStatus.ARCHIVED and len(episode_days(before)) < cluster.at_least
@@ -439,7 +439,7 @@ def _plan_changes(cluster: Cluster, known: Atom | None, *, is_restored: bool) ->
     if known is None:
         yield _build_draft(cluster, cluster.text_with(cluster.typical_sentence()))
         return
-    # What was a good sentence for it stays one: only what no episode says any more is said anew.
+    # Keep the sentence of the pattern as long as one of the episodes still has it.
     sentence = pattern_sentence(known.text)
     text = cluster.text_with(
         sentence if episode_signature(sentence) in cluster.signatures else cluster.typical_sentence()
@@ -469,7 +469,7 @@ def _build_draft(cluster: Cluster, text: str) -> AtomDraft:
 
 
 def _shared_entities(episodes: Sequence[Atom]) -> tuple[str, ...]:
-    """What most of the episodes are about."""
+    """Return the entities of most of the episodes."""
     counted = Counter(id for episode in episodes for id in dict.fromkeys(episode.entity_ids))
     return tuple(id for id, times in counted.most_common() if 2 * times > len(episodes))
 
@@ -480,7 +480,7 @@ BEGINNING_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class PatternMining:
-    """How patterns are mined: how often, from how many episodes on different days, and never of these categories.
+    """The options of pattern mining: the interval, the minimum number of days, and categories to exclude.
 
     >>> PatternMining(exclude=("medical",)).at_least
     3
@@ -492,24 +492,24 @@ class PatternMining:
 
     def __post_init__(self) -> None:
         if isinstance(self.exclude, str):
-            raise ConfigurationError(f"exclude is a list of category names, not {self.exclude!r}.")
+            raise ConfigurationError(f"exclude must be a list of category names, got {self.exclude!r}.")
         if not isinstance(self.at_least, int) or self.at_least < 2:
-            raise ConfigurationError(f"at_least is a number of episodes from 2 on, not {self.at_least!r}.")
+            raise ConfigurationError(f"at_least must be an integer of at least 2, got {self.at_least!r}.")
         if not isinstance(self.every, timedelta) or self.every <= timedelta(0):
-            raise ConfigurationError(f"every is a timedelta, not {self.every!r}.")
+            raise ConfigurationError(f"every must be a positive timedelta, got {self.every!r}.")
 
 
 def resolve_pattern_mining(value: Any) -> PatternMining | None:
-    """What can be given as a way of mining."""
+    """Return the options for a `patterns` argument: "daily", a `PatternMining` or None."""
     if value == "daily":
         return PatternMining()
     if value is None or isinstance(value, PatternMining):
         return value
-    raise ConfigurationError(f"patterns is 'daily', a PatternMining or None, not {value!r:.80}.")
+    raise ConfigurationError(f"patterns must be 'daily', a PatternMining or None, got {value!r:.80}.")
 
 
 class PatternMiner:
-    """Mines the spaces of a store."""
+    """Mines patterns in the spaces of a store."""
 
     def __init__(self, runtime: Runtime, embedding: EmbeddingService, options: PatternMining) -> None:
         self._runtime = runtime
@@ -517,7 +517,7 @@ class PatternMiner:
         self._options = options
 
     async def mine_all(self, changed_since: datetime | None = None) -> int:
-        """Mine every space, or those that changed since then; gives how many atoms were added or changed."""
+        """Mine every space, or those changed since a time; return how many atoms were added or changed."""
         count = 0
         async for scope, space_id in iterate_spaces(self._memories, changed_since):
             try:
@@ -527,7 +527,7 @@ class PatternMiner:
         return count
 
     async def mine(self, scope: Scope, space_id: str) -> int:
-        """Mine one space; gives how many atoms were added or changed."""
+        """Mine one space; return how many atoms were added or changed."""
         for _ in range(MAX_ATTEMPTS):
             version = await self._memories.version(scope, space_id)
             found = await self._find_patterns(scope, space_id)
@@ -535,7 +535,7 @@ class PatternMiner:
             if changed is not None:
                 archived = await self._set_status(scope, found.archived, AtomStatus.ARCHIVED)
                 return changed + archived + await self._set_status(scope, found.restored, AtomStatus.ACTIVE)
-        return 0  # it changes all the time: its turn comes again
+        return 0  # the space keeps changing; the next run mines it
 
     async def _find_patterns(self, scope: Scope, space_id: str) -> PatternChanges:
         options = self._options
@@ -548,13 +548,13 @@ class PatternMiner:
         patterns = await load(CategoryKind.PATTERN, *AtomStatus)
         if not patterns and len(episodes) < options.at_least:
             return PatternChanges()
-        # Thousands of episodes take a while, in which others are to be served.
+        # Thousands of episodes take a while, so do not block the event loop.
         return await asyncio.to_thread(
             find_patterns, episodes, patterns, at_least=options.at_least, exclude=options.exclude
         )
 
     async def _apply(self, scope: Scope, space_id: str, reconciliation: Reconciliation, version: int) -> int | None:
-        """How many atoms were added or changed; None if the space has changed meanwhile."""
+        """Return how many atoms were added or changed, or None if the space has changed in the meantime."""
         if not reconciliation.changes:
             return 0 if await self._memories.version(scope, space_id) == version else None
         reconciliation = replace(reconciliation, changes=await embed_changes(self._embedding, reconciliation.changes))

@@ -12,7 +12,7 @@ from tellback.types.ids import fold_name
 _APOSTROPHES = re.compile("['\u2019\u02bc`\u00b4]")
 _BELOW_ZERO = re.compile(r"(?<![^\s(])[-\u2212](?=\d)")
 _SIGNIFICANT_SYMBOLS = frozenset("#%&@")
-"""Punctuation that makes another word: C# is not C."""
+"""Punctuation that changes the meaning of a word: C# is not C."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _USER_STEM = "user"
@@ -24,7 +24,7 @@ _NEGATIONS = frozenset(_NEGATION_LIST.split())
 
 
 def text_key(text: str) -> str:
-    """A text as `same_words` compares it.
+    """Return the form of a text that `same_words` compares.
 
     >>> text_key("  User's café: CLOSED!")
     'users cafe closed'
@@ -38,7 +38,7 @@ def _is_significant(char: str) -> bool:
 
 
 def same_words(a: str, b: str) -> bool:
-    """Whether two texts are the same but for case, accents, punctuation and spacing.
+    """Whether two texts are equal except for case, accents, punctuation and spacing.
 
     >>> same_words("User lives in São Paulo.", "user lives in Sao  Paulo")
     True
@@ -49,13 +49,13 @@ def same_words(a: str, b: str) -> bool:
 
 
 def value_key(value: str) -> str:
-    """A slot's value as `same_value` compares it."""
+    """Return the form of a slot's value that `same_value` compares."""
     parts = [tokenizer.NUMBER_WORDS.get(part, part) for part in text_key(value).split() if part not in _ARTICLES]
     return " ".join(parts) or text_key(value)
 
 
 def same_value(a: str, b: str) -> bool:
-    """Whether two values of a slot are the same. It is strict: what only looks alike may be a change.
+    """Whether two values of a slot are equal. The comparison is strict, because a similar value may be a change.
 
     >>> same_value("two cats", "2 Cats"), same_value("York", "New York")
     (True, False)
@@ -64,18 +64,16 @@ def same_value(a: str, b: str) -> bool:
 
 
 def stems(text: str) -> frozenset[str]:
-    """The stems of a text's words that say something; of a text without any, all its words.
-
-    That it is about the user says nothing: almost everything is.
-    """
+    """Return the stems of a text without stopwords and words such as "user"; all its words if nothing is left."""
     found = frozenset(word.term for word in extract_words(text)) - {_USER_STEM}
     return found or frozenset(word.term for word in extract_all_words(text)) or frozenset(text_key(text).split())
 
 
 def overlap(a: str, b: str) -> float:
-    """What share of the stems of two texts they have in common, from 0 to 1.
+    """Return the share of stems that two texts have in common, from 0 to 1.
 
-    What negates is no stem: "likes tea" and "does not like tea" overlap wholly, for they are about the same.
+    Negations do not count: "likes tea" and "does not like tea" overlap completely, because they are about the same
+    thing.
 
     >>> overlap("User works as a nurse in Porto", "User worked in Porto")
     0.6666666666666666
@@ -85,13 +83,13 @@ def overlap(a: str, b: str) -> float:
 
 
 def negates(text: str) -> bool:
-    """Whether a text says that something is not so, in a language of which we know the words."""
+    """Whether a text contains a negation, in one of the supported languages."""
     pieces = tokenize(text if text.isascii() else fold_name(text))
     return any(piece in _NEGATIONS or piece.endswith(("n't", "n\u2019t")) for piece in pieces)
 
 
 def denies(text: str, value: str) -> bool:
-    """Whether a text says that something does not have a value: it negates before it names it.
+    """Whether a text denies a value: it has a negation before the value.
 
     >>> denies("User no longer works at Acme", "Acme"), denies("User lives in Rome, not in Oslo", "Rome")
     (True, False)
@@ -101,7 +99,7 @@ def denies(text: str, value: str) -> bool:
 
 
 def slot_name(subject: str | None, attribute: str | None) -> str | None:
-    """What a fact says something about, as it is stored and looked up; None if that is not known.
+    """Return the stored name of a slot, from its subject and attribute; None if one of them is missing.
 
     >>> slot_name(" The User", "Home city")
     'user: home city'

@@ -1,7 +1,7 @@
-"""Tools by which a model looks into a memory during a turn and, if you let it, writes into it.
+"""Tools with which a model searches a memory during a turn and, if you allow it, writes to it.
 
-Each is made for one space of one user: the model chooses what to ask, never whose memory it asks. The tools of
-`tellback.mcp` parse dates, write and render memories by the functions here.
+Each tool is bound to one space of one user. The model chooses the query, but never whose memory is searched. The tools
+of `tellback.mcp` use the functions here to parse dates, and to write and render memories.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Forget", "RecallByEntity", "RecallByTopic", "RecallTimeline", "Remem
 MemoryLike: TypeAlias = "Memory | HasMemory"
 
 DEFAULT_TIMEOUT = 30.0
-"""How long a tool may take, unless it is made with another timeout."""
+"""The default timeout of a tool, in seconds."""
 
 DEFAULT_HITS = 5
 DEFAULT_TIMELINE_HITS = 10
@@ -45,29 +45,29 @@ MAX_CITED_MESSAGES = 5
 MAX_FORGOTTEN = 50
 MAX_COMPARED = 1_000
 MAX_SIMILAR = 200
-"""A new memory is compared with the newest ones and, in a larger space, with those that are most like it."""
+"""A new memory is compared with the newest `MAX_COMPARED` and, in a larger space, with the most similar ones."""
 
 REMEMBERED, KNOWN = "remembered", "known already"
 NOT_FOUND = "no such memory"
 NOTHING_FOUND = "Nothing like this is remembered."
 WRITABLE_KINDS = [kind.value for kind in CategoryKind if kind is not CategoryKind.PATTERN]
 
-DATE_FORMAT = "an ISO 8601 date such as 2026-03-01, or a moment such as 2026-03-01T12:30:00Z"
-TOPIC_FIELD = "The topic, if there is one."
-BEGIN_FIELD = f"Where the period begins: {DATE_FORMAT}."
-CATEGORY_FIELD = "What sort of thing it is: FACT, if left out."
-VALID_FROM_FIELD = f"Since when it is true: {DATE_FORMAT}. Now, if left out."
-"""What models are told of the inputs that the MCP tools have as well."""
+DATE_FORMAT = "an ISO 8601 date such as 2026-03-01, or a time such as 2026-03-01T12:30:00Z"
+TOPIC_FIELD = "The topic (optional)."
+BEGIN_FIELD = f"The start of the period: {DATE_FORMAT}."
+CATEGORY_FIELD = "The kind of memory (default: FACT)."
+VALID_FROM_FIELD = f"The time since which it is true: {DATE_FORMAT} (default: now)."
+"""Descriptions of inputs that the MCP tools have as well."""
 
-_RESULT_NOTE = "Each memory has an id, the date since which it holds, and its source."
+_RESULT_NOTE = "Each memory has an id, the date since which it is true, and its source."
 
 
 class HasMemory(Protocol):
-    """A user's handle, as `tb.user(...)` gives it."""
+    """A user's handle, as returned by `tb.user(...)`."""
 
     @property
     def memory(self) -> Memory:
-        """What is remembered of the user."""
+        """The user's memory."""
         ...
 
 
@@ -77,11 +77,11 @@ def _text_schema(description: str) -> dict[str, Any]:
 
 def _limit_schema(default: int) -> dict[str, Any]:
     maximum = max(default, MAX_HITS)
-    return {"type": "integer", "description": f"How many memories to give: {default} if left out, {maximum} at most."}
+    return {"type": "integer", "description": f"How many memories to return (default: {default}, maximum: {maximum})."}
 
 
 class MemoryTool(Tool):
-    """A tool whose input is made of these properties and no others. One that is not required may be null."""
+    """A tool whose input has exactly these properties. An optional one may be null."""
 
     __slots__ = ()
     _description: ClassVar[str]
@@ -117,13 +117,14 @@ class MemoryTool(Tool):
 
 @functools.lru_cache(maxsize=64)
 def _input_binder(schema_json: str) -> Bind:
-    """The input check of a schema. One takes milliseconds to make, and tools are made for every turn."""
+    """Return the input check of a schema. It is cached, because building one takes milliseconds and each turn has
+    tools."""
     schema = json.loads(schema_json)
     bind_checked = build_binder(schema, "memory tool")
     required = frozenset(schema["required"])
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        # Many models write null for what they leave out.
+        # Many models send null for omitted fields.
         return bind_checked({name: value for name, value in values.items() if value is not None or name in required})
 
     return bind
@@ -133,15 +134,15 @@ def _validate_timeout(timeout: Any) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
-        raise InvalidArgumentError(f"timeout is a number of seconds above 0, or None, not {timeout!r:.80}.")
+        raise InvalidArgumentError(f"timeout must be a number of seconds above 0, or None, got {timeout!r:.80}.")
     return float(timeout)
 
 
 class RecallByTopic(MemoryTool):
-    """Lets a model look up what a user's space holds about a topic.
+    """Lets a model search a user's space by topic.
 
-    `memory` is `user.memory` or the user's handle. `limit` is how many memories are given if the model does not say
-    otherwise. `min_score` and `category_names` leave out what does not reach it, or is of another category.
+    `memory` is `user.memory` or the user's handle. `limit` is how many memories are returned if the model passes no
+    limit. `min_score` and `category_names` exclude memories with a lower score or another category.
 
     >>> from tellback import Tellback
     >>> RecallByTopic(Tellback(":memory:").user("maya"), "ms_1").parameters["required"]
@@ -166,9 +167,9 @@ class RecallByTopic(MemoryTool):
     ) -> None:
         space = _SpaceTools.bind(memory, space_id, limit, category_names, min_score)
         properties = {
-            "query": _text_schema("What you want to know, as a question or in a few words."),
+            "query": _text_schema("What you want to know, as a question or a few words."),
             "valid_at": _text_schema(
-                f"To know what held at some time: {DATE_FORMAT}. If left out, all that is not over yet."
+                f"Search what was true at this time: {DATE_FORMAT} (default: everything still true)."
             ),
             "limit": _limit_schema(limit),
         }
@@ -176,7 +177,7 @@ class RecallByTopic(MemoryTool):
 
 
 class RecallByEntity(MemoryTool):
-    """Lets a model look up all that a user's space holds about a person, a place or another thing.
+    """Lets a model look up everything that a user's space has about a person, a place or another thing.
 
     >>> from tellback import Tellback
     >>> RecallByEntity(Tellback(":memory:").user("maya"), "ms_1", name="about").name
@@ -202,13 +203,13 @@ class RecallByEntity(MemoryTool):
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         space = _SpaceTools.bind(memory, space_id, limit, category_names)
-        entity = _text_schema("Its name, or an id that starts with ent_.")
+        entity = _text_schema("The name, or an id that starts with ent_.")
         properties = {"entity": entity, "limit": _limit_schema(limit)}
         super().__init__(space.recall_by_entity, properties, name, description, timeout)
 
 
 class RecallTimeline(MemoryTool):
-    """Lets a model see how what a user's space holds has changed, with what is over by now.
+    """Lets a model see how the memories of a user's space changed, including those that have ended.
 
     >>> from tellback import Tellback
     >>> sorted(RecallTimeline(Tellback(":memory:").user("maya"), "ms_1").parameters["properties"])
@@ -217,8 +218,8 @@ class RecallTimeline(MemoryTool):
 
     __slots__ = ()
     _description = (
-        "See how things changed over time, oldest first, with what is no longer true: about a topic, about a person or"
-        f" thing, or in a period. {_RESULT_NOTE} Its status says whether it is current, over, superseded or upcoming."
+        "See how things changed over time, oldest first, including what is no longer true: about a topic, a person or"
+        f" thing, or in a period. {_RESULT_NOTE} Its status is current, over, superseded or upcoming."
     )
 
     def __init__(
@@ -235,19 +236,19 @@ class RecallTimeline(MemoryTool):
         space = _SpaceTools.bind(memory, space_id, limit, category_names)
         properties = {
             "query": _text_schema(TOPIC_FIELD),
-            "entity": _text_schema("The person or thing it is about, by name or id, if there is one."),
+            "entity": _text_schema("The person or thing, by name or id (optional)."),
             "from_date": _text_schema(BEGIN_FIELD),
-            "to_date": _text_schema(f"Where the period ends: {DATE_FORMAT}. A day alone is in it to its end."),
+            "to_date": _text_schema(f"The end of the period: {DATE_FORMAT}. A date includes the whole day."),
             "limit": _limit_schema(limit),
         }
         super().__init__(space.recall_timeline, properties, name, description, timeout)
 
 
 class Remember(MemoryTool):
-    """Lets a model keep something in a user's space, citing the user's message of the turn that runs.
+    """Lets a model store a memory in a user's space. It cites the user's message of the current turn.
 
-    What is known already, word for word, is not kept twice. In a space of more than `MAX_COMPARED` memories, only
-    the newest of them and those that are most like it are looked at.
+    A memory that is already stored verbatim is not stored twice. In a space of more than `MAX_COMPARED` memories, only
+    the newest and the most similar ones are compared.
 
     >>> from tellback import Tellback
     >>> Remember(Tellback(":memory:").user("maya"), "ms_1").parameters["properties"]["category"]["enum"]
@@ -256,15 +257,15 @@ class Remember(MemoryTool):
 
     __slots__ = ()
     _description = (
-        "Remember something for later conversations: one thing, in a short sentence that can be understood by itself."
-        " If it corrects or updates a memory you have seen, give that one's id in `replaces`."
+        "Remember something for later conversations: one thing, in a short sentence that is clear without context."
+        " If it corrects or updates a memory you have seen, pass that memory's id in `replaces`."
     )
     _required = ("text",)
     _properties: ClassVar[Mapping[str, Any]] = {
         "text": _text_schema("What to remember, such as 'Maya is vegetarian.'"),
         "category": {"type": "string", "enum": WRITABLE_KINDS, "description": CATEGORY_FIELD},
         "valid_from": {"type": "string", "description": VALID_FROM_FIELD},
-        "replaces": {"type": "string", "description": "The id of the memory whose place it takes, if there is one."},
+        "replaces": {"type": "string", "description": "The id of the memory that it replaces (optional)."},
     }
 
     def __init__(
@@ -282,7 +283,7 @@ class Remember(MemoryTool):
 
 
 class Forget(MemoryTool):
-    """Lets a model put memories of a user's space aside, so that no recall gives them (`restore_atom` does undo it).
+    """Lets a model archive memories of a user's space, so that recall does not return them. `restore_atom` undoes it.
 
     >>> from tellback import Tellback
     >>> Forget(Tellback(":memory:").user("maya"), "ms_1", requires_approval=True).requires_approval
@@ -290,7 +291,7 @@ class Forget(MemoryTool):
     """
 
     __slots__ = ()
-    _description = "Forget memories that the user does not want kept, by their ids as recall gave them."
+    _description = "Forget memories that the user does not want stored, by the ids that recall returned."
     _required = ("ids",)
     _properties: ClassVar[Mapping[str, Any]] = {
         "ids": {
@@ -317,7 +318,7 @@ class Forget(MemoryTool):
 
 
 def memory_tools(memory: MemoryLike, space_id: str, write: bool = False) -> list[Tool]:
-    """The three recall tools for a space and, with `write`, those that remember and forget.
+    """Return the three recall tools for a space and, with `write`, the tools that remember and forget.
 
     >>> from tellback import Tellback
     >>> maya = Tellback(":memory:").user("maya")
@@ -332,7 +333,7 @@ def memory_tools(memory: MemoryLike, space_id: str, write: bool = False) -> list
 
 @dataclass(frozen=True, slots=True)
 class _SpaceTools:
-    """What the tools do, in their space of a user's memory and within their limits."""
+    """The implementation of the tools, in one space of a user's memory, with their limits."""
 
     memory: Memory
     space_id: str
@@ -349,15 +350,17 @@ class _SpaceTools:
         category_names: Iterable[str] | None = None,
         min_score: float = 0.0,
     ) -> _SpaceTools:
-        """For a space, from a memory or the handle of its user."""
-        # The synchronous handle waits for the very event loop on which tools run.
+        """Bind the tools to a space of a memory, or of the handle of its user."""
+        # A synchronous handle would block the event loop that runs the tools.
         memory = getattr(memory, "_target", memory)
         handle = getattr(memory, "memory", memory)
         if not hasattr(handle, "recall_by_topic"):
-            raise ConfigurationError(f"A memory tool takes a user or user.memory, not {memory!r:.80}.")
+            raise ConfigurationError(f"memory must be a user or user.memory, got {memory!r:.80}.")
         categories = validation.validate_names("category_names", category_names)
-        if categories == ():  # to recall it would mean all
-            raise InvalidArgumentError("category_names is empty: name a category, or leave it out for all of them.")
+        if categories == ():  # recall would take it as all categories
+            raise InvalidArgumentError(
+                "category_names is empty: pass at least one category, or omit it for all categories."
+            )
         return cls(
             handle,
             validation.validate_name("space_id", space_id, validation.KEY_LENGTH),
@@ -419,11 +422,11 @@ class _SpaceTools:
             validation.validate_memory_text(text)
             old = await self._find_atom(replaces)
             if old is None:
-                raise InvalidInput(f"replaces: there is {NOT_FOUND} as {replaces[:80]!r}; look it up first")
+                raise InvalidInput(f"replaces: {NOT_FOUND}: {replaces[:80]!r}; look it up first")
             try:
                 status, atom = await replace_atom(self.memory, old, text, category, since)
             except AtomSupersededError as error:
-                raise InvalidInput(f"replaces: {replaces} was replaced by {error.superseded_by} before") from error
+                raise InvalidInput(f"replaces: {replaces} was already replaced by {error.superseded_by}") from error
         rendered = {"status": status, "memory": _render_atom(atom)}
         return rendered | {"replaced": replaces} if status == REMEMBERED else rendered
 
@@ -436,12 +439,13 @@ class _SpaceTools:
             return NOT_FOUND
         try:
             await self.memory.archive_atom(id)
-        except NotFoundError:  # it was deleted meanwhile
+        except NotFoundError:  # deleted in the meantime
             return NOT_FOUND
         return "forgotten"
 
     async def _find_atom(self, id: str) -> Atom | None:
-        """The memory of that id, unless it is in another space, someone else's, or forgotten."""
+        """Return the memory with that id, or None if it is in another space, belongs to another user, or was
+        forgotten."""
         atom = await self.memory.get_atom(id)
         is_here = atom is not None and atom.memory_space_id == self.space_id and atom.status is AtomStatus.ACTIVE
         return atom if is_here else None
@@ -449,7 +453,7 @@ class _SpaceTools:
 
 @contextmanager
 def _input_errors_for_model() -> Iterator[None]:
-    """What is wrong with the arguments goes back to the model, to be corrected; it is no failure of the tool."""
+    """Convert errors about the arguments to `InvalidInput`, which the model can correct; the tool has not failed."""
     try:
         yield
     except (InvalidArgumentError, NotFoundError) as error:
@@ -459,12 +463,12 @@ def _input_errors_for_model() -> Iterator[None]:
 
 
 def clamp_limit(requested: float | None, default: int) -> int:
-    """How many hits to give: as many as asked for, within bounds."""
+    """Return the requested number of hits, within bounds."""
     return default if requested is None else max(1, min(int(requested), max(default, MAX_HITS)))
 
 
 def parse_moment(name: str, text: str | None, *, at_end: bool = False) -> datetime | None:
-    """A moment from a model's date; a day alone begins at midnight UTC or, `at_end`, lasts until the next.
+    """Parse a model's date or time. A date means its midnight UTC or, with `at_end`, its last microsecond.
 
     >>> parse_moment("to_date", "2026-03-01", at_end=True).isoformat()
     '2026-03-01T23:59:59.999999+00:00'
@@ -489,9 +493,10 @@ def _parse_iso(text: str, at_end: bool) -> datetime:
 async def remember_text(
     memory: Memory, space_id: str, text: str, kind: str | None, since: datetime | None, importance: int | None = None
 ) -> tuple[str, Atom]:
-    """Keep a text in a space, or find the memory that says the same, word for word; gives which of the two it was."""
+    """Store a text in a space, or find the memory with the same words. Return which of the two happened, and the
+    memory."""
     validation.validate_memory_text(text)
-    # The calls of one reply run at the same time: the second of two equal ones must see the first one's memory.
+    # The calls of one reply run concurrently. The second of two equal ones must see the first one's memory.
     async with _locks.setdefault((id(asyncio.get_running_loop()), space_id), asyncio.Lock()):
         known = await _find_known(memory, space_id, text, kind, since or memory._runtime.clock())
         if known is not None:
@@ -503,10 +508,10 @@ async def remember_text(
 async def replace_atom(
     memory: Memory, old: Atom, text: str, kind: str | None, since: datetime | None, importance: int | None = None
 ) -> tuple[str, Atom]:
-    """Put a text in the place of a memory, unless that says the same, word for word; gives which of the two it was."""
+    """Replace a memory with a text, unless it has the same words. Return which of the two happened, and the memory."""
     if same_words(old.text, text):
         return KNOWN, old
-    is_pattern = old.category.kind is CategoryKind.PATTERN  # which only the platform writes
+    is_pattern = old.category.kind is CategoryKind.PATTERN  # only the platform writes patterns
     category = _to_category(kind) if kind is not None or is_pattern else None
     source = await _current_citation(memory)
     return REMEMBERED, await memory.supersede_atom(old.id, text, category, importance, valid_from=since, **source)
@@ -516,9 +521,9 @@ _locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary
 
 
 async def _find_known(memory: Memory, space_id: str, text: str, kind: str | None, since: datetime) -> Atom | None:
-    """What says the same word for word; what happened on another day is something else."""
+    """Find a memory with the same words; an event on another day is a different memory."""
     newest = await memory.list_atoms(space_id, limit=MAX_COMPARED)
-    found = await run_in_thread(_find_same, newest, text, kind, since)  # a second, where all of them are long
+    found = await run_in_thread(_find_same, newest, text, kind, since)  # takes up to a second if all texts are long
     if found is not None or len(newest) < MAX_COMPARED:
         return found
     return _find_same((await memory.recall_by_topic(space_id, text, MAX_SIMILAR)).atoms, text, kind, since)
@@ -527,7 +532,7 @@ async def _find_known(memory: Memory, space_id: str, text: str, kind: str | None
 def _find_same(atoms: Sequence[Atom], text: str, kind: str | None, since: datetime) -> Atom | None:
     wanted_key, length = text_key(text), len(text)
     for atom in atoms:
-        if not length <= 2 * len(atom.text) + 50 <= 4 * length + 150:  # too short or too long to be the same
+        if not length <= 2 * len(atom.text) + 50 <= 4 * length + 150:  # too short or too long to have the same words
             continue
         is_episode = CategoryKind.EPISODE in (kind, atom.category.kind)
         if text_key(atom.text) == wanted_key and (not is_episode or atom.valid_from.date() == since.date()):
@@ -541,18 +546,18 @@ def _to_category(kind: str | None) -> Category:
 
 
 async def _current_citation(memory: Memory) -> dict[str, Any]:
-    """What to cite: the user's message that is being answered, if it is this user's."""
+    """Cite the user's message that is being answered, if it belongs to this user."""
     current = request.current()
     if current.conversation_id is None or current.message_id is None:
         return {}
-    # In another user's turn it would put that user's ids into this memory.
+    # In another user's turn, a citation would put that user's ids into this memory.
     if await memory._runtime.store.conversations.get(memory._scope, current.conversation_id) is None:
         return {}
     return {"source_conversation_id": current.conversation_id, "source_message_ids": [current.message_id]}
 
 
 def timeline_status(atom: Atom, now: datetime) -> dict[str, Any]:
-    """Where a memory stands on a timeline, and what took its place."""
+    """Return the status of a memory on a timeline, and its replacement."""
     if atom.superseded_by is not None:
         return {"status": "superseded", "superseded_by": atom.superseded_by}
     if atom.valid_to is not None and atom.valid_to <= now:
@@ -561,12 +566,12 @@ def timeline_status(atom: Atom, now: datetime) -> dict[str, Any]:
 
 
 def format_moment(moment: datetime) -> str:
-    """A moment as models and programs read it."""
+    """Format a time for models and programs."""
     return moment.isoformat(timespec="seconds")
 
 
 def render_source(atom: Atom) -> dict[str, Any] | None:
-    """Where a memory was first said: the conversation, and some of the messages."""
+    """Return where a memory was first said: the conversation and some of the messages."""
     if not atom.citations:
         return None
     first = atom.citations[0]
@@ -576,7 +581,8 @@ def render_source(atom: Atom) -> dict[str, Any] | None:
 def _render_recall(
     result: RecallResult, extra: Callable[[Atom], dict[str, Any]] = lambda atom: {}, *, with_more: bool = False
 ) -> dict[str, Any]:
-    """What was recalled, each with what `extra` adds; a note if there is nothing, and how many more there are."""
+    """Render recalled memories, each with the fields of `extra`; a note if there are none, and how many more there
+    are."""
     memories = [_render_atom(hit.atom) | {"score": round(hit.score, 3)} | extra(hit.atom) for hit in result]
     rendered = {"memories": memories} if memories else {"memories": [], "note": NOTHING_FOUND}
     remaining = result.total_candidates - len(result)
@@ -584,7 +590,6 @@ def _render_recall(
 
 
 def _render_atom(atom: Atom) -> dict[str, Any]:
-    """One memory: what it says, since when and until when, and where it was said."""
     return {
         "id": atom.id,
         "text": truncate_text(atom.text, MAX_RESULT_TEXT),

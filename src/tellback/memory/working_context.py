@@ -1,7 +1,8 @@
-"""`user.working_context`: what a model should know before it answers, within a token budget.
+"""`user.working_context`: the information a model needs before it answers, within a token budget.
 
-Four sections: the rolling summary, always-on memories, recalled memories, recent turns. Over budget, the
-oldest turns are dropped first, then the weakest recalled memories."""
+It has four sections: the rolling summary, always-on memories, recalled memories and recent turns. Over budget, the
+oldest turns are dropped first, then the weakest recalled memories.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +29,21 @@ if TYPE_CHECKING:
     from tellback.memory.memory import Memory
 
 MAX_TOOL_TEXT = 2_000
-"""How much of a tool's result or arguments a transcript and its messages show; a template of messages has all of it."""
+"""How many characters of a tool's result or arguments a transcript shows. A template of messages shows everything."""
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 _TemplateValues = Mapping[str, Any]
 
 TokenCounter = Callable[[str], int | Awaitable[int]]
-"""How many tokens a text has, such as your provider's own count; it may be async."""
+"""Counts the tokens of a text, for example with your provider's tokenizer. It may be async."""
 
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 1_000
 SPARE_HITS = 8
 MAX_SPARE_HITS = 200
 PRESENT_TOLERANCE = timedelta(minutes=1)
-"""So near to the clock, `now` is the present: whoever passes it read a clock a moment before, or another one."""
+"""A `now` this close to the clock means the present, because the caller read a clock slightly earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ContextDraft:
-    """The newest `turns` turns and these hits, as a text."""
+    """The newest `turns` turns and the hits to show, as a text."""
 
     turns: int
     hits: tuple[RecallHit, ...]
@@ -64,7 +65,7 @@ class ContextDraft:
 
 @dataclass(slots=True)
 class ContextSources:
-    """Everything that could go in. `candidates` are the recalled hits, the best first, some of them to be left out."""
+    """All possible contents. `candidates` are the recalled hits, the best first; some of them will be left out."""
 
     template: Template
     now: datetime
@@ -87,13 +88,13 @@ class ContextSources:
         self._always_on = [_atom_values(atom) for atom in self.always_on]
 
     def hits_for(self, turns: int) -> tuple[RecallHit, ...]:
-        """The hits to show with the newest `turns` turns: not those that say only what these say."""
+        """Return the hits to show with the newest `turns` turns, without hits that only repeat these turns."""
         message_ids = {message.id for turn in self._newest_turns(turns) for message in turn.messages}
         fresh = [hit for hit in self.candidates if not message_ids or not _is_covered(hit.atom, message_ids)]
         return tuple(fresh[: self.recall_limit])
 
     def draft(self, turns: int, hits: int) -> ContextDraft:
-        """The context with the newest `turns` turns and the best `hits` hits."""
+        """Build the context with the newest `turns` turns and the best `hits` hits."""
         chosen_hits = self.hits_for(turns)[:hits]
         lines: list[_TemplateValues] = []
         if self.template.kind == "block":
@@ -102,7 +103,8 @@ class ContextSources:
         return ContextDraft(turns, chosen_hits, self._render(chosen_hits, lines))
 
     def messages(self, draft: ContextDraft) -> tuple[Message, ...]:
-        """The same as messages: a system message without the turns, then the turns, their tools' texts cut as there."""
+        """Build the same context as messages: a system message without the turns, then the turns, with tool texts
+        cut."""
         if self._last_messages is not None and self._last_messages[0] is draft:
             return self._last_messages[1]
         stored = sorted(
@@ -123,7 +125,7 @@ class ContextSources:
         return self._messages_by_id[stored.id]
 
     def _lines_for(self, turn: Turn) -> tuple[tuple[int, _TemplateValues], ...]:
-        """The lines of a transcript that a turn makes, each with its `seq`."""
+        """Return the transcript lines of a turn, each with its `seq`."""
         if turn.id not in self._lines_by_turn:
             self._lines_by_turn[turn.id] = tuple(_transcript_lines(turn.messages))
         return self._lines_by_turn[turn.id]
@@ -160,7 +162,7 @@ class ContextSources:
 
 
 def group_turns(messages: Sequence[StoredMessage], limit: int) -> list[Turn]:
-    """The newest turns among messages, oldest first."""
+    """Group messages into turns, and return the newest `limit` turns, oldest first."""
     by_turn: dict[str, list[StoredMessage]] = {}
     for message in messages:
         by_turn.setdefault(message.turn_id, []).append(message)
@@ -205,7 +207,8 @@ def _render_text(message: Message) -> str:
 
 
 def _truncate_message(message: Message) -> Message:
-    """The message with what a tool was given or gave cut; without the provider's state then, which holds it whole."""
+    """Cut the tool arguments and results of a message. Then remove the provider's state, which contains them in
+    full."""
     if message.role == "tool":
         content = message.content if isinstance(message.content, str) else message_text(message)
         cut = replace(message, content=_truncate(content), parts=message.parts and _truncate_parts(message.parts))
@@ -225,7 +228,8 @@ def _truncate_parts(parts: Iterable[MessagePart]) -> tuple[MessagePart, ...]:
 
 
 def _truncate_call(call: ToolCall) -> ToolCall:
-    """Every argument has its share, so that the short ones stay; a long one becomes the beginning of its JSON."""
+    """Cut the arguments of a call. Each argument has its own limit, so short ones stay; a long one becomes the start of
+    its JSON."""
     if len(dump_json(call.input)) <= MAX_TOOL_TEXT:
         return call
     limit = MAX_TOOL_TEXT // len(call.input)
@@ -246,7 +250,7 @@ def _format_date(moment: datetime) -> str:
 
 
 class ConversationReader(Protocol):
-    """What is asked of `user.conversations`."""
+    """The part of `user.conversations` that is used here."""
 
     async def get(self, id: str) -> Conversation | None: ...
 
@@ -287,16 +291,17 @@ class WorkingContextBuilder(Handle):
         now: datetime | str | None = None,
         min_score: float | None = None,
     ) -> WorkingContext:
-        """Put together what a model should know before it answers in this conversation, or with None, in a new one.
+        """Build the information that a model needs before it answers in this conversation or, with None, in a new one.
 
-        - Without `memory_space_id` nothing is remembered. `recall_query` is what to recall by; without one it is the
-          last thing the user said.
-        - `always_on_category_names` are categories whose memories are in it whatever is asked.
+        - Without `memory_space_id`, no memories are included. `recall_query` is the query for recall; by default the
+          user's last message.
+        - `always_on_category_names` are categories whose memories are always included.
         - `template_id` is "default" (plain text), "xml", "messages" (the turns follow as messages), or your own.
-        - `count_tokens` counts a text's tokens, by default about four characters each.
-        - None stands for an argument's default.
-        - `min_score` (0 to 1) leaves out what was recalled with a lower score.
-        - `now` builds it as of another moment: of the past with what held then, otherwise with what is not over.
+        - `count_tokens` counts a text's tokens; by default about four characters are one token.
+        - None means an argument's default.
+        - `min_score` (0 to 1) excludes recalled memories with a lower score.
+        - `now` builds the context for another time. For a time in the past, it has the memories valid then; otherwise
+          those that have not ended.
         """
         template = self._templates.get("default" if template_id is None else template_id)
         recent_turns = validation.validate_count("recent_turns", 10 if recent_turns is None else recent_turns)
@@ -312,7 +317,9 @@ class WorkingContextBuilder(Handle):
         valid_at = moment if moment < present else None
         counter = count_tokens or self._count_tokens
         if counter is not None and not callable(counter):
-            raise InvalidArgumentError(f"count_tokens is a function from a text to a number, not {counter!r:.80}.")
+            raise InvalidArgumentError(
+                f"count_tokens must be a function that takes a string and returns an int, got {counter!r:.80}."
+            )
 
         conversation = None
         if conversation_id is not None:
@@ -341,10 +348,10 @@ class WorkingContextBuilder(Handle):
                     ]
                 always_on_atoms = sorted(always_on_atoms, key=lambda atom: _always_on_sort_key(atom, always_on_names))
             if query is not None:
-                from tellback.memory.recall_service import RecallRequest  # only those who recall pay for it
+                from tellback.memory.recall_service import RecallRequest  # imported only if recall is used
                 from tellback.memory.space_view import RecallFilter
 
-                # Some hits will be left out: they are always on, or say what the recent turns say.
+                # Some hits will be left out, because they are always-on memories or repeat the recent turns.
                 message_count = sum(len(turn.messages) for turn in turns)
                 limit = recall_limit + len(always_on_atoms) + min(max(SPARE_HITS, message_count), MAX_SPARE_HITS)
                 filter = RecallFilter(to_micros(moment), must_have_started=valid_at is not None)
@@ -366,13 +373,13 @@ class WorkingContextBuilder(Handle):
         return await _BudgetFitter(sources, counter, token_budget).fit(query)
 
     async def _load_recent_messages(self, id: str, turns: int) -> list[StoredMessage]:
-        """The end of the conversation: at least that many turns and a bit, if there are as many."""
+        """Load the end of the conversation: at least that many turns, if it has as many."""
         size = min(max(PAGE_SIZE, 4 * turns), MAX_PAGE_SIZE)
         found: list[StoredMessage] = []
         while True:
             page = await self._conversations.raw_turns(id, limit=size, before=found[0].seq if found else None)
             found = [*page, *found]
-            # One turn more than wanted: the oldest found may begin earlier still.
+            # Load one more turn than requested, because the oldest one may be incomplete.
             if len(page) < size or len({message.turn_id for message in found}) > turns:
                 return found
 
@@ -385,7 +392,7 @@ class _MeasuredDraft:
 
 
 class _BudgetFitter:
-    """Finds the most that fits, by few counts: a counter may be a request to a provider."""
+    """Finds the largest context that fits, with few counts, because a counter may send a request to a provider."""
 
     def __init__(self, sources: ContextSources, counter: TokenCounter | None, budget: int) -> None:
         self._sources = sources
@@ -419,7 +426,7 @@ class _BudgetFitter:
         )
 
     async def _find_largest(self, high: int, sizes: Callable[[int], tuple[int, int]]) -> _MeasuredDraft | None:
-        """The largest of 0..`high` that fits, where more is never smaller; where it is, one that fits all the same."""
+        """Return the largest draft of 0 to `high` that fits, if sizes grow steadily; otherwise some draft that fits."""
         found = None
         low = 0
         while low <= high:
@@ -440,8 +447,8 @@ class _BudgetFitter:
         return _MeasuredDraft(draft, tokens, tokens <= self._budget and await self._messages_fit(draft))
 
     async def _messages_fit(self, draft: ContextDraft) -> bool:
-        """Whether a block that fits does so as messages. These are asked about only if they say more than the block:
-        pictures, what is not shown there, turns that a template leaves out."""
+        """Whether a block that fits also fits as messages. They are counted only if they contain more than the block,
+        such as pictures, or turns that a template leaves out."""
         if not draft.turns:
             return True
         messages = self._sources.messages(draft)
@@ -465,12 +472,12 @@ class _BudgetFitter:
         if inspect.isawaitable(counted):
             counted = await counted
         if isinstance(counted, bool) or not isinstance(counted, int) or counted < 0:
-            raise InvalidArgumentError(f"count_tokens gives a whole number of tokens, not {counted!r:.80}.")
+            raise InvalidArgumentError(f"count_tokens must return an integer of at least 0, got {counted!r:.80}.")
         return counted
 
 
 def _always_on_sort_key(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:
-    """By category as they were named, then the important and the newer first; the same every time."""
+    """Sort by the order of `names`, then by importance and date. The order is deterministic."""
     position = names.index(atom.category.name) if atom.category.name in names else len(names)
     return position, -atom.importance, -atom.valid_from.timestamp(), atom.id
 
@@ -483,7 +490,7 @@ def _last_user_text(messages: Sequence[StoredMessage]) -> str | None:
 
 
 def _byte_length(text: str) -> int:
-    """In bytes: invisible characters are few and have many tokens."""
+    """Return the length in bytes: an invisible character is one character but may be many tokens."""
     return len(text.encode(errors="replace"))
 
 

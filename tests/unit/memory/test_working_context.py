@@ -209,7 +209,7 @@ async def test_the_turns_around_a_hit_are_shown_under_it() -> None:
             )
 
     context = await build_context(FakeConversations(), WithContext(make_atom("Went sailing.")), recall_query="q")
-    assert "(fact): Went sailing.\n  around it, 2026-03-01: It rained # all day\n" in context.context_block
+    assert "(fact): Went sailing.\n  next to it, 2026-03-01: It rained # all day\n" in context.context_block
 
 
 async def test_the_last_turns_are_whole_however_many_messages_they_have() -> None:
@@ -458,7 +458,7 @@ async def test_a_messages_template_is_counted_by_its_messages() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, None, "7", True])
 async def test_a_counter_that_gives_no_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="count_tokens gives"):
+    with pytest.raises(InvalidArgumentError, match="count_tokens must return"):
         await build_context(FakeConversations(), count_tokens=lambda _: wrong)
 
 
