@@ -102,7 +102,7 @@ async def test_entities_that_were_merged_answer_as_one(tb: Tellback) -> None:
     assert late.entity_ids == (robert.id,)
     assert [entity.id for entity in await memory.search_entities(space.id)] == [robert.id]
     entity_of_other_space = await memory.create_entity((await memory.create_space("other")).id, "PERSON", "Rob")
-    with pytest.raises(InvalidArgumentError, match="another space"):
+    with pytest.raises(InvalidArgumentError, match="different spaces"):
         await memory.merge_entities(robert.id, entity_of_other_space.id)
     with pytest.raises(NotFoundError):
         await memory.recall_by_entity(space.id, entity_of_other_space.id)

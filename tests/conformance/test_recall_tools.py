@@ -391,7 +391,7 @@ async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) 
         "home",
         5,
     )
-    assert "was replaced by " + atom.id in await error_text(tool, text="Maya lives in Rome.", replaces=old.id)
+    assert "was already replaced by " + atom.id in await error_text(tool, text="Maya lives in Rome.", replaces=old.id)
     unchanged_output = await call(tool, text="Maya lives in Lisbon", replaces=atom.id)
     assert unchanged_output["status"] == "known already"
 

@@ -319,7 +319,7 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
         await tb.jobs.drain()
         assert await vector_counts(tb, space) == {"new": 297}
         assert len(embedder.embedded) == 297
-        assert caplog.text.count("refused it") == 3
+        assert caplog.text.count("embedder rejected") == 3
         calls = embedder.calls
         for _ in range(3):
             await memory.recall_by_topic(space, "otters")
@@ -328,7 +328,7 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
         tb._memory.embedding._paused_until.clear()
         await memory.recall_by_topic(space, "otters")
         await tb.jobs.drain()
-        assert caplog.text.count("refused it") == 3
+        assert caplog.text.count("embedder rejected") == 3
         assert "Background task failed" not in caplog.text
         assert len(embedder.embedded) == 297
 

@@ -150,16 +150,16 @@ def test_a_template_can_be_a_file_and_replace_one_that_ships(tmp_path: Path) -> 
         ("{{#turns}}{{#always_on}}{{/turns}}{{/always_on}}", "Unopened section"),
         ("Hi {{now", "Unclosed token"),
         ("{{=a=}}", "Invalid delimiters"),
-        ("{{sumary}}", "asks for 'sumary'.*There are: .*summary"),
-        ("{{#turns}}{{score}}{{/turns}}", "asks for 'score'"),
-        ("{{^summary}}{{sumary}}{{/summary}}", "asks for 'sumary'"),
-        ("{{text.upper}}", "asks for"),
-        ("{{> other}}", "asks for '> other'"),
-        ("", "not ''"),
-        (None, "not None"),
-        (7, "not 7"),
-        ("\ud800", "not valid text"),
-        (Path("nowhere/none.mustache"), "cannot be read: .*none.mustache"),
+        ("{{sumary}}", "name 'sumary'.*Known names: .*summary"),
+        ("{{#turns}}{{score}}{{/turns}}", "name 'score'"),
+        ("{{^summary}}{{sumary}}{{/summary}}", "name 'sumary'"),
+        ("{{text.upper}}", "unknown name"),
+        ("{{> other}}", "name '> other'"),
+        ("", "got ''"),
+        (None, "got None"),
+        (7, "got 7"),
+        ("\ud800", "not valid Unicode"),
+        (Path("nowhere/none.mustache"), "Cannot read .*none.mustache"),
     ],
 )
 def test_a_bad_template_is_refused_when_it_is_registered(template: Any, problem: str) -> None:
@@ -176,11 +176,11 @@ def test_a_template_needs_an_id_and_a_kind(id: Any, kind: Any) -> None:
 
 
 def test_methods_of_values_cannot_be_reached_from_a_template() -> None:
-    with pytest.raises(InvalidArgumentError, match="asks for 'upper'"):
+    with pytest.raises(InvalidArgumentError, match="name 'upper'"):
         Templates().register("mine", "{{#summary}}{{upper}}{{/summary}}")
 
 
 async def test_an_unknown_template_names_the_known_ones() -> None:
     for unknown in ("yaml", 5, ["default"]):
-        with pytest.raises(NotFoundError, match="There are: default, messages, xml"):
+        with pytest.raises(NotFoundError, match="Known templates: default, messages, xml"):
             await build_context(FakeConversations(), template_id=unknown)
