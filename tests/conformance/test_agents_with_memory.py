@@ -87,7 +87,7 @@ async def test_nothing_is_kept_for_a_mistake(tb: Tellback, maya: User, ask: Resp
     wrong: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         (tb, ("Hi",), {}, InvalidArgumentError, "memory has many users"),
         (tb, ("Hi", create_session(metadata={"user_id": 7})), {}, InvalidArgumentError, "memory has many users"),
-        (maya, ("Hi",), {"user": "omar"}, InvalidArgumentError, "one user's"),
+        (maya, ("Hi",), {"user": "omar"}, InvalidArgumentError, "belongs to one user"),
         (tb, ("Hi",), {"user": 7}, ConfigurationError, "handle"),
         (lambda _: None, ("Hi",), {}, ConfigurationError, "handle"),
         (tb, (None, create_session(metadata=user_id)), {}, InvalidArgumentError, "speaks first"),
