@@ -329,7 +329,7 @@ async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
             "options must be a ChatOptions or a mapping",
         ),
         (lambda log, key: log.run_turn(key, "m", "x", tools=print), "tools must be a list"),
-        (lambda log, key: log.run_turn(key, "m", approvals=5), "approvals is a mapping"),
+        (lambda log, key: log.run_turn(key, "m", approvals=5), "approvals must be a mapping"),
         (lambda log, key: log.run_turn(key, "m", approvals={}, trace_id="t\x00"), "trace_id"),
         (lambda log, key: log.close_stale("1h"), "older_than"),
         (lambda log, key: log.close_stale(float("inf")), "older_than"),

@@ -579,7 +579,7 @@ async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: 
     conversations = maya.conversations
     conversation = await conversations.create("chat")
     outcome = await conversations.run_turn(conversation.id, user_text="Where do I live?")
-    assert outcome.text.startswith("I remember nothing about that. No model is set up")
+    assert outcome.text.startswith("I found nothing about that in your memory.")
     [_, reply] = await conversations.raw_turns(conversation.id)
     assert (reply.model, reply.provider) == ("offline", "offline")
 

@@ -1,6 +1,6 @@
-"""Models behind one interface: options, the tool loop, budgets, approvals, and the registry of providers.
+"""Models with one interface: options, the tool loop, budgets, approvals, and the registry of providers.
 
-`providers` holds the adapters, which load their SDKs when used. Turns, agents, memory and applications import this.
+`providers` has the adapters, which load their SDKs when first used. Turns, agents, memory and applications import this.
 """
 
 from __future__ import annotations

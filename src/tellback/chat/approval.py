@@ -1,8 +1,8 @@
-"""Deciding tool calls that wait for a person.
+"""Decide on tool calls that need a person's approval.
 
-The loop does not run a tool that requires approval: it ends with the calls in `LoopResult.pending` and everything else
-in `messages`. The decision comes later, perhaps in another process, as `approvals={call_id: decision}` together with
-those messages. A call that already has a result in them is never run again.
+The loop does not run a tool that requires approval: it ends with the calls in `LoopResult.pending` and the history in
+`LoopResult.messages`. A later run, perhaps in another process, gets the decision as `approvals={call_id: decision}`
+with these messages. A call that already has a result is never run again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tellback.types.jsontext import dump_json
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A decision on a pending call: run it (with other `input`, if given), or deny it with a `reason`.
+    """A decision on a pending call: run it (with other `input`, if set), or deny it with a `reason`.
 
     >>> Approval(False, reason="Too expensive").approved
     False
@@ -34,13 +34,13 @@ Decision = Approval | bool | Mapping[str, Any]
 
 
 def as_approvals(decisions: Mapping[str, Decision]) -> dict[str, Approval]:
-    """Decisions in one form; one that could be misread is refused, not guessed.
+    """Convert decisions to `Approval`s; an ambiguous decision raises `InvalidArgumentError`.
 
     >>> as_approvals({"call_1": True, "call_2": {"approved": False, "reason": "Too expensive"}})["call_2"].reason
     'Too expensive'
     """
     if not isinstance(decisions, Mapping):
-        raise InvalidArgumentError(f"approvals is a mapping of call ids to decisions, not {decisions!r:.80}.")
+        raise InvalidArgumentError(f"approvals must be a mapping of call ids to decisions, got {decisions!r:.80}.")
     return {id: _parse_decision(id, decision) for id, decision in decisions.items()}
 
 
@@ -56,14 +56,14 @@ def _parse_decision(id: str, decision: Any) -> Approval:
         or not isinstance(decision.input, Mapping | None)
     ):
         raise InvalidArgumentError(
-            f"a decision on call {id!r} is True, False, or Approval(approved, reason, input) with True or False,"
-            f" not {decision!r:.80}."
+            f"the decision on call {id!r} must be True, False or Approval(approved, reason, input),"
+            f" got {decision!r:.80}."
         )
     return decision
 
 
 def apply_decision(call: ToolCall, approval: Approval) -> ToolCall | ToolResult:
-    """The call to run, or the result that tells the model it was denied."""
+    """Return the call to run, or the result that reports the denial to the model."""
     if approval.approved:
         return call if approval.input is None else replace(call, input=approval.input, invalid_input=None)
     reason = f": {approval.reason}" if approval.reason else "."
@@ -71,11 +71,11 @@ def apply_decision(call: ToolCall, approval: Approval) -> ToolCall | ToolResult:
 
 
 def validate_runnable(call: ToolCall, tool: Tool | None) -> None:
-    """Refuse to use up an approval on a call that cannot run: it stays as it is, and can be decided again."""
+    """Raise an error if an approved call cannot run, so that it stays pending and can be decided again."""
     if tool is None:
         raise ConfigurationError(
-            f"Call {call.id!r} was approved, but there is no tool {call.name!r} here: pass the tools (and skills) with"
-            " which the turn was begun. Nothing was run."
+            f"Call {call.id!r} was approved, but there is no tool {call.name!r} here: pass the tools and skills with"
+            " which the turn began. No call was run."
         )
     try:
         tool.bind(call.input)
@@ -84,7 +84,7 @@ def validate_runnable(call: ToolCall, tool: Tool | None) -> None:
 
 
 def note_changed_input(result: ToolResult, original: ToolCall, executed: ToolCall) -> ToolResult:
-    """A result that says with what the call ran, if that is not what the model asked for."""
+    """Add a note to the result if the call ran with other arguments than the model requested."""
     if original.input == executed.input:
         return result
     note = f"[The user approved it with other arguments: {dump_json(executed.input)}]"
@@ -93,11 +93,11 @@ def note_changed_input(result: ToolResult, original: ToolCall, executed: ToolCal
 
 
 def validate_decisions(approvals: Mapping[str, Approval], messages: Sequence[Message]) -> None:
-    """Refuse a decision on a call that the history does not hold: it is most likely a wrong id."""
+    """Raise `ConfigurationError` for a decision on a call that is not in the history."""
     known = {call.id for message in messages for call in message.tool_calls}
     unknown = [id for id in approvals if id not in known]
     if unknown:
         raise ConfigurationError(
-            f"approvals names calls that are not in the messages: {', '.join(unknown)}."
+            f"approvals contains calls that are not in the messages: {', '.join(unknown)}."
             " Use the ids of LoopResult.pending, together with LoopResult.messages."
         )

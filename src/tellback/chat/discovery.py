@@ -19,7 +19,7 @@ MODEL_VARIABLE = "TELLBACK_MODEL"
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The model that answers, by its name, and why it is that one.
+    """The name of the chosen model, and the reason for the choice.
 
     >>> choose_model("gpt-5").name
     'gpt-5'
@@ -30,21 +30,20 @@ class ModelChoice:
 
     @property
     def is_offline(self) -> bool:
-        """Whether there is none, so that answers are quotations from memory."""
+        """Whether it is the offline model, so that answers only quote memory."""
         return is_offline(self.name)
 
 
 def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) -> ModelChoice:
-    """The model to use: the one that is named, or by `TELLBACK_MODEL`, or the best that is at hand.
+    """Choose the model: `name`, else `TELLBACK_MODEL`, else the first built-in provider that is ready.
 
-    "auto" is as good as no name. It looks for an Ollama on this machine, which takes half a second at most, only where
-    no key is set.
+    The name "auto" means no name. Only if no key is set, this looks for an Ollama server, for at most half a second.
 
     >>> choose_model(env={"OPENAI_API_KEY": "..."}).name
     'gpt-5'
     """
     env = os.environ if env is None else env
-    named = ((name, "it was named"), (read_variable(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it"))
+    named = ((name, "it was passed"), (read_variable(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} is set"))
     for model_name, why in named:
         if model_name and model_name.lower() != AUTO:
             return ModelChoice(model_name, why)
@@ -55,7 +54,7 @@ def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) 
 
 
 def resolve_model(model: str | Model | None) -> str | Model | None:
-    """The model that thinks, of what was set: "auto" is looked up, and the offline one is none.
+    """Resolve a configured model: "auto" becomes the chosen model, and the offline model becomes None.
 
     >>> resolve_model("gpt-5"), resolve_model("offline")
     ('gpt-5', None)
@@ -66,7 +65,7 @@ def resolve_model(model: str | Model | None) -> str | Model | None:
 
 
 def survey_models(env: Mapping[str, str] | None = None) -> list[ModelAtHand]:
-    """Every way to get answers on this machine, with what is there and what is missing; keys are not told.
+    """List all models that could answer here, with what was found or is missing; keys are not shown.
 
     >>> [each.provider for each in survey_models({}) if each.is_ready][-1]
     'offline'

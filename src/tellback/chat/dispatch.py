@@ -1,7 +1,6 @@
-"""Make one model call: by an explicit chat function, a model object, or the registered provider.
+"""Make one model call with a chat function, a model object or the registered provider.
 
-`resolve_caller` picks the `ChatCaller`; each kind of caller completes or streams in the same way, and deltas go to a
-`DeltaSink`."""
+`resolve_caller` selects the `ChatCaller`. All kinds of callers have the same methods; a `DeltaSink` receives deltas."""
 
 from __future__ import annotations
 
@@ -37,12 +36,12 @@ _signatures: WeakKeyDictionary[Any, _FunctionSignature] = WeakKeyDictionary()
 
 
 class DeltaSink:
-    """Where deltas go: the caller's callback, sync or async, and the run's event stream.
+    """The receiver of deltas: passes them to the caller's callback (sync or async) and to the run's events.
 
-    What an async callback has to do is done by one task, in order, while the stream goes on. Calling the sink returns
-    it, and it can be awaited, so that stream functions may write `on_delta(d)` or `await on_delta(d)`. It may be called
-    from another thread; the callback runs on the event loop all the same. As a context manager it sees to it that the
-    callback has caught up when the block ends, or stops it when the block is cancelled.
+    One task runs an async callback, in order, while the stream continues. Calling the sink returns the sink, which can
+    be awaited, so stream functions may write `on_delta(d)` or `await on_delta(d)`. It may be called from another
+    thread; the callback still runs on the event loop. As a context manager it waits at the end until the callback has
+    processed all deltas; if the block is cancelled, it cancels the callback.
     """
 
     __slots__ = ("_event_name", "_loop", "_on_delta", "_pending", "_task", "_thread_id")
@@ -67,7 +66,7 @@ class DeltaSink:
                 self._pending.append(outcome)
                 if self._task is None or self._task.done():
                     if self._task is not None:
-                        self._task.result()  # raises what the callback raised before
+                        self._task.result()  # raises the callback's earlier exception
                     self._task = asyncio.ensure_future(self._run_pending())
         return self
 
@@ -85,18 +84,18 @@ class DeltaSink:
             try:
                 await self
             except Exception as callback_error:
-                if callback_error is not error:  # the first failure is the one to tell
-                    log.warning("on_delta failed as well", exc_info=callback_error)
+                if callback_error is not error:  # the first failure is raised, the second only logged
+                    log.warning("The on_delta callback failed as well", exc_info=callback_error)
         else:
             self._cancel()
 
     @property
     def has_pending(self) -> bool:
-        """Whether an async callback still has something to do."""
+        """Whether an async callback still has deltas to process."""
         return self._task is not None
 
     async def flush(self) -> None:
-        """Wait until it has caught up; what the callback raises is raised here."""
+        """Wait until the async callback has processed all deltas; raises the callback's exceptions."""
         try:
             while self._task is not None:
                 task, self._task = self._task, None
@@ -110,7 +109,7 @@ class DeltaSink:
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        while self._pending:  # nobody will await them now
+        while self._pending:  # they will not be awaited
             close = getattr(self._pending.popleft(), "close", None)
             if close is not None:
                 close()
@@ -130,7 +129,7 @@ class CallRequest(NamedTuple):
 
 
 class TracedCaller:
-    """Another caller, each of whose calls is a span below what is current when it begins."""
+    """A caller that makes a span of each call, below the current span."""
 
     __slots__ = ("_caller", "_model", "_provider")
 
@@ -167,7 +166,7 @@ class TracedCaller:
 
 
 class FunctionCaller:
-    """Calls the functions of `ChatOptions` or of a registration; where only one is given, it does for both."""
+    """Calls the functions of `ChatOptions` or of a registration; one function is enough for both kinds of calls."""
 
     __slots__ = ("_chat_fn", "_chat_stream_fn", "_model")
 
@@ -227,7 +226,7 @@ class FunctionCaller:
         return reply
 
     async def _call_legacy(self, call: CallRequest) -> ChatReply:
-        """The older shape `(model, prompt, system) -> str`, enough where no tools are in play."""
+        """Call a function with the older signature `(model, prompt, system) -> str`, which cannot use tools."""
         messages, system = call.messages, call.system
         if call.tools:
             raise ConfigurationError(
@@ -245,7 +244,7 @@ class FunctionCaller:
 
 
 async def _iterate_callbacks(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
-    """Turn a function that calls back into an iterator: deltas as they come, then what the function returned."""
+    """Turn a function with a callback into an iterator: it yields the deltas, then the function's return value."""
     pending: deque[ReplyDelta] = deque()
     ready = asyncio.Event()
     loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
@@ -254,7 +253,7 @@ async def _iterate_callbacks(call: Callable[[OnDelta], Any]) -> AsyncGenerator[A
         pending.append(delta)
         if threading.get_ident() == loop_thread:
             ready.set()
-        else:  # a synchronous client in a thread of its own
+        else:  # a synchronous client in its own thread
             loop.call_soon_threadsafe(ready.set)
         return _COMPLETED
 
@@ -288,17 +287,17 @@ _COMPLETED = _CompletedAwaitable()
 
 @dataclass(frozen=True, slots=True)
 class _FunctionSignature:
-    """What a chat function accepts beyond the positional contract."""
+    """The keywords that a chat function accepts in addition to the positional arguments."""
 
     is_legacy: bool
     keywords: frozenset[str] | None
 
     def select_settings(self, call: CallRequest) -> tuple[str | None, Mapping[str, Any]]:
-        """The settings the function can take; a schema it cannot take goes into the system prompt."""
+        """Select the settings that the function accepts; without `output_schema`, the schema goes into the prompt."""
         system, settings = call.system, call.settings
         if not settings:
             return system, settings
-        if "config" in settings:  # its entries are given one by one, but never in place of the contract's own
+        if "config" in settings:  # its entries become keywords, but must not replace positional arguments
             config = {name: value for name, value in settings["config"].items() if name not in POSITIONAL_PARAMETERS}
             settings = {**config, **{name: value for name, value in settings.items() if name != "config"}}
         if self.keywords is None:
@@ -341,7 +340,7 @@ async def _await_if_needed(value: Any) -> Any:
 
 
 def as_reply(value: Any) -> ChatReply:
-    """What a chat function or a model gave, as a `ChatReply` with a `ChatUsage`."""
+    """Convert the return value of a chat function or a model to a `ChatReply` with a `ChatUsage`."""
     if isinstance(value, ChatReply):
         if value.usage is not None and not isinstance(value.usage, ChatUsage):
             return replace(value, usage=make_usage(value.usage))
@@ -349,12 +348,12 @@ def as_reply(value: Any) -> ChatReply:
     if isinstance(value, str):
         return ChatReply(text=value)
     raise ConfigurationError(
-        f"A chat function must give a ChatReply or a str, not {type(value).__name__}: return ChatReply(text=...)."
+        f"A chat function must return a ChatReply or a str, got {type(value).__name__}: return ChatReply(text=...)."
     )
 
 
 async def dispatch_chat(opts: ChatOptions, messages: Messages, tools: Sequence[ToolEntry] | None = None) -> ChatReply:
-    """One call: `opts.chat_fn` if there is one, else the model object, else the provider registered for the name.
+    """Make one call with `opts.chat_fn` if set, else the model object, else the provider of the model's name.
 
     >>> import asyncio
     >>> from tellback.types import user_message
@@ -371,7 +370,7 @@ async def dispatch_chat_stream(
     tools: Sequence[ToolEntry] | None = None,
     on_delta: OnDelta | None = None,
 ) -> ChatReply:
-    """One streamed call; `on_delta` gets every delta. A provider that cannot stream gives its reply as a few deltas.
+    """Make one streamed call; `on_delta` receives each delta, or a few of them if the provider cannot stream.
 
     >>> import asyncio
     >>> from tellback.types import user_message
@@ -385,7 +384,7 @@ async def dispatch_chat_stream(
 
 
 def call_settings(opts: ChatOptions) -> dict[str, Any]:
-    """What goes to the model beside messages, system prompt and tools: only what is set."""
+    """Return the settings of a call besides messages, system prompt and tools; only those that are set."""
     settings: dict[str, Any] = {"config": dict(opts.config)} if opts.config else {}
     if opts.max_output_tokens is not None:
         settings["max_output_tokens"] = opts.max_output_tokens
@@ -433,16 +432,16 @@ class ModelCaller:
 
 
 ChatCaller: TypeAlias = ModelCaller | FunctionCaller | TracedCaller
-"""Whoever answers: a model object or a chat function, called in one way.
+"""A model object or a chat function with one interface.
 
-`complete` gives the whole reply; `stream` the deltas, then the whole reply; `stream_to` the whole reply, its deltas
-given to `sink` as they come."""
+`complete` returns the whole reply. `stream` yields the deltas, then the whole reply. `stream_to` passes the deltas to
+`sink` and returns the whole reply."""
 
 
 def resolve_caller(opts: ChatOptions) -> ChatCaller:
-    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
+    """Select the caller: the chat function if set, else the model object, else the provider of the model's name.
 
-    When somebody wants spans, each of its calls is one.
+    If tracing is on, each call is a span.
     """
     name = opts.model_name
     provider: str | None = None

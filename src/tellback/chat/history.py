@@ -1,7 +1,7 @@
-"""Histories that every provider accepts: each tool call followed by exactly one result, no result without a call.
+"""Repair histories so that each tool call is followed by exactly one result, and each result has a call.
 
-A crash between a call and its result would otherwise make a conversation unusable for good, since providers
-refuse such a history on every later request.
+Providers reject any other history. Without the repair, a crash between a call and its result would make the
+conversation unusable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INTERRUPTED = (
 )
 
 UNDECIDED = (
-    "No result was recorded: the call waited for a person's approval, and the conversation went on without it. "
+    "No result was recorded: the call waited for a person's approval, and the conversation continued without it. "
     "It has most likely not run; ask before you repeat it."
 )
 
@@ -28,11 +28,10 @@ _role, _tool_calls = attrgetter("role"), attrgetter("tool_calls")
 def repair_history(
     messages: Sequence[Message], unanswered: Callable[[ToolCall], str] = lambda _: INTERRUPTED
 ) -> list[Message]:
-    """The same conversation with its tool calls and results paired; unchanged when it is sound.
+    """Return the messages with tool calls and results paired; a valid history stays unchanged.
 
-    A call without a result gets an error result that says so, in the words of `unanswered`. A result that comes late is
-    moved to its call; a second result for one call is dropped; a result whose call is gone becomes a note from the
-    user, so that nothing is lost.
+    A call without a result gets an error result with the text of `unanswered`. A late result is moved to its call. A
+    second result for a call is dropped. A result without a call becomes a note from the user, so that it is not lost.
 
     >>> from tellback.types import assistant_message
     >>> broken = [user_message("Hi"), assistant_message("", [ToolCall("c1", "look")]), user_message("Well?")]
@@ -68,7 +67,7 @@ def repair_history(
 
 
 def is_valid_history(messages: Sequence[Message]) -> bool:
-    """Whether every call has its one result right after it, and every result its call."""
+    """Whether each call is followed directly by its one result, and each result has a call."""
     if "tool" not in map(_role, messages) and not any(map(_tool_calls, messages)):
         return True
     pending_ids: set[str | None] = set()
@@ -88,7 +87,7 @@ def is_valid_history(messages: Sequence[Message]) -> bool:
 
 
 def pending_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls at the end of a history that have no result yet, if nothing but results and notes follow them."""
+    """Return the last reply's calls without a result, if only results and system messages follow that reply."""
     answered: set[str | None] = set()
     for message in reversed(messages):
         if message.role == "tool":
@@ -100,7 +99,7 @@ def pending_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
 
 
 def build_interrupted_result(call: ToolCall, text: str = INTERRUPTED) -> Message:
-    """The result that stands in for one that was never recorded."""
+    """Build the replacement for a result that was not recorded."""
     return tool_result_message(ToolResult(call.id, text, is_error=True, name=call.name))
 
 
@@ -110,13 +109,13 @@ def _find_result(call: ToolCall, messages: Sequence[Message], start: int, used: 
         if message.role == "tool" and message.tool_call_id == call.id and index not in used:
             return index
         if any(other.id == call.id for other in message.tool_calls):
-            return None  # the same id again: later results belong to that call
+            return None  # a later call has the same id; later results belong to that call
     return None
 
 
 def _orphan_result_note(result: Message, before: Sequence[Message]) -> Message | None:
     if any(call.id == result.tool_call_id for message in before for call in message.tool_calls):
-        return None  # a second result for a call that has one
+        return None  # a second result for a call
     return user_message(f"[Result of an earlier tool call {result.tool_call_id}: {message_text(result)}]")
 
 

@@ -1,8 +1,8 @@
-"""The tool loop: call the model, run the tools it asks for, and call it again until it answers.
+"""The tool loop: call the model, run the tools it calls, and call it again until it answers.
 
-Every public function drives one engine (`_iterate_run`), an async generator of deltas that ends with the `LoopResult`.
-There is no queue between the model's stream and the caller, so closing the iterator or cancelling the task reaches the
-provider call and running tools at once."""
+Every public function uses one engine (`_iterate_run`), an async generator of deltas that ends with the `LoopResult`.
+There is no queue between the model's stream and the caller. So closing the iterator or cancelling the task immediately
+stops the provider call and running tools."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class LoopStep:
 
 @dataclass(frozen=True, slots=True)
 class LoopResult:
-    """How a run ended. `str(result)` is the answer.
+    """The result of a run. `str(result)` is the answer.
 
-    `messages` is the whole history, ready for the next run. `output` is the checked value when `output_type` was given.
-    `pending` holds calls that wait for approval: pass `approvals={call.id: True}` with `messages` to go on.
-    `stop_reason` is the last reply's, or "approval" or "max_iterations". `open_skills` are those whose tools could be
-    called at the end.
+    `messages` is the whole history, ready for the next run. `output` is the validated value if `output_type` was set.
+    `pending` has the calls that wait for approval: to continue, pass `approvals={call.id: True}` with `messages`.
+    `stop_reason` is that of the last reply, or "approval" or "max_iterations". `open_skills` are the skills whose tools
+    were available at the end.
     """
 
     text: str
@@ -90,7 +90,7 @@ class LoopResult:
 
 
 class LoopRun:
-    """What one run of the loop knows and has gathered so far."""
+    """The state of one run of the loop."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class LoopRun:
         on_approved: OnApproved | None,
     ) -> None:
         if not messages:
-            raise ConfigurationError("There is nothing to answer: pass at least one message.")
+            raise ConfigurationError("messages is empty: pass at least one message.")
         self._opts = opts
         self._output_spec = OutputSpec.from_type(opts.output_type) if opts.output_type is not None else None
         self._steps: list[LoopStep] = []
@@ -122,8 +122,8 @@ class LoopRun:
         self.output: Any = None
 
     async def offer_skills(self) -> None:
-        """Put the index of skills into the system prompt, and their tools among the others."""
-        from tellback.skills import effective_resolver  # only those who have skills pay for them
+        """Add the index of skills to the system prompt, and their tools to the tools."""
+        from tellback.skills import effective_resolver  # loaded only if there are skills
         from tellback.skills.toolset import SkillOffer
 
         resolver = effective_resolver(self._opts.skill_resolver, self._opts.skills)
@@ -143,16 +143,15 @@ class LoopRun:
         self._refresh_tools()
 
     def _refresh_tools(self) -> None:
-        """Reading a skill adds the tools it brings."""
+        """Update the tools, since reading a skill adds its tools."""
         if self._skill_offer is not None:
             self.callable_tools = {**self._own_tools, **self._skill_offer.tools}
             self.tools = () if self._tools_withdrawn else tuple(self.callable_tools.values())
 
     async def resolve_pending_calls(self) -> tuple[ToolCall, ...]:
-        """Bring the given history in order; gives the calls that still wait for a decision.
+        """Run or deny the decided calls at the end of the history, and return the calls without a decision.
 
-        A call at its end that needs approval is run, denied or left pending. Any other call without a result was
-        interrupted: it is not run again, since nobody knows whether it took effect.
+        Other calls without a result were interrupted. They are not run again, since they may have taken effect.
         """
         approvals = self._approvals
         if approvals:
@@ -206,13 +205,13 @@ class LoopRun:
         return [results[id] for id in approved_calls]
 
     def _missing_result_text(self, call: ToolCall) -> str:
-        """What the model is told of a call that has no result."""
+        """Return the text for the model about a call without a result."""
         tool = self.callable_tools.get(call.name)
         return UNDECIDED if tool is not None and tool.requires_approval else INTERRUPTED
 
     @property
     def last_assistant_message(self) -> Message:
-        """The last thing the model said."""
+        """The model's last message."""
         return next(message for message in reversed(self.messages) if message.role == "assistant")
 
     def check_budget(self) -> None:
@@ -224,7 +223,7 @@ class LoopRun:
             self.usage = reply.usage if not self._steps else self.usage + reply.usage
 
     async def notify_reply(self, reply: ChatReply, *, is_last: bool = False) -> None:
-        """Hand the newest message, the reply's, to whoever wants to keep it."""
+        """Pass the newest message, the reply's, to `on_message`."""
         await self._notify(self.messages[-1], reply, is_last)
 
     async def _notify_result(self, result: ToolResult) -> None:
@@ -235,7 +234,7 @@ class LoopRun:
             await self._on_message(message, reply, is_last)
 
     async def run_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
-        """Run the reply's calls at the same time; gives those that need approval, which are not run."""
+        """Run the reply's calls concurrently, and return the calls that need approval, which do not run."""
         ready: list[ToolCall] = []
         pending: list[ToolCall] = []
         tools = self.callable_tools
@@ -251,7 +250,7 @@ class LoopRun:
         return tuple(pending)
 
     def _release_tool_choice(self) -> None:
-        """Once a tool has been called: held to it, the model could never answer."""
+        """Remove a forced tool choice after the first call, so that the model can answer."""
         if self.settings.get("tool_choice") not in (None, "auto", "none"):
             del self.settings["tool_choice"]
 
@@ -262,7 +261,7 @@ class LoopRun:
             events.emit(self._opts.step_data_type, step)
 
     def withdraw_tools(self) -> None:
-        """Prepare for the one call that must be an answer."""
+        """Prepare the final call, in which the model must answer."""
         if self._tools_withdrawn:
             return
         self._tools_withdrawn = True
@@ -271,7 +270,7 @@ class LoopRun:
         self.system = f"{self.system}\n\n{FINAL_CALL_INSTRUCTION}" if self.system else FINAL_CALL_INSTRUCTION
 
     async def accept_reply(self, reply: ChatReply) -> bool:
-        """Whether the reply ends the run; if it should be a value and is not, the model is told why."""
+        """Whether the reply ends the run. If it is not a valid value, add a message with the error for the model."""
         await self.notify_reply(reply, is_last=self._output_spec is None)
         if self._output_spec is None:
             return True
@@ -300,20 +299,20 @@ class LoopRun:
 
 
 def _needs_approval(tool: Tool | None, call: ToolCall) -> bool:
-    """Whether a person must decide. Arguments that do not fit go back to the model instead."""
+    """Whether the call needs a person's approval; one with invalid arguments gives the model an error instead."""
     if tool is None or not tool.requires_approval or call.invalid_input is not None:
         return False
     try:
         tool.bind(call.input)
     except Exception:  # noqa: BLE001
-        return False  # whatever is wrong with them, dispatch will tell the model
+        return False  # dispatch reports the error to the model
     return True
 
 
 async def run_loop(opts: ChatOptions, user_msg: str | Message, **changes: Unpack[ChatOptionsDict]) -> LoopResult:
-    """Ask one question and follow it through any number of tool calls.
+    """Send one message to the model, and run tools until the model answers.
 
-    `changes` are options that differ for this run, such as `output_type=Invoice`.
+    `changes` replace options for this run, such as `output_type=Invoice`.
 
     >>> import asyncio
     >>> from tellback.testing import ScriptedModel, calls, says
@@ -334,11 +333,11 @@ async def run_loop_messages(
     on_approved: OnApproved | None = None,
     **changes: Unpack[ChatOptionsDict],
 ) -> LoopResult:
-    """The same from an explicit history; `approvals` decides calls that an earlier run left pending.
+    """Run the loop on a history; `approvals` decides on calls that an earlier run left pending.
 
-    `on_message(message, reply, last)` is awaited with every message the run adds, as soon as it is complete and before
-    the run goes on: `reply` is the model's reply behind it, if any, and `last` says that the run ends with it.
-    `on_approved(calls)` is awaited before calls that were approved run, to note that they may have taken effect.
+    `on_message(message, reply, last)` is awaited for each message that the run adds, before the run continues. `reply`
+    is the model's reply if the message is one, and `last` is true if the run ends with it. `on_approved(calls)` is
+    awaited before approved calls run, for example to record that they may have taken effect.
 
     >>> import asyncio
     >>> from tellback.testing import ScriptedModel, says
@@ -355,7 +354,7 @@ async def run_loop_messages(
 async def run_loop_stream(
     opts: ChatOptions, user_msg: str | Message, on_delta: OnDelta | None = None, **changes: Unpack[ChatOptionsDict]
 ) -> LoopResult:
-    """`run_loop`, with every delta of every model call given to `on_delta` (sync or async) as it comes.
+    """Run `run_loop` and pass each delta of each model call to `on_delta` (sync or async) immediately.
 
     >>> import asyncio
     >>> from tellback.testing import ScriptedModel, says
@@ -377,7 +376,7 @@ async def run_loop_stream_messages(
     on_approved: OnApproved | None = None,
     **changes: Unpack[ChatOptionsDict],
 ) -> LoopResult:
-    """`run_loop_messages`, streaming.
+    """Run `run_loop_messages` and pass each delta to `on_delta`.
 
     >>> import asyncio
     >>> from tellback.testing import ScriptedModel, says
@@ -398,7 +397,7 @@ async def stream_loop(
     on_approved: OnApproved | None = None,
     **changes: Unpack[ChatOptionsDict],
 ) -> AsyncGenerator[ReplyDelta | LoopResult, None]:
-    """An iterator over the deltas, whose last item is the `LoopResult`. Closing it cancels the run.
+    """Iterate over the deltas; the last item is the `LoopResult`. Closing the iterator cancels the run.
 
     >>> import asyncio
     >>> from tellback.testing import ScriptedModel, says
@@ -421,7 +420,7 @@ async def stream_loop(
 
 
 async def _collect_result(run: AsyncGenerator[ReplyDelta | LoopResult, None]) -> LoopResult:
-    """The engine's result. It is run to its end: an abandoned generator would cost more than the rest of a turn."""
+    """Run the engine to its end and return the result."""
     async for item in run:
         result = item
     assert isinstance(result, LoopResult)
@@ -431,7 +430,7 @@ async def _collect_result(run: AsyncGenerator[ReplyDelta | LoopResult, None]) ->
 async def _iterate_run(
     run: LoopRun, opts: ChatOptions, *, streaming: bool, sink: DeltaSink | None = None
 ) -> AsyncGenerator[ReplyDelta | LoopResult, None]:
-    """The engine. Deltas go to `sink` when there is one, and are yielded otherwise."""
+    """Run the loop. Deltas go to `sink` if there is one; otherwise they are yielded."""
     if opts.skills or opts.skill_resolver is not None:
         await run.offer_skills()
     pending = await run.resolve_pending_calls()
@@ -478,15 +477,15 @@ async def _iterate_run(
         if reply.stop_reason == "pause_turn" and not is_final_call:
             await run.notify_reply(reply)
             paused_text += reply.text
-            continue  # the provider paused a long turn: sent back as it is, it goes on
+            continue  # the provider paused a long turn and continues it when the reply is sent back
         if await run.accept_reply(reply):
             yield run.build_result(paused_text + reply.text, "max_iterations" if is_final_call else reply.stop_reason)
             return
-        iteration -= 1  # a correction has a cap of its own
+        iteration -= 1  # corrections are limited by output_retries
 
 
 def _mark_truncated(call: ToolCall) -> ToolCall:
-    """A call of a reply that reached the output cap: with no arguments at all, they were most likely not reached."""
+    """Mark a call without arguments as invalid: the reply reached the output limit before them."""
     return call if call.input or call.invalid_input is not None else replace(call, invalid_input="")
 
 
@@ -494,16 +493,16 @@ def _as_user_messages(user_msg: str | Message) -> tuple[Message, ...]:
     if isinstance(user_msg, str | Message | Mapping):
         return as_messages(user_msg)
     raise ConfigurationError(
-        f"user_msg is a str or a Message, not {type(user_msg).__name__}; for a history use run_loop_messages."
+        f"user_msg must be a str or a Message, got {type(user_msg).__name__}; for a history use run_loop_messages."
     )
 
 
 def _apply_changes(opts: ChatOptions, changes: Mapping[str, Any]) -> ChatOptions:
     if not isinstance(opts, ChatOptions):
-        raise ConfigurationError(f"The first argument is ChatOptions(model=...), not {opts!r:.80}.")
+        raise ConfigurationError(f"The first argument must be ChatOptions(model=...), got {opts!r:.80}.")
     if not changes:
         return opts
     unknown = [name for name in changes if name not in ChatOptions.__dataclass_fields__]
     if unknown:
-        raise ConfigurationError(f"{', '.join(unknown)}: not an option of ChatOptions.")
+        raise ConfigurationError(f"ChatOptions has no option {', '.join(unknown)}.")
     return replace(opts, **changes)

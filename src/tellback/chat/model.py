@@ -29,7 +29,7 @@ ToolEntry = Tool | Callable[..., Any]
 
 
 class ReplyBuilder:
-    """Collects deltas; `reply()` is what they add up to."""
+    """Builds a reply from the deltas of a stream."""
 
     __slots__ = ("_inputs", "_names", "_stop", "_text", "_thinking", "_unfinished")
 
@@ -42,7 +42,7 @@ class ReplyBuilder:
         self._stop: StreamStop | None = None
 
     def add(self, delta: object) -> None:
-        """Take the next delta; unknown kinds carry nothing a reply needs."""
+        """Add the next delta; unknown kinds are ignored."""
         if type(delta) is TextDelta:  # by far the most frequent
             self._text.append(delta.text)
         elif isinstance(delta, ToolUseInputDelta):
@@ -61,7 +61,7 @@ class ReplyBuilder:
 
     @property
     def stopped(self) -> bool:
-        """Whether the stream's last delta has come."""
+        """Whether the stream's last delta was added."""
         return self._stop is not None
 
     @property
@@ -70,7 +70,7 @@ class ReplyBuilder:
         return "".join(self._text)
 
     def reply(self) -> ChatReply:
-        """The reply; the one the stream itself assembled is preferred, since it carries provider state."""
+        """Return the reply. A reply that the stream itself built is preferred, since it has the provider's state."""
         stop = self._stop
         if stop is not None and stop.reply is not None:
             return stop.reply
@@ -79,7 +79,7 @@ class ReplyBuilder:
             text = "".join(self._inputs.get(id, ()))
             value, invalid = parse_arguments(text)
             if stop is None and id in self._unfinished:
-                value, invalid = {}, text  # the stream broke off in the middle of it
+                value, invalid = {}, text  # the stream broke off within this call
             calls.append(ToolCall(id, name, value, invalid))
         return ChatReply(
             text=self.text,
@@ -92,10 +92,10 @@ class ReplyBuilder:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One call to a model, in no provider's words.
+    """One call to a model, in a form independent of the provider.
 
     `tool_choice` is "auto", "none", "required" or a tool's name. `output_schema` asks for JSON of that
-    schema. `config` goes to the provider as it is (temperature and the like).
+    schema. `config` is sent to the provider unchanged (temperature, for example).
     """
 
     messages: tuple[Message, ...]
@@ -109,12 +109,12 @@ class ChatRequest:
 
 @runtime_checkable
 class Model(Protocol):
-    """Anything that answers chat requests: a provider's adapter, a local model, a scripted one in tests.
+    """Anything that answers chat requests: a provider's adapter, a local model, a scripted model in tests.
 
-    `complete` gives the whole reply. `stream` gives deltas in order, the last one a `StreamStop`; closing the
-    iterator or cancelling the task that reads it ends the call. Both raise `ProviderError`s when the provider
-    fails, and take, by keyword, the fields of `ChatRequest` that are set (`tool_choice`, `max_output_tokens`,
-    `output_schema`, `config`) and any other provider-specific configuration.
+    `complete` returns the whole reply. `stream` yields deltas in order, the last one a `StreamStop`. Closing the
+    iterator or cancelling the task that reads it ends the call. Both raise `ProviderError` if the provider fails. Both
+    accept the fields of `ChatRequest` that are set as keywords (`tool_choice`, `max_output_tokens`, `output_schema`,
+    `config`), and any other provider-specific configuration.
     """
 
     model: str
@@ -130,7 +130,7 @@ class Model(Protocol):
 
 
 class ProviderOptions(TypedDict, total=False):
-    """The keyword arguments of every adapter and embedder; `ProviderModel` explains them."""
+    """The keyword arguments of every adapter and embedder; see `ProviderModel`."""
 
     api_key: str | None
     base_url: str | None
@@ -147,7 +147,7 @@ class ModelOptions(ProviderOptions, total=False):
 
 
 class OpenModelOptions(ModelOptions, total=False):
-    """The keyword arguments of `open_model`: the options of every model, and those of single providers."""
+    """The keyword arguments of `open_model`: the options of all models and of individual providers."""
 
     cache: bool | str
     site_url: str | None
@@ -158,7 +158,7 @@ class OpenModelOptions(ModelOptions, total=False):
 
 
 class ModelBase:
-    """A model made of two methods: `_complete(request)` and `_stream(request)`."""
+    """A base class of models: a subclass writes `_complete(request)` and `_stream(request)`."""
 
     model: str
     provider: str
@@ -166,19 +166,19 @@ class ModelBase:
     async def complete(
         self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
     ) -> ChatReply:
-        """Ask, and wait for the whole reply."""
+        """Send a request and return the whole reply."""
         return await self._complete(build_request(messages, system, tools, options))
 
     def stream(
         self, messages: Messages, system: str | None = None, tools: Sequence[ToolEntry] | None = None, **options: Any
     ) -> AsyncIterator[ReplyDelta]:
-        """Ask, and get the reply as deltas, the last one a `StreamStop` that carries the whole reply."""
+        """Send a request and yield deltas; the last one is a `StreamStop` with the whole reply."""
         return self._stream(build_request(messages, system, tools, options))
 
     async def chat_fn(
         self, model: str, messages: Messages, system: str | None, tools: Sequence[ToolEntry] | None, **options: Any
     ) -> ChatReply:
-        """This model in the shape of `ChatOptions.chat_fn`; the name passed in is ignored."""
+        """Call this model with the signature of `ChatOptions.chat_fn`; the model name is ignored."""
         return await self.complete(messages, system, tools, **options)
 
     async def chat_stream_fn(
@@ -190,7 +190,7 @@ class ModelBase:
         on_delta: Callable[[ReplyDelta], Any],
         **options: Any,
     ) -> ChatReply:
-        """This model in the shape of `ChatOptions.chat_stream_fn`; the name passed in is ignored."""
+        """Call this model with the signature of `ChatOptions.chat_stream_fn`; the model name is ignored."""
         builder = ReplyBuilder()
         deltas = self.stream(messages, system, tools, **options)
         try:
@@ -204,7 +204,7 @@ class ModelBase:
         return builder.reply()
 
     async def aclose(self) -> None:
-        """Let go of what the model holds open; nothing, unless an adapter says otherwise."""
+        """Close the model's connections; an adapter without connections does nothing."""
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
         raise NotImplementedError
@@ -216,7 +216,7 @@ class ModelBase:
 def build_request(
     messages: Messages, system: str | None, tools: Sequence[ToolEntry] | None, options: Mapping[str, Any]
 ) -> ChatRequest:
-    """Bring what a caller passed to `complete` or `stream` into one value."""
+    """Build a request from the arguments of `complete` or `stream`."""
     config = {**(options.get("config") or {}), **options} if options else {}
     config.pop("config", None)
     return ChatRequest(
@@ -231,14 +231,14 @@ def build_request(
 
 
 async def close_stream(deltas: AsyncIterator[Any]) -> None:
-    """End a stream now: leaving an async generator alone would close it only some time later."""
+    """Close a stream immediately; an abandoned async generator is closed only later."""
     close = getattr(deltas, "aclose", None)
     if close is not None:
         await close()
 
 
 def as_messages(messages: Messages) -> tuple[Message, ...]:
-    """A text, one message or several (mappings will do), as a tuple of messages."""
+    """Convert a text, one message or several messages (or mappings) to a tuple of messages."""
     if isinstance(messages, str):
         return (user_message(messages),)
     if isinstance(messages, Message | Mapping):

@@ -1,4 +1,4 @@
-"""`OfflineModel`: what answers where no model is set up. It quotes what is remembered, and says that it does."""
+"""`OfflineModel`: answers by quoting memories when no model is set up."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
     from tellback.types.memory import Atom, RecallHit
 
 OFFLINE = "offline"
-"""The name of the model, also in what is stored: its answers are quotations, and no memories are made of them."""
+"""The model's name, also in stored messages. Its answers are quotations, so they do not become memories."""
 
 MAX_QUOTES = 4
 MAX_QUOTE_CHARS = 400
 MIN_RELATIVE_SCORE = 0.5
-"""How good a hit must be, measured by the best one, to be quoted beside it."""
+"""The smallest score of a quoted hit, as a fraction of the best hit's score."""
 
 CONFIDENT_SCORE = 0.2
-"""From which score on a hit is surely about what was said."""
+"""The smallest score of a hit that is certainly about the message."""
 
-CONFIDENT_HEADING = "From memory, word for word:"
-UNSURE_HEADING = "I am not sure that I know. What comes closest in memory:"
-NOTHING_REMEMBERED = "I remember nothing about that. No model is set up, so I can only repeat what I was told."
-STORED_FOR_MEMORY = (
-    "That is kept, and becomes a memory when this conversation is closed. No model is set up, so I cannot say more."
+CONFIDENT_HEADING = "From your memory:"
+UNSURE_HEADING = "I am not sure. The closest memories:"
+NOTHING_REMEMBERED = "I found nothing about that in your memory."
+STORED_FOR_MEMORY = "Stored. Your message becomes a memory when this conversation is closed."
+NOT_STORED = "I can only quote memories, and messages are not stored here."
+FIRST_ANSWER_NOTE = (
+    "No model is set up, so answers only quote your memory: set a provider's key, such as ANTHROPIC_API_KEY, or run"
+    " `tellback doctor`."
 )
-NOT_STORED = "No model is set up, so I can only repeat what I was told, and nothing is kept here."
 SETUP_HINT = (
-    "To get answers in words of its own, set a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start"
-    " Ollama, or name a GGUF file as the model."
+    "To set up a model, set a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or pass a"
+    " GGUF file as the model."
 )
 
 NO_COST = ChatUsage(cost_usd=0.0, provider=OFFLINE, model=OFFLINE)
@@ -62,15 +64,15 @@ _STOP_WORDS = {
 
 
 class OfflineModel(ModelBase):
-    """Answers from memory alone, with no network and no key: honest about it, and never in words of its own.
+    """A model that answers only with quotations from memory, without a network and without a key.
 
-    In a turn of a user it quotes what was recalled for the message, numbered and dated, and what the user said before
-    in the same conversation. It calls no tools and fills in no schema, so that agents with routes need another model.
+    In a user's turn it quotes the memories recalled for the message, numbered and dated, and the user's earlier
+    messages in the conversation. It does not support tools or schemas, so agents with routes need another model.
 
     >>> import asyncio
     >>> from tellback import Tellback
     >>> async def main():
-    ...     async with Tellback(":memory:") as tb:  # no model: it answers
+    ...     async with Tellback(":memory:") as tb:  # no model, so this one answers
     ...         maya = tb.user("maya")
     ...         reply = await maya.chat("I moved to Lisbon in March.")
     ...         await maya.conversations.close(reply.conversation_id)
@@ -83,7 +85,7 @@ class OfflineModel(ModelBase):
 
     def __init__(self, model: str = OFFLINE, **options: Never) -> None:
         if options:
-            raise ConfigurationError(f"OfflineModel takes no options, not {', '.join(options)}.")
+            raise ConfigurationError(f"OfflineModel accepts no options, got {', '.join(options)}.")
         self.model = model
 
     def __repr__(self) -> str:
@@ -99,7 +101,7 @@ class OfflineModel(ModelBase):
 
 
 def is_offline(model: Any) -> bool:
-    """Whether that is no model but the one that answers in the place of one.
+    """Whether this is the offline model or its name.
 
     >>> is_offline("offline"), is_offline(OfflineModel()), is_offline("gpt-5")
     (True, True, False)
@@ -121,7 +123,7 @@ PROVIDER = BuiltinProvider(
 
 def _build_reply(request: ChatRequest) -> ChatReply:
     if request.output_schema is not None:
-        raise ConfigurationError(f"No model is set up, and the offline one fills in no schema. {SETUP_HINT}")
+        raise ConfigurationError(f"No model is set up, and the offline model does not support schemas. {SETUP_HINT}")
     user_messages = [message for message in request.messages if message.role == "user"]
     text = message_text(user_messages[-1]) if user_messages else ""
     is_question = any(mark in text for mark in _QUESTION_MARKS) or not _is_statement(text)
@@ -132,20 +134,18 @@ def _build_reply(request: ChatRequest) -> ChatReply:
         is_confident = hits[0].score >= CONFIDENT_SCORE
         quotes = [_format_quote(number, hit.atom) for number, hit in enumerate(hits, 1)]
         parts.append("\n".join([CONFIDENT_HEADING if is_confident else UNSURE_HEADING, *quotes]))
-    if parts:
-        parts.append("(No model is set up: this is quoted, not thought.)")
-    elif is_question:
+    if not parts and is_question:
         parts.append(NOTHING_REMEMBERED)
-    else:
+    elif not parts:
         parts.append(NOT_STORED if bound.current().conversation_id is None else STORED_FOR_MEMORY)
     if not any(message.role == "assistant" for message in request.messages):
-        parts.append(SETUP_HINT)
+        parts.append(FIRST_ANSWER_NOTE)
     cited = [hit.atom.id for hit in hits]
     return ChatReply(text="\n\n".join(parts), stop_reason="end_turn", usage=NO_COST, raw={"cited": cited})
 
 
 def _select_hits(is_question: bool) -> list[RecallHit]:
-    """What is worth quoting: for a question what comes closest, and else only what is surely about the same."""
+    """Select the hits to quote: the closest ones for a question, and only certain ones for a statement."""
     context = bound.remembered()
     hits = [] if context is None else [hit for hit in context.hits if _is_statement(_split_speaker(hit.atom)[1])]
     if not hits or (not is_question and hits[0].score < CONFIDENT_SCORE):
@@ -161,7 +161,7 @@ def _format_quote(number: int, atom: Atom) -> str:
 
 
 def _split_speaker(atom: Atom) -> tuple[str, str]:
-    """Who said it, where that is kept with it, and what was said."""
+    """Split a remembered message into its speaker (or '') and its text."""
     speaker = _SPEAKER_PREFIX.match(atom.text) if atom.category == TURN_CATEGORY else None
     if speaker is None:
         return "", atom.text
@@ -169,7 +169,7 @@ def _split_speaker(atom: Atom) -> tuple[str, str]:
 
 
 def _is_statement(text: str) -> bool:
-    """Whether it says anything: what is only asked does not, also where the question mark was left out."""
+    """Whether the text states something and is not only a question, with or without a question mark."""
     statements = [each for each in _SENTENCE.split(text) if each and not each.rstrip().endswith(_QUESTION_MARKS)]
     if not any(map(_WORD.search, statements)):
         return not any(mark in text for mark in _QUESTION_MARKS)
@@ -180,7 +180,7 @@ def _is_statement(text: str) -> bool:
 
 
 def _find_earlier_messages(question: str, messages: Sequence[Message]) -> list[str]:
-    """What the user said in this conversation that shares a word with the question, the newest last."""
+    """Return the user's last two statements in this conversation that share a word with the question."""
     question_stems = _word_stems(question)
     texts = [message_text(message).strip() for message in messages]
     return [text for text in texts if _is_statement(text) and question_stems & _word_stems(text)][-2:]

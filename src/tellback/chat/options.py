@@ -1,4 +1,4 @@
-"""`ChatOptions`: everything the loop needs to know, and the token budget they set."""
+"""`ChatOptions`: the options of the loop, and the token budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CountTokens = Callable[[Sequence[Message], str], int]
 
 
 class ChatOptionsDict(TypedDict, total=False):
-    """The fields of `ChatOptions`, for those that take some of them by keyword or as a mapping."""
+    """The fields of `ChatOptions`, for functions that accept them as keywords or as a mapping."""
 
     model: str | Model
     system: str | None
@@ -51,24 +51,24 @@ class ChatOptionsDict(TypedDict, total=False):
 
 
 ChatOptionsLike: TypeAlias = "ChatOptions | ChatOptionsDict"
-"""Options, or a mapping of some of them."""
+"""`ChatOptions`, or a mapping with some of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
     """How to run a conversation with a model.
 
-    `model` is a name that a registered provider recognises, "auto" for the best at hand, or a model object. `chat_fn`
-    and `chat_stream_fn` are called instead of the provider when given. `tools` are `Tool`s or plain functions.
+    `model` is a name that a registered provider recognises, "auto" for the first available model, or a model object.
+    `chat_fn` and `chat_stream_fn` replace the provider. `tools` are `Tool`s or plain functions.
 
-    Budgets are in tokens: a call whose prompt would pass `max_context_tokens` (or `model_context_window` less the
-    output cap) raises `BudgetExceededError` before anything is sent, and one past `warn_context_pct` of that limit
-    logs a warning. `max_output_tokens` goes to the provider.
+    Budgets are in tokens. A prompt larger than `max_context_tokens` (or than `model_context_window` minus
+    `max_output_tokens`) raises `BudgetExceededError` before it is sent. A prompt larger than `warn_context_pct` of that
+    limit logs a warning. `max_output_tokens` is also sent to the provider.
 
-    `output_type` makes the answer a checked value (`LoopResult.output`); an answer that does not fit is sent back
-    with the error up to `output_retries` times. `on_max_iterations="answer"` gives the model one last call without
-    tools instead of raising. `tool_choice` other than "auto" and "none" holds for the first round only, or the model
-    could never answer. `config` goes to the provider as it is, such as `{"temperature": 0}`.
+    `output_type` makes the answer a validated value (`LoopResult.output`); an invalid answer is sent back with the
+    error up to `output_retries` times. With `on_max_iterations="answer"`, the model gets one last call without tools
+    instead of an error. A `tool_choice` other than "auto" and "none" applies to the first round only; otherwise the
+    model could never answer. `config` is sent to the provider unchanged, such as `{"temperature": 0}`.
 
     >>> ChatOptions(model="claude-sonnet-5", system="Be brief.").max_iterations
     10
@@ -104,40 +104,42 @@ class ChatOptions:
         if self.model is None:
             object.__setattr__(self, "model", "")
         elif isinstance(self.model, type) or not (isinstance(self.model, str) or hasattr(self.model, "complete")):
-            raise ConfigurationError(f"model is a name or a model object, not {self.model!r}.")
+            raise ConfigurationError(f"model must be a name or a model object, got {self.model!r}.")
         elif isinstance(self.model, str) and self.model.lower() == "auto":
-            from tellback.chat.discovery import choose_model  # only those who leave it open pay for the search
+            from tellback.chat.discovery import choose_model  # loaded only for "auto"
 
             object.__setattr__(self, "model", choose_model().name)
         if self.tools is not None:
             if callable(self.tools) or isinstance(self.tools, str):
-                raise ConfigurationError(f"tools is a list of functions, not {self.tools!r:.80}: write tools=[...].")
-            # Made here, where names local to the caller are still in sight, and a bad one is found at once.
+                raise ConfigurationError(
+                    f"tools must be a list of functions, got {self.tools!r:.80}: write tools=[...]."
+                )
+            # Tools are made here, where the caller's local names are still visible, and errors appear early.
             object.__setattr__(self, "tools", tuple(tools_by_name(self.tools).values()))
         if self.skills is not None or self.skill_resolver is not None:
             self._validate_skills()
         if self.max_iterations is None:
             object.__setattr__(self, "max_iterations", 10)
         if not isinstance(self.max_iterations, int) or self.max_iterations < 1:
-            raise ConfigurationError(f"max_iterations is a whole number of at least 1, not {self.max_iterations!r}.")
+            raise ConfigurationError(f"max_iterations must be an integer of at least 1, got {self.max_iterations!r}.")
         if self.on_max_iterations not in ("raise", "answer"):
-            raise ConfigurationError(f"on_max_iterations is 'raise' or 'answer', not {self.on_max_iterations!r}.")
+            raise ConfigurationError(f"on_max_iterations must be 'raise' or 'answer', got {self.on_max_iterations!r}.")
 
     def _validate_skills(self) -> None:
-        from tellback.skills import SkillResolver, skills_for  # only those who have skills pay for them
+        from tellback.skills import SkillResolver, skills_for  # loaded only if there are skills
         from tellback.skills.toolset import BUILTIN_NAMES
 
         if self.skills is not None:
             if isinstance(self.skills, str | Mapping) or not isinstance(self.skills, Iterable):
-                raise ConfigurationError(f"skills is a list of skills, not {self.skills!r:.80}: write skills=[...].")
+                raise ConfigurationError(
+                    f"skills must be a list of skills, got {self.skills!r:.80}: write skills=[...]."
+                )
             object.__setattr__(self, "skills", tuple(skills_for(self.skills)))
         if not isinstance(self.skill_resolver, SkillResolver | None):
-            raise ConfigurationError(f"skill_resolver is a SkillResolver, not {self.skill_resolver!r:.80}.")
+            raise ConfigurationError(f"skill_resolver must be a SkillResolver, got {self.skill_resolver!r:.80}.")
         conflicts = set(BUILTIN_NAMES) & {tool.name for tool in map(as_tool, self.tools or ())}
         if conflicts and (self.skills or self.skill_resolver is not None):
-            raise ConfigurationError(
-                f"The tool {min(conflicts)!r} has the name of one that comes with skills: rename it."
-            )
+            raise ConfigurationError(f"The tool name {min(conflicts)!r} is reserved for skills: rename the tool.")
 
     @property
     def model_name(self) -> str:
@@ -149,18 +151,18 @@ log = logging.getLogger("tellback.chat")
 
 CHARS_PER_TOKEN = 4
 MESSAGE_OVERHEAD_CHARS = 16
-"""Role and separators cost every provider three to five tokens a message."""
+"""The role and the separators of a message cost three to five tokens with every provider."""
 TOOL_OVERHEAD_TOKENS = 10
 MEDIA_TOKENS = {"image": 1_100, "audio": 1_000, "file": 2_000}
-"""Flat guesses: what a provider charges depends on pixels, seconds and pages, not on bytes."""
+"""Rough estimates: the real cost depends on pixels, seconds and pages, not on bytes."""
 
 
 def check_budget(
     opts: ChatOptions, messages: Sequence[Message], tools: Sequence[ToolEntry] | None = None
 ) -> Mapping[str, int] | None:
-    """Estimate the request; raise `BudgetExceededError` if it is too large, warn if it comes close.
+    """Estimate a request's tokens; raise `BudgetExceededError` if it is too large, and log a warning if it is close.
 
-    Gives the estimate by part, or None when no limit is set.
+    Returns the estimate of each part, or None if no limit is set.
 
     >>> from tellback.chat import ChatOptions
     >>> from tellback.types import user_message
@@ -183,12 +185,12 @@ def check_budget(
     if opts.warn_context_pct is not None:
         threshold = opts.warn_context_pct / 100 if opts.warn_context_pct > 1 else opts.warn_context_pct
         if total > threshold * limit:
-            log.warning("context is filling up: %s", format_budget_breakdown(breakdown, total, limit))
+            log.warning("The context is almost full: %s", format_budget_breakdown(breakdown, total, limit))
     return breakdown
 
 
 def count_tokens_heuristic(messages: Sequence[Message], model: str = "") -> int:
-    """About four characters a token; within ten per cent on English prose, too low for code and other scripts.
+    """Estimate tokens as four characters each: within 10% for English prose, too low for code and other scripts.
 
     >>> from tellback.types import user_message
     >>> count_tokens_heuristic([user_message("x" * 384)], "any-model")
@@ -212,7 +214,7 @@ def count_tokens_heuristic(messages: Sequence[Message], model: str = "") -> int:
 
 
 def estimate_system_tokens(system: str | None) -> int:
-    """The system prompt's share.
+    """Estimate the tokens of the system prompt.
 
     >>> estimate_system_tokens("Be brief.")
     3
@@ -221,7 +223,7 @@ def estimate_system_tokens(system: str | None) -> int:
 
 
 def estimate_tools_tokens(tools: Sequence[ToolEntry] | None) -> int:
-    """The tool definitions' share: their JSON, and some overhead for each.
+    """Estimate the tokens of the tool definitions: their JSON, plus some overhead for each.
 
     >>> estimate_tools_tokens(None)
     0
@@ -236,7 +238,7 @@ def estimate_tools_tokens(tools: Sequence[ToolEntry] | None) -> int:
 
 
 def format_budget_breakdown(parts: Mapping[str, int], total: int, limit: int) -> str:
-    """The estimate for a person.
+    """Format an estimate for people.
 
     >>> format_budget_breakdown({"messages": 60, "system": 20}, 80, 100)
     'about 80 of 100 tokens (80%): messages 60, system 20'

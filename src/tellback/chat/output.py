@@ -1,4 +1,4 @@
-"""Typed answers: a schema for the model, and its text read back into a value."""
+"""Typed answers: make a JSON schema of a type, and parse the model's text into a value."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class InvalidOutput(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """A type that an answer must have.
+    """The required type of an answer.
 
-    Providers want an object at the top, so other types are asked for as `{"result": ...}` (`wrapped`); the bare value
-    is taken too.
+    Providers need an object at the top level, so other types are requested as `{"result": ...}` (`wrapped`). The bare
+    value is accepted too.
     """
 
     name: str
@@ -31,14 +31,14 @@ class OutputSpec:
 
     @classmethod
     def from_type(cls, output_type: Any) -> OutputSpec:
-        """The spec of a pydantic model, or of any type pydantic can check."""
+        """Create the spec of a pydantic model, or of any type that pydantic can validate."""
         try:
             return _build_spec(output_type)
         except TypeError:  # unhashable type forms
             return _build_spec.__wrapped__(output_type)
 
     def parse(self, text: str) -> Any:
-        """The value in the model's text; raises `InvalidOutput`."""
+        """Parse the value in the model's text; raises `InvalidOutput`."""
         from pydantic import ValidationError
 
         body = strip_code_fence(text)
@@ -48,7 +48,7 @@ class OutputSpec:
             try:
                 return self.wrapped.validate_json(body).result
             except ValidationError:
-                pass  # perhaps the bare value
+                pass  # it may be the bare value
         try:
             return self.adapter.validate_json(body)
         except ValidationError as error:
@@ -71,22 +71,22 @@ def _build_spec(output_type: Any) -> OutputSpec:
             schema = strip_titles(wrapped.json_schema())
     except (PydanticUserError, SchemaError) as error:
         raise ConfigurationError(
-            f"output_type={name}: no JSON schema can be made for it ({error}). Pass a type, such as a pydantic model."
+            f"output_type={name} has no JSON schema ({error}). Pass a type such as a pydantic model."
         ) from error
     return OutputSpec(name, schema, adapter, wrapped)
 
 
 def _resolve_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema itself, where it is only a reference to one of its definitions."""
+    """Return the definition that the schema refers to, or the schema itself."""
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     root: Mapping[str, Any] = schema.get("$defs", {}).get(name, schema)
     return root
 
 
 def is_exact_schema(schema: Any) -> bool:
-    """Whether a schema says of every value what it is: no untyped node, no object of unnamed properties.
+    """Whether a schema describes every value: it has no untyped node, and no object without named properties.
 
-    Providers that hold a model to a schema cannot do so with one that leaves anything open.
+    Providers can enforce only such schemas.
     """
     if isinstance(schema, list):
         return all(map(is_exact_schema, schema))
@@ -104,10 +104,10 @@ def is_exact_schema(schema: Any) -> bool:
 
 
 def schema_instructions(schema: Mapping[str, Any]) -> str:
-    """What to tell a model that cannot be held to a schema by its provider."""
+    """Return the prompt for a model whose provider cannot enforce a schema."""
     return f"Answer with JSON only, no other text, matching this JSON schema:\n{dump_json(schema)}"
 
 
 def append_schema_instructions(system: str | None, schema: Mapping[str, Any]) -> str:
-    """The system prompt with the schema's instructions after it."""
+    """Append the schema's instructions to the system prompt."""
     return f"{system}\n\n{schema_instructions(schema)}" if system else schema_instructions(schema)

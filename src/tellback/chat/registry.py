@@ -51,7 +51,7 @@ OPEN_MODEL_DIMENSIONS = {
 
 
 class Provider(StrEnum):
-    """The providers known by name. Open: a registration's `variant` may be any string.
+    """The first built-in providers. The list is open: a `variant` may be any string.
 
     >>> Provider.ANTHROPIC
     <Provider.ANTHROPIC: 'anthropic'>
@@ -69,13 +69,12 @@ class Provider(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderRegistration:
-    """How to recognise a provider's models and how to call them.
+    """A provider in the registry: how to recognise its models and how to call them.
 
-    `detect(model)` is given the lower-cased name. `chat_fn(model, messages, system, tools)` gives a `ChatReply`;
-    `chat_stream_fn` takes `on_delta` as well. Both may also accept `tool_choice`, `max_output_tokens`,
-    `output_schema` and other keywords, and get them when they do. `embed_fn(model, texts)` gives a vector for each
-    text, and makes the provider's models embedders; `meta["embed_batch_size"]` is how many texts it takes at once
-    (100).
+    `detect(model)` receives the lower-cased name. `chat_fn(model, messages, system, tools)` returns a `ChatReply`;
+    `chat_stream_fn` also receives `on_delta`. Both may have parameters such as `tool_choice`, `max_output_tokens` and
+    `output_schema`, which are then filled. `embed_fn(model, texts)` returns one vector per text and makes the
+    provider's models embedders; `meta["embed_batch_size"]` is the largest number of texts per call (100).
 
     >>> async def echo(model, messages, system, tools):
     ...     return "You said: " + messages[-1].content
@@ -98,7 +97,7 @@ class ProviderRegistration:
 
 
 def prefix_detector(*prefixes: str) -> Callable[[str], bool]:
-    """A `detect` that matches names starting with one of `prefixes`, whatever their case.
+    """Return a `detect` function that matches names with one of the prefixes, in any case.
 
     >>> prefix_detector("claude-")("Claude-Sonnet-4-5")
     True
@@ -204,7 +203,7 @@ telemetry.set_provider_names(_find_otel_name)
 
 
 def builtin_providers() -> list[ProviderRegistration]:
-    """The providers Tellback ships, then those other packages registered.
+    """List the built-in providers, then those that other packages registered.
 
     >>> [p.display_name for p in builtin_providers()][:3]
     ['Anthropic', 'OpenAI', 'Gemini']
@@ -213,7 +212,7 @@ def builtin_providers() -> list[ProviderRegistration]:
 
 
 def with_providers(extras: Sequence[ProviderRegistration]) -> list[ProviderRegistration]:
-    """The built-in registry with `extras` after it, so that they win.
+    """Return the built-in registry with `extras` at the end, so that `extras` win.
 
     >>> len(with_providers([])) == len(builtin_providers())
     True
@@ -222,7 +221,7 @@ def with_providers(extras: Sequence[ProviderRegistration]) -> list[ProviderRegis
 
 
 def detect_provider(model: str) -> Provider | str:
-    """The provider of a model's name; raises `UnknownModelError`.
+    """Return the provider of a model's name; raises `UnknownModelError`.
 
     >>> detect_provider("claude-sonnet-5")
     <Provider.ANTHROPIC: 'anthropic'>
@@ -231,7 +230,7 @@ def detect_provider(model: str) -> Provider | str:
 
 
 def detect_provider_from(registry: Sequence[ProviderRegistration], model: str) -> ProviderRegistration | None:
-    """The last entry that recognises the name, or None.
+    """Return the last entry that recognises the name, or None.
 
     >>> detect_provider_from(builtin_providers(), "gpt-5").display_name
     'OpenAI'
@@ -244,7 +243,7 @@ def detect_provider_from(registry: Sequence[ProviderRegistration], model: str) -
 
 
 def provider_name(provider: Provider | str) -> str:
-    """A provider's name for people; an unknown one is its own name.
+    """Return a provider's display name, or the given name if the provider is unknown.
 
     >>> provider_name(Provider.XAI), provider_name("my-host")
     ('xAI', 'my-host')
@@ -256,7 +255,9 @@ def provider_name(provider: Provider | str) -> str:
 
 
 def resolve_registration(opts: ChatOptions) -> ProviderRegistration:
-    """The registration for `opts.model`, from `opts.providers` or the built-in ones; raises `UnknownModelError`.
+    """Return the registration for `opts.model`, from `opts.providers` or the built-in ones.
+
+    Raises `UnknownModelError`.
 
     >>> from tellback.chat import ChatOptions
     >>> resolve_registration(ChatOptions(model="gemini-2.5-flash")).display_name
@@ -297,9 +298,9 @@ def _load_entry_points() -> list[ProviderRegistration]:
                 loaded = loaded()
             found.extend([loaded] if isinstance(loaded, ProviderRegistration) else loaded)
         except Exception:
-            # One broken plugin must not take every other provider down; it is named when a model is not found.
+            # A broken plugin must not affect other providers; the error for an unknown model lists it.
             _failed_plugins.append(entry.name)
-            log.exception("provider plugin %s (%s) could not be loaded", entry.name, entry.value)
+            log.exception("Provider plugin %s (%s) could not be loaded", entry.name, entry.value)
     return found
 
 
@@ -345,13 +346,13 @@ class BuiltinAdapter:
         return await self.model(model).chat_stream_fn(model, messages, system, tools, on_delta, **options)
 
     async def close(self) -> None:
-        """Close what the models hold open on this event loop."""
+        """Close the models' connections on this event loop."""
         for model in self._models.values():
             await model.aclose()
 
 
 def get_builtin_adapter(entry: ProviderRegistration) -> BuiltinAdapter | None:
-    """The adapter behind a registration, unless one of its functions has been replaced."""
+    """Return the adapter of a built-in registration, or None if one of its functions was replaced."""
     owner = getattr(entry.chat_fn, "__self__", None)
     if isinstance(owner, BuiltinAdapter) and getattr(entry.chat_stream_fn, "__self__", None) is owner:
         return owner
@@ -359,7 +360,7 @@ def get_builtin_adapter(entry: ProviderRegistration) -> BuiltinAdapter | None:
 
 
 def open_model(model: str, **options: Unpack[OpenModelOptions]) -> ModelBase:
-    """A model object for a name, by the built-in registry: `open_model("gpt-5", timeout=20)`.
+    """Create a model object by name from the built-in registry: `open_model("gpt-5", timeout=20)`.
 
     >>> open_model("claude-sonnet-5", api_key="...").provider
     'Anthropic'
@@ -367,12 +368,12 @@ def open_model(model: str, **options: Unpack[OpenModelOptions]) -> ModelBase:
     found = _require_registration(_all_registrations(), model)
     adapter = get_builtin_adapter(found)
     if adapter is None:
-        raise ConfigurationError(f"{found.display_name} is registered by its chat_fn only; it has no model object.")
+        raise ConfigurationError(f"{found.display_name} is registered with a chat_fn only, so it has no model object.")
     return adapter.open(model, **options)
 
 
 async def load_model(model: str | Model | None) -> None:
-    """Load a model that runs in this process before it is first asked; of others there is nothing to load.
+    """Load a model that runs in this process; for other models, do nothing.
 
     >>> import asyncio
     >>> asyncio.run(load_model("gpt-5"))
@@ -387,7 +388,7 @@ async def load_model(model: str | Model | None) -> None:
 
 
 async def close_models() -> None:
-    """Close the connections that models used by name have left open on this event loop, for a clean shutdown.
+    """Close the connections of all models that were used by name on this event loop, for a clean shutdown.
 
     >>> import asyncio
     >>> asyncio.run(close_models())

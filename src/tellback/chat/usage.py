@@ -1,4 +1,4 @@
-"""Usage in one shape, whatever the provider calls its numbers."""
+"""Convert the usage numbers of all providers to `ChatUsage`, and calculate costs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CACHED_KEYS = ("cached_tokens", "cached_content_token_count", "prompt_cache_hit
 def parse_usage(
     value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None
 ) -> ChatUsage | None:
-    """Usage numbers that a user passes, in our names, in camelCase or in a provider's own."""
+    """Parse usage numbers that a user passes, with our names, in camelCase or with a provider's names."""
     if value is None or isinstance(value, ChatUsage):
         return value
     if not isinstance(value, Mapping):
@@ -40,10 +40,11 @@ def _to_snake_case(key: str) -> str:
 
 
 def make_usage(raw: Any, provider: str | None = None, model: str | None = None) -> ChatUsage:
-    """A provider's usage numbers as a `ChatUsage`.
+    """Convert a provider's usage numbers to a `ChatUsage`.
 
-    Takes Anthropic's, OpenAI's and Gemini's keys, as a mapping or an SDK object. Anthropic counts cached prompt tokens
-    and Gemini counts thoughts beside the rest; here they are always part of `input_tokens` and `output_tokens`.
+    Accepts the keys of Anthropic, OpenAI and Gemini, as a mapping or an SDK object. Anthropic counts cached prompt
+    tokens separately, and Gemini counts thoughts separately; here `input_tokens` and `output_tokens` always include
+    them.
 
     >>> make_usage({"prompt_tokens": 120, "completion_tokens": 84, "latency_ms": 1280}).total_tokens
     204
@@ -58,7 +59,7 @@ def make_usage(raw: Any, provider: str | None = None, model: str | None = None) 
     tool_prompt = _first_count(data, "tool_use_prompt_token_count")
     input_tokens = _sum_known(_first_count(data, *_INPUT_KEYS), cache_read, cache_write, tool_prompt)
     if cache_write is None:
-        cache_write = _first_count(data, "cache_write_tokens")  # our own name, which is part of the prompt already
+        cache_write = _first_count(data, "cache_write_tokens")  # our own name: already counted in the input tokens
     cached = _first_known(cache_read, _first_count(data, *_CACHED_KEYS), _first_count(prompt_details, "cached_tokens"))
     thoughts = _first_count(data, "thoughts_token_count")
     output_tokens = _sum_known(_first_count(data, *_OUTPUT_KEYS), thoughts)
@@ -91,7 +92,7 @@ def make_usage(raw: Any, provider: str | None = None, model: str | None = None) 
 def calculate_cost(
     provider: str | None, model: str, input_tokens: int, output_tokens: int, cached: int = 0, cache_write: int = 0
 ) -> float | None:
-    """The cost in US dollars by a maintained price list, or None where it has no price or is not installed."""
+    """Return the cost in US dollars, or None if genai-prices is not installed or has no price."""
     price_module = load_price_list()
     if price_module is None:
         return None
@@ -109,13 +110,13 @@ def calculate_cost(
         return float(price_module.calc_price(usage, model_ref=model, provider_id=provider_id).total_price)
     except LookupError:
         return None
-    except ValueError as error:  # numbers the price list's checks refuse, such as more cached than sent
-        log.warning("no cost for %s: %s", model, error)
+    except ValueError as error:  # genai-prices rejects the numbers, such as more cached tokens than input tokens
+        log.warning("The cost of %s cannot be calculated: %s", model, error)
         return None
 
 
 def load_price_list() -> Any:
-    """The price list's module, or None; loading it takes a while, so adapters do it when they open their client."""
+    """Return the module genai_prices, or None. Importing it is slow, so adapters do it when they open a client."""
     try:
         import genai_prices
     except ImportError:
@@ -129,12 +130,12 @@ def _to_mapping(raw: Any) -> Mapping[str, Any]:
     if hasattr(raw, "model_dump"):
         raw = raw.model_dump()
     if not isinstance(raw, Mapping):
-        raise TypeError(f"usage must be a mapping or an SDK's usage object, not {type(raw).__name__}")
+        raise TypeError(f"usage must be a mapping or an SDK's usage object, got {type(raw).__name__}")
     return {_to_snake_case(str(key)): value for key, value in raw.items()}
 
 
 def _first_count(data: Any, *keys: str) -> int | None:
-    """The first of these that is a number."""
+    """Return the first of these values that is a number."""
     numbers = (_to_number(data.get(key)) for key in keys) if isinstance(data, Mapping) else ()
     found = _first_known(*numbers)
     return None if found is None else int(found)

@@ -141,7 +141,7 @@ def test_only_routes_are_routes() -> None:
         ({"approvals": {}}, "no call"),
         ({"approvals": {"call_1": True}}, "the waiting calls are: none"),
         ({"approvals": {"call_1": "yes"}}, "decision on call 'call_1'"),
-        ({"approvals": ["call_1"]}, "approvals is a mapping"),
+        ({"approvals": ["call_1"]}, "approvals must be a mapping"),
         ({"history": "Hi", "user": "maya"}, "user requires an agent with a memory"),
         ({"history": "Hi", "extras": "x"}, "extras must be a mapping"),
         ({"history": "Hi", "extras": {1: "x"}}, "extras must be a mapping"),

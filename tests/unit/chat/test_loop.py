@@ -363,7 +363,7 @@ async def test_the_budget_is_checked_before_every_call_and_warns_first(caplog: p
         opts = ChatOptions(model=model, tools=[read], max_context_tokens=200, warn_context_pct=0.1)
         with pytest.raises(BudgetExceededError):
             await run_loop(opts, "x" * 40)
-    assert "context is filling up" in caplog.text
+    assert "context is almost full" in caplog.text
 
 
 async def test_a_token_counter_of_ones_own_and_the_window_less_the_output_cap() -> None:
@@ -878,7 +878,7 @@ async def test_a_registration_without_a_function_says_what_to_do() -> None:
     ("bad", "problem"),
     [
         ({"max_iterations": 0}, "at least 1"),
-        ({"max_iterations": "5"}, "whole number"),
+        ({"max_iterations": "5"}, "integer of at least 1"),
         ({"on_max_iterations": "explode"}, "'raise' or 'answer'"),
         ({"tools": add}, "tools=\\[...\\]"),
         ({"tools": [3]}, "not a tool"),
@@ -895,7 +895,7 @@ async def test_wrong_arguments_are_refused_by_name() -> None:
     opts = ChatOptions(model=ScriptedModel([]))
     with pytest.raises(ConfigurationError, match="run_loop_messages"):
         await run_loop(opts, [user_message("Hi")])  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="first argument is ChatOptions"):
+    with pytest.raises(ConfigurationError, match="first argument must be ChatOptions"):
         await run_loop("gpt-5", "Hi")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a message has no field text; known: role, content"):
         await run_loop_messages(opts, [{"role": "user", "text": "Hi"}])

@@ -1,4 +1,4 @@
-"""The offline model: what it quotes, what it says of itself, and that nobody remembers its answers."""
+"""The offline model: which memories it quotes, and that its answers do not become memories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tellback import Tellback, TextDelta, request
 from tellback.chat import OfflineModel
-from tellback.chat.offline import NOT_STORED, NOTHING_REMEMBERED, SETUP_HINT, STORED_FOR_MEMORY
+from tellback.chat.offline import FIRST_ANSWER_NOTE, NOT_STORED, NOTHING_REMEMBERED, STORED_FOR_MEMORY
 from tellback.errors import ConfigurationError
 from tellback.request import Request
 from tellback.testing import ScriptedModel, says
@@ -41,44 +41,43 @@ async def ask_offline(text: str, *hits: RecallHit, earlier: tuple[str, ...] = ()
         return await OfflineModel().complete([*history, user_message(text)])
 
 
-async def test_a_question_is_answered_with_what_is_remembered_numbered_and_dated() -> None:
+async def test_an_answer_quotes_memories_with_numbers_and_dates() -> None:
     reply = await ask_offline(
         "Where do I live?", make_hit("User: I moved to Lisbon.", 0.6), make_hit("Ana: So did I.", 0.4)
     )
     assert reply.text.startswith(
-        'From memory, word for word:\n[1] "I moved to Lisbon." (you, 7 March 2026)\n[2] "So did I." (Ana, 7 March 2026)'
+        'From your memory:\n[1] "I moved to Lisbon." (you, 7 March 2026)\n[2] "So did I." (Ana, 7 March 2026)'
     )
-    assert "No model is set up" in reply.text
 
 
-async def test_a_colon_in_a_fact_names_nobody() -> None:
+async def test_the_text_before_a_colon_in_a_fact_is_not_a_speaker() -> None:
     fact = make_hit("Maya's diet: vegetarian", 0.6, Category("food", CategoryKind.FACT))
     assert '[1] "Maya\'s diet: vegetarian" (7 March 2026)' in (await ask_offline("What do I eat?", fact)).text
 
 
-async def test_which_memories_are_quoted_can_be_told_from_the_reply() -> None:
+async def test_the_raw_reply_lists_the_quoted_memories() -> None:
     sure = make_hit("User: I moved to Lisbon.", 0.6)
     assert (await ask_offline("Where do I live?", sure)).raw == {"cited": [sure.atom.id]}
 
 
-async def test_what_is_weak_is_not_presented_as_known() -> None:
+async def test_weak_hits_have_a_heading_that_says_so() -> None:
     reply = await ask_offline("What is the capital of France?", make_hit("User: I moved to Lisbon.", 0.06))
-    assert reply.text.startswith("I am not sure that I know. What comes closest in memory:")
+    assert reply.text.startswith("I am not sure. The closest memories:")
 
 
-async def test_hits_far_behind_the_best_one_are_left_out() -> None:
+async def test_hits_with_a_much_lower_score_than_the_best_are_omitted() -> None:
     reply = await ask_offline(
         "Where do I live?", make_hit("User: I moved to Lisbon.", 0.6), make_hit("User: I like trains.", 0.1)
     )
     assert "trains" not in reply.text
 
 
-async def test_what_was_only_asked_before_is_no_answer() -> None:
+async def test_an_earlier_question_is_not_quoted_as_an_answer() -> None:
     reply = await ask_offline("What is Ana allergic to?", make_hit("User: What is Ana allergic to?", 0.9))
     assert reply.text.startswith(NOTHING_REMEMBERED)
 
 
-async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() -> None:
+async def test_the_answer_to_a_statement_quotes_only_certain_hits() -> None:
     assert (await ask_offline("I like trains.", make_hit("User: I moved to Lisbon.", 0.06))).text.startswith(
         STORED_FOR_MEMORY
     )
@@ -97,7 +96,7 @@ async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() 
         "",
     ],
 )
-async def test_what_is_told_is_not_taken_for_a_question(statement: str) -> None:
+async def test_statements_are_not_treated_as_questions(statement: str) -> None:
     assert (await ask_offline(statement, make_hit("User: I moved to Lisbon.", 0.06))).text.startswith(STORED_FOR_MEMORY)
 
 
@@ -112,7 +111,7 @@ async def test_what_is_told_is_not_taken_for_a_question(statement: str) -> None:
         "I forgot. Where?",
     ],
 )
-async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_languages(question: str) -> None:
+async def test_questions_without_a_mark_and_in_other_languages_are_recognised(question: str) -> None:
     assert "I moved to Lisbon." in (await ask_offline(question, make_hit("User: I moved to Lisbon.", 0.06))).text
     assert (await ask_offline(question)).text.startswith(NOTHING_REMEMBERED)
 
@@ -120,24 +119,24 @@ async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_la
 @pytest.mark.parametrize(
     "question", ["User: what am i allergic to", "Ana: Tell me. What is it?", "User: それは何ですか\uff1f"]
 )
-async def test_what_was_asked_in_any_way_is_no_answer(question: str) -> None:
+async def test_remembered_questions_are_not_quoted_as_answers(question: str) -> None:
     assert (await ask_offline("What is Ana allergic to?", make_hit(question, 0.9))).text.startswith(NOTHING_REMEMBERED)
 
 
-async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
+async def test_a_statement_followed_by_a_question_is_quoted() -> None:
     statement = "Remember that Ana is allergic to nuts. Did you know that?"
     assert statement in (await ask_offline("What is Ana allergic to?", make_hit(f"User: {statement}", 0.9))).text
     assert statement in (await ask_offline("What is Ana allergic to?", earlier=(statement,))).text
 
 
-async def test_only_what_is_kept_is_said_to_be() -> None:
+async def test_the_answer_says_whether_the_message_is_stored() -> None:
     assert (await OfflineModel().complete("I like trains.")).text.startswith(NOT_STORED)
     async with Tellback(":memory:") as tb:
         maya = tb.user("maya")
         assert (await maya.chat("I like trains.")).text.startswith(STORED_FOR_MEMORY)
 
 
-async def test_what_was_said_in_the_same_conversation_is_quoted_too() -> None:
+async def test_earlier_messages_of_the_conversation_are_quoted() -> None:
     reply = await ask_offline(
         "What is Ana allergic to?", earlier=("My sister Ana is allergic to nuts.", "I like trains.")
     )
@@ -145,12 +144,14 @@ async def test_what_was_said_in_the_same_conversation_is_quoted_too() -> None:
     assert "trains" not in reply.text
 
 
-async def test_how_to_set_a_model_up_is_said_once_in_a_conversation() -> None:
-    assert SETUP_HINT in (await ask_offline("Hello!")).text
-    assert SETUP_HINT not in (await ask_offline("Hello!", earlier=("Hi.",))).text
+@pytest.mark.parametrize("text", ["Hello!", "Where do I live?", "What is Ana allergic to?"])
+async def test_only_the_first_answer_of_a_conversation_says_that_no_model_is_set_up(text: str) -> None:
+    hit = make_hit("User: I moved to Lisbon.", 0.6)
+    assert (await ask_offline(text, hit)).text.endswith(f"\n\n{FIRST_ANSWER_NOTE}")
+    assert "model" not in (await ask_offline(text, hit, earlier=("Hi.",))).text
 
 
-async def test_it_streams_word_by_word_and_says_the_same() -> None:
+async def test_streaming_yields_the_same_text_word_by_word() -> None:
     deltas = [delta async for delta in OfflineModel().stream("Hello there")]
     texts = [delta.text for delta in deltas if isinstance(delta, TextDelta)]
     assert len(texts) > 10
@@ -158,17 +159,17 @@ async def test_it_streams_word_by_word_and_says_the_same() -> None:
     assert isinstance(deltas[-1], StreamStop)
 
 
-async def test_it_fills_in_no_schema() -> None:
-    with pytest.raises(ConfigurationError, match="fills in no schema"):
+async def test_an_output_schema_raises_configuration_error() -> None:
+    with pytest.raises(ConfigurationError, match="does not support schemas"):
         await OfflineModel().complete("Hi", output_schema={"type": "object"})
 
 
-async def test_options_of_real_models_are_refused() -> None:
+async def test_options_of_real_models_raise_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="api_key"):
         OfflineModel(api_key="key")  # type: ignore[arg-type]
 
 
-async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() -> None:
+async def test_offline_answers_do_not_become_memories() -> None:
     async with Tellback(":memory:", model="offline") as tb:
         maya = tb.user("maya")
         for text in ("I moved to Lisbon in March.", "Where did I move to?", "Where did I move to?"):
@@ -187,7 +188,7 @@ async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() 
         ]
 
 
-async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
+async def test_offline_answers_are_not_sent_to_another_model() -> None:
     model = ScriptedModel([says("Maya moved to Lisbon."), says('{"facts": []}')])
     async with Tellback(":memory:", model=model, extractor="llm") as tb:
         maya = tb.user("maya")
@@ -201,7 +202,7 @@ async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
         assert "No model is set up" not in question
 
 
-async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers() -> None:
+async def test_a_summary_without_a_model_omits_offline_answers() -> None:
     async with Tellback(":memory:") as tb:
         maya = tb.user("maya")
         reply = await maya.chat("I moved to Lisbon in March.")
@@ -209,7 +210,7 @@ async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers()
         assert summary.rolling_summary == "user: I moved to Lisbon in March."
 
 
-async def test_no_model_the_name_and_the_object_mean_the_same() -> None:
+async def test_none_the_name_offline_and_an_offline_model_are_equivalent() -> None:
     for model in (None, "offline", "Offline", OfflineModel()):
         async with Tellback(":memory:", model=model) as tb:
             assert tb.model is None

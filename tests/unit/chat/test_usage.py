@@ -93,5 +93,5 @@ def test_a_part_without_names_does_not_erase_them() -> None:
 
 
 def test_something_else_is_refused() -> None:
-    with pytest.raises(TypeError, match="not list"):
+    with pytest.raises(TypeError, match="got list"):
         make_usage([1, 2])
