@@ -1,8 +1,8 @@
-"""Tellback as an MCP server: one user's memory and conversations, for any program that speaks the protocol.
+"""Tellback as an MCP server: a user's memory and conversations, for any MCP client.
 
-`serve_stdio` serves one user over standard input and output, `http_app` many over streamable HTTP; `build_server` is
-what both run. It stands on the low-level server of the official SDK: the high-level one writes its own schemas, and its
-own words around every error.
+`serve_stdio` serves one user over standard input and output, and `http_app` serves many over streamable HTTP; both use
+`build_server`. It is based on the low-level server of the official SDK, because the high-level server generates its
+own schemas and adds text to every error.
 """
 
 from tellback.errors import MissingExtraError

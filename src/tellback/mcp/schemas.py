@@ -1,4 +1,4 @@
-"""Types of arguments, output models of the tools, JSON schemas, and the size limit of an output."""
+"""Argument types and output models of the tools, their JSON schemas, and the size limit of an output."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MAX_MESSAGE_LENGTH = 6_000
 MAX_NAMES_LISTED = 10
 MAX_TOOL_NAME_LENGTH = 100
 MAX_OUTPUT_CHARACTERS = 30_000
-"""What the parts of one answer take as JSON, at most. Its text takes about as much again."""
+"""Maximum size of the items of one result as JSON. Its text has about the same size again."""
 
 OmittedNone = SkipJsonSchema[None]
-"""None that schemas do not speak of: some models write null for what they leave out, and answers leave it out."""
+"""None that is not part of the JSON schema: some models pass null for omitted arguments, and results omit it."""
 
 
 def replace_surrogates(text: str) -> str:
-    """A text that can be sent: what people said may hold half a character."""
+    """Replace lone surrogates, which stored text may contain and UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()
 
 
@@ -56,31 +56,31 @@ Timestamp = Annotated[str, BeforeValidator(_format_timestamp)]
 
 
 class ToolInput(BaseModel):
-    """What a tool is called with. Names that it does not know are refused, null is the same as leaving it out."""
+    """The arguments of a tool. Unknown names are rejected; null is the same as an omitted argument."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ToolOutput(BaseModel):
-    """What a tool gives: structured, in camelCase, and as a text to read."""
+    """The result of a tool, as JSON in camelCase and as readable text."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
 
     @classmethod
     def of(cls, value: Any, **more: Any) -> Self:
-        """A value as it is shown, by its fields of the same names, and `more` that it does not know itself."""
+        """Create the output from a value's attributes of the same names, updated with `more`."""
         return cls.model_validate(value, from_attributes=True).model_copy(update=more)
 
     def to_text(self) -> str:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """The answer as JSON; what is not known is left out."""
+        """Return the result as JSON without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def build_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a model, without what a reader learns nothing from."""
+    """Return the JSON schema of a model, without its title and description."""
     schema = model.model_json_schema(schema_generator=_PlainJsonSchema)
     schema.pop("title", None)
     schema.pop("description", None)
@@ -88,7 +88,7 @@ def build_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) -> dict[str, Any]:
-    """A tool's arguments by name, checked; `InvalidInput` says what is wrong with them."""
+    """Validate a tool's arguments and return them by name; raise `InvalidInput` if they are invalid."""
     present = {name: value for name, value in (arguments or {}).items() if value is not None}
     try:
         return dict(model.model_validate(present))
@@ -102,12 +102,12 @@ def parse_arguments(model: type[ToolInput], arguments: dict[str, Any] | None) ->
 
 
 def _format_problem(location: tuple[int | str, ...], text: str) -> str:
-    name = ascii(str(location[0])[:80])[1:-1] if location else "arguments"  # an argument may have any name
-    return f"{name}: {'there is no such argument' if text == 'Extra inputs are not permitted' else text[:300]}"
+    name = ascii(str(location[0])[:80])[1:-1] if location else "arguments"  # the client may send any name
+    return f"{name}: {'unknown argument' if text == 'Extra inputs are not permitted' else text[:300]}"
 
 
 class _PlainJsonSchema(GenerateJsonSchema):
-    """Schemas as a person would write them: no titles made of names, no defaults that are null."""
+    """Generates concise schemas: without titles derived from names, and without null defaults."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -124,30 +124,30 @@ IdText = Annotated[str, Field(min_length=1, max_length=MAX_ID_LENGTH)]
 SequenceNumber = Annotated[int, Field(ge=0, le=2**53)]
 ImportanceLevel = Annotated[int, Field(ge=1, le=5)]
 SpaceName = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
-SearchedSpace = Annotated[SpaceName, Field(description="The name of the part of the memory to look in.")]
-LeftOutCount = Annotated[int, Field(description="How many were found and not given, for the answer would be too long.")]
+SearchedSpace = Annotated[SpaceName, Field(description="The name of the memory space to search.")]
+LeftOutCount = Annotated[int, Field(description="How many results were omitted because the answer would be too long.")]
 
 CategoryKindName = Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"]
-"""What sort of thing may be remembered: every kind but patterns, which are found."""
+"""The kinds of memories that a client can add: all except patterns, which are detected."""
 
 EntityTypeName = Literal["PERSON", "ORGANIZATION", "PLACE", "OBJECT", "CONCEPT", "EVENT", "AGREEMENT"]
-"""What an entity may be."""
+"""The types of entities."""
 
 
 def optional(description: str, alias: str | None = None) -> Any:
-    """A field that may be left out."""
+    """Return an optional field."""
     return Field(default=None, description=description, alias=alias)
 
 
 class CategoryItem(ToolOutput):
-    """What sort of memory it is: its name, and its kind."""
+    """The category of a memory: its name and kind."""
 
     name: str
     kind: str
 
 
 class MemoryItem(ToolOutput):
-    """A memory: what it says, since when, and where it was said."""
+    """A memory with its validity and source."""
 
     id: str
     text: Annotated[str, BeforeValidator(lambda text: truncate_text(text, MAX_ATOM_LENGTH))]
@@ -155,7 +155,7 @@ class MemoryItem(ToolOutput):
     importance: int
     valid_from: Timestamp
     valid_to: Timestamp | OmittedNone = None
-    score: float | OmittedNone = optional("How well it answers, from 0 to 1.")
+    score: float | OmittedNone = optional("How relevant it is, from 0 to 1.")
     standing: str | OmittedNone = optional("current, over, superseded or upcoming.")
     superseded_by: str | OmittedNone = None
     source_conversation_id: str | OmittedNone = None
@@ -163,12 +163,12 @@ class MemoryItem(ToolOutput):
 
     @classmethod
     def of(cls, value: Atom, **more: Any) -> Self:
-        """An atom, with the place where it was first said."""
+        """Convert an atom, with the first source it cites."""
         source = render_source(value) or {"conversation_id": None, "message_ids": []}
         return super().of(value, **{f"source_{name}": each for name, each in source.items()}, **more)
 
     def to_text(self) -> str:
-        """On one line: memories may hold line breaks, and must not look like several."""
+        """Format the memory on one line: a memory with line breaks must not look like several memories."""
         until = "" if self.valid_to is None else f" until {_format_date(self.valid_to)}"
         facts = [f"since {_format_date(self.valid_from)}{until}", self.category.name, f"importance {self.importance}"]
         if self.standing is not None:
@@ -180,11 +180,11 @@ class MemoryItem(ToolOutput):
         if self.source_conversation_id is None:
             return ""
         messages = f", {', '.join(self.source_message_ids)}" if self.source_message_ids else ""
-        return f"; said in {self.source_conversation_id}{messages}"
+        return f"; source: {self.source_conversation_id}{messages}"
 
 
 class MemoryListOutput(ToolOutput):
-    """Memories that were found."""
+    """A list of memories."""
 
     memories: list[MemoryItem]
     left_out: LeftOutCount = 0
@@ -204,7 +204,7 @@ class EntityItem(ToolOutput):
     aliases: Annotated[list[str], BeforeValidator(lambda names: list(names[:MAX_NAMES_LISTED]))] = Field(
         default_factory=list
     )
-    atom_count: int = Field(default=0, description="How many memories are about it.")
+    atom_count: int = Field(default=0, description="The number of memories about it.")
     last_seen_at: Timestamp | OmittedNone = None
 
     def to_text(self) -> str:
@@ -216,7 +216,7 @@ class EntityItem(ToolOutput):
 
 
 class EntityListOutput(ToolOutput):
-    """Entities that were found."""
+    """A list of entities."""
 
     entities: list[EntityItem]
     left_out: LeftOutCount = 0
@@ -227,7 +227,7 @@ class EntityListOutput(ToolOutput):
 
 
 class ConversationItem(ToolOutput):
-    """A conversation, without what was said in it."""
+    """A conversation without its messages."""
 
     id: str
     namespace: str
@@ -256,24 +256,24 @@ class MessageItem(ToolOutput):
 
     @classmethod
     def of(cls, value: StoredMessage, **more: Any) -> Self:
-        """A message: its words, and which tools it calls."""
+        """Convert a message: its text and the names of the tools it calls."""
         calls = [f"(calls {call.name[:MAX_TOOL_NAME_LENGTH]})" for call in value.tool_calls[:MAX_NAMES_LISTED]]
         text = truncate_text(value.text, MAX_MESSAGE_LENGTH)
         return super().of(value, text=replace_surrogates("\n".join(filter(None, [text, *calls]))), **more)
 
     def to_text(self) -> str:
-        """Who said what, the lines after the first one indented."""
+        """Format the message with its role; lines after the first are indented."""
         text = "\n    ".join(self.text.splitlines())
         return f"{self.seq}. [{self.id}] {self.role}, {_format_minute(self.created_at)}: {text}"
 
 
 class ConversationsOutput(ToolOutput):
-    """The list of conversations, or one with its messages."""
+    """A list of conversations, or one conversation with its messages."""
 
     conversations: list[ConversationItem] = Field(
-        description="The newest first; only one, where its messages are given."
+        description="Newest first; only one conversation if its messages are returned."
     )
-    messages: list[MessageItem] | OmittedNone = optional("The messages of the conversation, the oldest first.")
+    messages: list[MessageItem] | OmittedNone = optional("The messages of the conversation, oldest first.")
     next_before: str | OmittedNone = optional("Pass it as `before` to list older conversations.")
     earlier_seq: int | OmittedNone = optional("Pass it as `before_seq` to read earlier messages.")
     later_seq: int | OmittedNone = optional("Pass it as `after_seq` to read later messages.")
@@ -282,16 +282,16 @@ class ConversationsOutput(ToolOutput):
     def to_text(self) -> str:
         lines = [each.to_text() for each in (*self.conversations, *(self.messages or ()))]
         cursors = (
-            ("older ones", "before", self.next_before),
+            ("older conversations", "before", self.next_before),
             ("earlier messages", "before_seq", self.earlier_seq),
             ("later messages", "after_seq", self.later_seq),
         )
-        lines += [f"There are {what}: {name}={cursor}" for what, name, cursor in cursors if cursor is not None]
+        lines += [f"For {what}, pass {name}={cursor}." for what, name, cursor in cursors if cursor is not None]
         return "\n".join([*lines, *filter(None, [self.note])])
 
 
 class RememberOutput(ToolOutput):
-    """What came of remembering."""
+    """The result of `remember`."""
 
     status: str = Field(description="remembered, or known already.")
     memory: MemoryItem
@@ -299,30 +299,30 @@ class RememberOutput(ToolOutput):
     replaced: str | OmittedNone = None
 
     def to_text(self) -> str:
-        outcome = {"remembered": "Remembered"}.get(self.status, "This was known already")
-        replacement = "" if self.replaced is None else f" in the place of {self.replaced}"
+        outcome = {"remembered": "Remembered"}.get(self.status, "Already known")
+        replacement = "" if self.replaced is None else f", replacing {self.replaced}"
         return f"{outcome}{replacement}: {self.memory.to_text()}"
 
 
 class ForgetOutput(ToolOutput):
-    """What came of forgetting."""
+    """The result of `forget`."""
 
     status: str = Field(description="forgotten, or forgotten already.")
     id: str
 
     def to_text(self) -> str:
         if self.status == "forgotten":
-            return f"Forgotten: {self.id} is not recalled any more."
-        return f"{self.id} was forgotten before."
+            return f"Forgotten: {self.id} is no longer recalled."
+        return f"{self.id} was already forgotten."
 
 
 def format_listing(items: Sequence[ToolOutput], singular: str, plural: str, left_out: int, note: str | None) -> str:
-    """Lines with what was found, how many that is, and what was not given."""
+    """Format a list of results, with their count and the number of omitted ones."""
     lines = [each.to_text() for each in items]
     if lines:
         lines.insert(0, f"{len(lines)} {singular if len(lines) == 1 else plural}:")
     if left_out:
-        lines.append(f"{left_out} more were left out, for this would be too long: ask for less, or more precisely.")
+        lines.append(f"{left_out} more were left out, because the answer would be too long: use a more specific query.")
     return "\n".join([*lines, *filter(None, [note])])
 
 
@@ -342,7 +342,7 @@ Item = TypeVar("Item", bound=ToolOutput)
 
 
 def take_fitting(items: Iterable[Item], max_characters: int = MAX_OUTPUT_CHARACTERS) -> list[Item]:
-    """The first parts of an answer, as many as fit; always one, if there is any."""
+    """Return the first items that fit into the size limit, and at least one."""
     taken: list[Item] = []
     for item in items:
         max_characters -= len(item.model_dump_json(by_alias=True, exclude_none=True))

@@ -1,4 +1,4 @@
-"""The MCP server: `build_server`, and how it is served over standard input and output or over HTTP."""
+"""The MCP server: `build_server`, and serving it over standard input and output or over HTTP."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("tellback.mcp")
 
 UserOf: TypeAlias = Callable[[Mapping[str, Any]], User | Awaitable[User]]
-"""Gives the handle a call works on, from the ASGI scope of its request; over other transports that is empty."""
+"""Returns the user of a call from the ASGI scope of its request. The scope is empty over other transports."""
 
 INTERNAL_ERRORS = (StoreError, EmbeddingError, ConfigurationError, ChatError)
-"""Errors that speak of the machine: they go to the log, and whoever called learns only that it failed."""
+"""Errors whose messages may contain internal details: they are logged, and the client gets a general message."""
 
-CALL_FAILED = "The memory could not do this now. It is not about your arguments: try again in a moment."
+CALL_FAILED = "The memory is temporarily unavailable. Your arguments are not the cause: try again in a moment."
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 CHUNK_BYTES = 64 * 1024
@@ -67,10 +67,10 @@ def build_server(
     instructions: str | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Server[Any]:
-    """An MCP server whose tools work on the memory and the conversations of the user that `user_of` gives.
+    """Build an MCP server whose tools use the memory and conversations of the user that `user_of` returns.
 
-    `read_only` leaves out the tools that change something. `instructions` are what hosts tell their models of the
-    server, in the place of ours. A call that takes longer than `timeout` seconds is stopped.
+    `read_only` omits the tools that change data. `instructions` replace the default instructions, which clients pass
+    to their models. A call that takes longer than `timeout` seconds is cancelled.
 
     >>> from tellback import Tellback
     >>> maya = Tellback(":memory:").user("maya")
@@ -83,7 +83,7 @@ def build_server(
 
 
 class _ToolDispatcher:
-    """Answers the two requests that there are: for the list of tools, and for a call."""
+    """Answers the two supported requests: listing the tools and calling a tool."""
 
     def __init__(self, user_of: UserOf, tools: Mapping[str, McpTool], timeout: float) -> None:
         self._user_of = user_of
@@ -114,7 +114,7 @@ class _ToolDispatcher:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(
-                INVALID_PARAMS, f"There is no tool {params.name[:80]!a}. There are: {', '.join(self._tools)}."
+                INVALID_PARAMS, f"There is no tool {params.name[:80]!a}. Available tools: {', '.join(self._tools)}."
             )
         scope = {} if context.request is None else context.request.scope
         try:
@@ -124,13 +124,13 @@ class _ToolDispatcher:
             return CallToolResult(content=[TextContent(text=output.to_text())], structured_content=output.to_json())
         except TimeoutError:
             log.warning("%s took longer than %g seconds", tool.name, self._timeout)
-            return _error_result(f"This took longer than {self._timeout:g} seconds and was stopped. Ask for less.")
+            return _error_result(f"The call was cancelled after {self._timeout:g} seconds. Request fewer results.")
         except INTERNAL_ERRORS:
             log.exception("%s failed", tool.name)
             return _error_result(CALL_FAILED)
         except (InvalidInput, TellbackError) as error:
             return _error_result(str(error))
-        except Exception:  # whatever it was, its words may be about the machine or about somebody else
+        except Exception:  # the message may contain internal details or another user's data
             log.exception("%s failed", tool.name)
             return _error_result(CALL_FAILED)
 
@@ -153,12 +153,13 @@ async def serve_stdio(
 ) -> None:
     """Serve one user's memory over standard input and output, until the input ends.
 
-    While it runs, what the process prints goes to standard error: the output is the protocol's alone. Cancelling it
-    ends it at once, also while it waits for input. A message of more than `MAX_MESSAGE_BYTES` ends it too.
+    While it runs, other output of the process goes to standard error, because standard output is reserved for the
+    protocol. Cancellation takes effect immediately, even while waiting for input. A message of more than
+    `MAX_MESSAGE_BYTES` ends the connection.
     """
     user = tb.user(user_id, tenant_id, app_id)
     server = build_server(lambda scope: user, read_only=read_only)
-    # Threads of its own: a pipe may keep one waiting for ever, which must not keep the process from ending.
+    # A separate thread pool: a thread can block on a pipe forever, and must not prevent the process from exiting.
     threads = ThreadPool(max_threads=2)
     with _stdout_redirected() as descriptor:
         lines = cast("anyio.AsyncFile[str]", _PipeReader(threads, sys.stdin.fileno()))
@@ -170,8 +171,8 @@ async def serve_stdio(
 
 @contextmanager
 def _broken_streams_ignored() -> Iterator[None]:
-    """A stream that breaks is the end of the connection, no failure: the client is gone, or this was cancelled and the
-    SDK's tasks have closed each other's streams."""
+    """Treat a broken stream as the end of the connection, not as an error: the client has disconnected, or the server
+    was cancelled and the SDK's tasks have closed each other's streams."""
     try:
         yield
     except BaseExceptionGroup as error:
@@ -180,11 +181,11 @@ def _broken_streams_ignored() -> Iterator[None]:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError from error
-        log.info("the client is gone")
+        log.info("The MCP client has disconnected")
 
 
 class _PipeReader:
-    """The lines of a pipe: what the SDK asks of a file to read."""
+    """Iterates over the lines of a pipe, with the interface that the SDK expects of an input file."""
 
     def __init__(self, threads: ThreadPool, descriptor: int) -> None:
         self._threads = threads
@@ -197,12 +198,12 @@ class _PipeReader:
             for line in lines:
                 yield line.decode(errors="replace")
             if len(rest) > MAX_MESSAGE_BYTES:
-                log.error("a message has more than %d bytes: the connection ends", MAX_MESSAGE_BYTES)
+                log.error("Closing the MCP connection: a message has more than %d bytes", MAX_MESSAGE_BYTES)
                 return
 
 
 class _PipeWriter:
-    """The writing end of a pipe: what the SDK asks of a file to write."""
+    """Writes to a pipe, with the interface that the SDK expects of an output file."""
 
     def __init__(self, threads: ThreadPool, descriptor: int) -> None:
         self._threads = threads
@@ -211,12 +212,12 @@ class _PipeWriter:
     async def write(self, text: str) -> int:
         try:
             await self._threads.run(_write_all, self._descriptor, text.encode(errors="replace"))
-        except BrokenPipeError:  # nobody reads any more, so this is the end
+        except BrokenPipeError:  # the client has closed its end
             raise anyio.ClosedResourceError from None
         return len(text)
 
     async def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: `write` does not buffer."""
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -227,7 +228,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 @contextmanager
 def _stdout_redirected() -> Iterator[int]:
-    """The standard output as it was; meanwhile, what anybody else writes there goes to standard error."""
+    """Yield a descriptor of the real standard output; meanwhile, other writes to it go to standard error."""
     sys.stdout.flush()
     stdout_descriptor = sys.stdout.fileno()
     protocol_descriptor = os.dup(stdout_descriptor)
@@ -236,7 +237,7 @@ def _stdout_redirected() -> Iterator[int]:
         yield protocol_descriptor
     finally:
         sys.stdout.flush()
-        # It is not closed: a thread may still be writing, and its number would be given to another file.
+        # Do not close it: a thread may still be writing, and another file could get the same descriptor.
         os.dup2(protocol_descriptor, stdout_descriptor)
 
 
@@ -249,19 +250,19 @@ def http_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> McpApp:
-    """An MCP server as an ASGI application, for the users that `user_of_scope` finds in each request's scope.
+    """Build an MCP server as an ASGI application, for the users that `user_of_scope` returns for each request.
 
-    No session is kept: any process may answer any request, so several workers behave as one. Requests for other hosts
-    than `allowed_hosts` and from web pages of other origins than `allowed_origins` are refused, which keeps a web page
-    from reaching a server on its reader's machine; "name:*" is a name with any port. `allowed_hosts=None` takes any
-    host: for servers that are reached by many names, and ask for a key.
+    The server is stateless: any process can answer any request, so several workers behave as one. Requests for hosts
+    not in `allowed_hosts`, and from web pages with origins not in `allowed_origins`, are rejected. This prevents web
+    pages from reaching a server on the visitor's machine. "name:*" matches any port. `allowed_hosts=None` accepts any
+    host, for servers that have several names and require a key.
     """
     server = build_server(user_of_scope, read_only=read_only, timeout=timeout)
     return McpApp(server, allowed_hosts, allowed_origins, max_body_bytes)
 
 
 class McpApp:
-    """The ASGI application. It answers while `running()` is entered, which belongs into the lifespan of its server."""
+    """The ASGI application. It answers only inside `running()`, which belongs in the server's lifespan."""
 
     def __init__(
         self,
@@ -272,7 +273,7 @@ class McpApp:
     ) -> None:
         for name, value in (("allowed_hosts", allowed_hosts), ("allowed_origins", allowed_origins)):
             if isinstance(value, str):
-                raise ConfigurationError(f"{name} is a list of names, not the text {value!r:.80}.")
+                raise ConfigurationError(f"{name} must be a list of names, got the text {value!r:.80}.")
         self._server = server
         self._security = TransportSecuritySettings(
             enable_dns_rebinding_protection=allowed_hosts is not None,
@@ -285,9 +286,9 @@ class McpApp:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer requests; at the end, calls that are still running are stopped."""
+        """Answer requests; on exit, cancel calls that are still running."""
         if self._manager is not None:
-            raise ConfigurationError("This MCP application is running already: enter running() once.")
+            raise ConfigurationError("This MCP application is already running: enter running() only once.")
         manager = StreamableHTTPSessionManager(
             self._server,
             stateless=True,
@@ -304,7 +305,7 @@ class McpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise ConfigurationError(f"The MCP application answers HTTP requests, not {scope['type']!r}.")
+            raise ConfigurationError(f"The MCP application only supports HTTP requests, got {scope['type']!r}.")
         rejection = self._reject(scope)
         if rejection is not None:
             await rejection(scope, receive, send)
@@ -319,14 +320,14 @@ class McpApp:
 
     def _reject(self, scope: Scope) -> PlainTextResponse | None:
         origin = Headers(scope=scope).get("origin")
-        # With hosts to check, the SDK looks at both; without, it would look at neither.
+        # The SDK checks the origin only if it also checks hosts.
         if (
             not self._security.enable_dns_rebinding_protection
             and origin is not None
             and not self._is_allowed_origin(origin)
         ):
             return PlainTextResponse("Invalid Origin header", 403)
-        if scope["method"] != "POST":  # without sessions there is nothing to listen to, and nothing to end
+        if scope["method"] != "POST":  # GET and DELETE are for sessions, which a stateless server lacks
             return PlainTextResponse("Method Not Allowed", 405, {"Allow": "POST"})
         if self._manager is None:
             return PlainTextResponse("Service Unavailable", 503)
@@ -342,5 +343,5 @@ class McpApp:
         for call in self._calls:
             call.cancel()
         with anyio.move_on_after(GRACE_SECONDS, shield=True):
-            while self._calls:  # noqa: ASYNC110 - each leaves by itself
+            while self._calls:  # noqa: ASYNC110 - each call removes itself
                 await anyio.sleep(0.01)

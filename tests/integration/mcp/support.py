@@ -1,4 +1,4 @@
-"""The server over HTTP on a loopback port, and as a program; the official client on both."""
+"""Helpers that run the server over HTTP and as a program, and connect the official client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server_parameters(url: Path | str, user: str, *extra_args: str) -> StdioServ
 
 
 def authenticate(tb: Tellback, app: ASGIApp) -> ASGIApp:
-    """A guard at the door: it finds out who calls, and puts that into the scope."""
+    """Wrap an app with authentication that stores the caller in the scope."""
 
     async def authenticated_app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -47,7 +47,7 @@ def authenticate(tb: Tellback, app: ASGIApp) -> ASGIApp:
 async def authenticated_user(scope: Mapping[str, Any]) -> User:
     found = scope["state"]["caller"]
     if found is None:
-        raise InvalidArgumentError("Say who you are.")
+        raise InvalidArgumentError("Authentication required.")
     assert isinstance(found, User)
     return found
 
@@ -56,7 +56,7 @@ async def authenticated_user(scope: Mapping[str, Any]) -> User:
 async def run_http_server(
     tb: Tellback, user_of: Callable[..., Any] = authenticated_user, **options: Any
 ) -> AsyncIterator[tuple[str, McpApp]]:
-    """The address of a running server. It is stopped at the end, as a signal would do it."""
+    """Run a server and yield its address; at the end, stop it as a signal would."""
     app = http_app(user_of, **options)
 
     @asynccontextmanager
@@ -71,7 +71,7 @@ async def run_http_server(
     server = uvicorn.Server(config)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    task = asyncio.create_task(server._serve([listening]))  # without taking pytest's signals
+    task = asyncio.create_task(server._serve([listening]))  # does not install signal handlers, which pytest needs
     try:
         async with asyncio.timeout(20):
             while not server.started:  # noqa: ASYNC110 - it has no event to wait for

@@ -1,4 +1,4 @@
-"""Over streamable HTTP, with a real server and the official client, in both generations of the protocol."""
+"""The server over streamable HTTP with the official client, in both generations of the protocol."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_every_tool_works(mode: str) -> None:
 
 
 @MODES
-async def test_each_request_is_for_its_own_user(mode: str) -> None:
+async def test_each_request_uses_the_memory_of_its_own_user(mode: str) -> None:
     async with (
         open_app() as tb,
         run_http_server(tb) as (address, _),
@@ -63,11 +63,11 @@ async def test_each_request_is_for_its_own_user(mode: str) -> None:
             found = (await call_ok(client, "recall", query="secret number", limit=20))["memories"]
             assert len(found) == 5
             assert all(each["text"].startswith(name) for each in found)
-        assert await call_refused(anonymous_session, "recall", query="secret number") == "Say who you are."
+        assert await call_refused(anonymous_session, "recall", query="secret number") == "Authentication required."
 
 
 @MODES
-async def test_any_process_answers_any_request(mode: str) -> None:
+async def test_any_process_can_answer_any_request(mode: str) -> None:
     async with open_app() as tb, run_http_server(tb) as (first_address, _), run_http_server(tb) as (second_address, _):
         async with connect(first_address, "maya", mode) as client:
             await call_ok(client, "remember", text="Maya is vegetarian.")
@@ -77,12 +77,12 @@ async def test_any_process_answers_any_request(mode: str) -> None:
             answer = await http.post(first_address, json=initialize())
             assert answer.status_code == 200
             assert "mcp-session-id" not in answer.headers
-            answer = await http.post(second_address, json=RECALL)  # without a handshake of its own
+            answer = await http.post(second_address, json=RECALL)  # without a handshake with this server
             assert "Maya is vegetarian." in answer.text
 
 
 @MODES
-async def test_a_read_only_server_takes_nothing(mode: str) -> None:
+async def test_a_read_only_server_rejects_writes(mode: str) -> None:
     async with (
         open_app() as tb,
         run_http_server(tb, read_only=True) as (address, _),
@@ -94,7 +94,7 @@ async def test_a_read_only_server_takes_nothing(mode: str) -> None:
 
 
 @MODES
-async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
+async def test_a_cancelled_call_stops_on_the_server(mode: str) -> None:
     async with open_app() as tb:
         slow = SlowUserLookup(tb)
         async with run_http_server(tb, slow.user_of) as (address, _), connect(address, "maya", mode) as client:
@@ -104,14 +104,14 @@ async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call
-                if mode == "auto":  # the older protocol cancels by a message, which only a session could take
+                if mode == "auto":  # the older protocol cancels with a message, which requires a session
                     await slow.finished.wait()
             slow.is_slow = False
             assert not (await client.call_tool("recall", {"query": "food"})).is_error
 
 
 @pytest.mark.parametrize("headers", [{}, {"MCP-Protocol-Version": "2025-06-18"}])
-async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) -> None:
+async def test_a_broken_connection_stops_its_call(headers: dict[str, str]) -> None:
     async with open_app() as tb:
         slow = SlowUserLookup(tb)
         async with (
@@ -126,7 +126,7 @@ async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) 
             await slow.finished.wait()
 
 
-async def test_stopping_the_server_ends_what_still_runs() -> None:
+async def test_stopping_the_server_cancels_running_calls() -> None:
     async with open_app() as tb, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
         slow = SlowUserLookup(tb)
         async with run_http_server(tb, slow.user_of) as (address, _), asyncio.timeout(20):
@@ -137,7 +137,7 @@ async def test_stopping_the_server_ends_what_still_runs() -> None:
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
-async def test_an_application_that_ends_has_stopped_its_calls(version: str) -> None:
+async def test_leaving_running_cancels_the_calls_of_the_application(version: str) -> None:
     async with open_app() as tb:
         slow = SlowUserLookup(tb)
         app = http_app(slow.user_of, allowed_hosts=None)
@@ -161,7 +161,7 @@ META: dict[str, Any] = {
 
 
 class SlowUserLookup:
-    """Looks for a user for a minute, and tells of it."""
+    """Takes a long time to return a user, and records its start and end."""
 
     def __init__(self, tb: Tellback) -> None:
         self._rc = tb
@@ -178,7 +178,7 @@ class SlowUserLookup:
         return self._rc.user("maya")
 
 
-async def test_requests_that_are_none_are_refused_and_the_server_goes_on() -> None:
+async def test_malformed_requests_are_rejected_and_the_server_keeps_running() -> None:
     async with open_app() as tb, run_http_server(tb, max_body_bytes=10_000) as (address, _):
         async with httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
             json = {"Content-Type": "application/json"}
@@ -201,7 +201,7 @@ async def test_requests_that_are_none_are_refused_and_the_server_goes_on() -> No
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
-async def test_web_pages_of_others_and_wrong_hosts_are_refused(version: str) -> None:
+async def test_other_origins_and_hosts_are_rejected(version: str) -> None:
     async with (
         open_app() as tb,
         run_http_server(tb, allowed_origins=["https://app.example:*", "https://ok.example"]) as (address, _),
@@ -226,7 +226,7 @@ ORIGINS = [
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
-async def test_any_host_may_be_allowed_and_origins_are_checked_still(version: str) -> None:
+async def test_origins_are_checked_even_if_any_host_is_allowed(version: str) -> None:
     options: dict[str, Any] = {
         "allowed_hosts": None,
         "allowed_origins": ["https://app.example:*", "https://ok.example"],
@@ -240,7 +240,7 @@ async def test_any_host_may_be_allowed_and_origins_are_checked_still(version: st
                 assert (answer.status_code != 403) is allowed, origin
 
 
-async def test_an_application_answers_only_while_it_runs_and_may_run_again() -> None:
+async def test_an_application_answers_only_while_running_and_can_run_again() -> None:
     async with open_app() as tb:
         app = http_app(lambda scope: tb.user("maya"), allowed_hosts=None)
         transport = httpx2.ASGITransport(app=app)
@@ -249,13 +249,13 @@ async def test_an_application_answers_only_while_it_runs_and_may_run_again() -> 
             for _ in range(2):
                 async with app.running():
                     assert (await http.post("/mcp", json=initialize())).status_code == 200
-                    with pytest.raises(ConfigurationError, match="running already"):
+                    with pytest.raises(ConfigurationError, match="already running"):
                         async with app.running():
                             pass
                     assert (await http.post("/mcp", json=initialize())).status_code == 200
             assert (await http.post("/mcp", json=initialize())).status_code == 503
 
 
-def test_a_text_is_no_list_of_hosts() -> None:
-    with pytest.raises(ConfigurationError, match="allowed_hosts is a list"):
+def test_allowed_hosts_must_be_a_list() -> None:
+    with pytest.raises(ConfigurationError, match="allowed_hosts must be a list"):
         http_app(lambda scope: None, allowed_hosts="memory.example")  # type: ignore[arg-type, return-value]

@@ -1,4 +1,4 @@
-"""The command as programs start it: over pipes, with the official client, and by hand where that would not do."""
+"""The command `tellback mcp` over pipes, with the official client and with raw JSON lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIST = b'{"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}'
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["newest", "with handshake"])
-async def test_a_program_remembers_and_another_one_recalls(tmp_path: Path, mode: str) -> None:
+async def test_one_process_remembers_and_another_one_recalls(tmp_path: Path, mode: str) -> None:
     url = tmp_path / "tellback.db"
     async with Client(server_parameters(url, "maya"), mode=mode) as client:
         assert client.server_info is not None
@@ -60,8 +60,8 @@ async def test_two_users_and_two_tenants_do_not_see_each_other(tmp_path: Path) -
         assert (await tb.user("maya").memory.get_atom(memory["id"])) is not None
 
 
-class ByHand:
-    """The program, spoken to line by line."""
+class RawClient:
+    """A client that sends raw JSON lines to the command."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -73,7 +73,7 @@ class ByHand:
         await self.process.stdin.drain()
 
     async def ask(self, method: str, params: Any) -> Any:
-        """The answer to a request; nothing but messages may come on standard output."""
+        """Send a request and return the answer; standard output may contain only protocol messages."""
         assert self.process.stdout is not None
         self._number += 1
         body = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
@@ -83,12 +83,12 @@ class ByHand:
         assert answer["id"] == self._number
         return answer
 
-    async def greet(self) -> None:
+    async def initialize(self) -> None:
         assert (await self.ask(INITIALIZE["method"], INITIALIZE["params"]))["result"]["serverInfo"]["name"]
         await self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
 
     async def wait_closed(self, last_input: bytes = b"") -> tuple[int, str]:
-        """Its exit code, and what it told, when its input is closed after some last words."""
+        """Send the last input, close standard input, and return the exit code and the standard error."""
         async with asyncio.timeout(40):
             _, stderr = await self.process.communicate(last_input)
         assert self.process.returncode is not None
@@ -96,7 +96,7 @@ class ByHand:
 
 
 @asynccontextmanager
-async def by_hand(url: Path, *extra_args: str, stdout: int = asyncio.subprocess.PIPE) -> AsyncIterator[ByHand]:
+async def run_command(url: Path, *extra_args: str, stdout: int = asyncio.subprocess.PIPE) -> AsyncIterator[RawClient]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *PROGRAM, "--url", str(url), "--user", "maya", *extra_args),
         stdin=asyncio.subprocess.PIPE,
@@ -106,16 +106,16 @@ async def by_hand(url: Path, *extra_args: str, stdout: int = asyncio.subprocess.
         env={name: value for name, value in os.environ.items() if not name.startswith("TELLBACK_")},
     )
     try:
-        yield ByHand(process)
+        yield RawClient(process)
     finally:
         if process.returncode is None:
             process.kill()
             await process.communicate()
 
 
-async def test_nonsense_is_passed_over(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "tellback.db") as server:
-        await server.greet()
+async def test_malformed_messages_are_ignored(tmp_path: Path) -> None:
+    async with run_command(tmp_path / "tellback.db") as server:
+        await server.initialize()
         for line in (b"", b"hello", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": []}', b"null"):
             await server.send(line)
         answer = await server.ask("tools/call", {"name": "recall", "arguments": "food"})
@@ -127,20 +127,20 @@ async def test_nonsense_is_passed_over(tmp_path: Path) -> None:
         assert (await server.ask("no/such", {}))["error"]["code"] == -32601
 
 
-async def test_the_end_of_the_input_ends_it(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "tellback.db") as server:
-        await server.greet()
+async def test_the_command_exits_at_the_end_of_its_input(tmp_path: Path) -> None:
+    async with run_command(tmp_path / "tellback.db") as server:
+        await server.initialize()
         code, stderr = await server.wait_closed()
         assert code == 0
-        assert "serving the memory of maya" in stderr
+        assert "Serving the memory of maya" in stderr
         assert "Traceback" not in stderr
     assert not (tmp_path / "tellback.db-wal").exists()  # the store was closed
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_it_while_it_waits_for_input(tmp_path: Path, number: int) -> None:
-    async with by_hand(tmp_path / "tellback.db") as server:
-        await server.greet()
+async def test_the_command_exits_on_a_signal_while_waiting_for_input(tmp_path: Path, number: int) -> None:
+    async with run_command(tmp_path / "tellback.db") as server:
+        await server.initialize()
         server.process.send_signal(number)
         async with asyncio.timeout(40):
             assert await server.process.wait() == 0
@@ -149,9 +149,9 @@ async def test_a_signal_ends_it_while_it_waits_for_input(tmp_path: Path, number:
 
 @asynccontextmanager
 async def unread(url: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """The program, greeted, and the end of its output that nobody reads unless a test does."""
+    """Run the command with an initialized connection, and yield the unread end of its output pipe."""
     reading, writing = os.pipe()
-    async with by_hand(url, stdout=writing) as server:
+    async with run_command(url, stdout=writing) as server:
         os.close(writing)
         try:
             await server.send(json.dumps({"jsonrpc": "2.0", "id": 1, **INITIALIZE}).encode())
@@ -163,7 +163,7 @@ async def unread(url: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, i
                 os.close(reading)
 
 
-async def test_a_client_that_does_not_read_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+async def test_the_command_exits_even_if_the_client_does_not_read(tmp_path: Path) -> None:
     async with unread(tmp_path / "tellback.db") as (process, _):
         assert process.stdin is not None
         for _ in range(100):  # more than a pipe holds
@@ -176,7 +176,7 @@ async def test_a_client_that_does_not_read_does_not_keep_it_from_ending(tmp_path
     assert not (tmp_path / "tellback.db-wal").exists()
 
 
-async def test_a_client_that_is_gone_ends_it_without_a_traceback(tmp_path: Path) -> None:
+async def test_the_command_exits_without_a_traceback_if_the_client_is_gone(tmp_path: Path) -> None:
     async with unread(tmp_path / "tellback.db") as (process, reading):
         os.close(reading)
         async with asyncio.timeout(40):
@@ -185,16 +185,16 @@ async def test_a_client_that_is_gone_ends_it_without_a_traceback(tmp_path: Path)
         assert b"Traceback" not in stderr
 
 
-async def test_a_message_without_end_ends_the_connection(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "tellback.db") as server:
-        await server.greet()
+async def test_an_overlong_message_ends_the_connection(tmp_path: Path) -> None:
+    async with run_command(tmp_path / "tellback.db") as server:
+        await server.initialize()
         code, stderr = await server.wait_closed(b"x" * (MAX_MESSAGE_BYTES + 200_000))
         assert code == 0
         assert "more than 1048576 bytes" in stderr
 
 
-async def test_what_is_set_up_wrongly_is_told_on_standard_error(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "none" / "tellback.db") as server:
+async def test_configuration_errors_are_printed_to_standard_error(tmp_path: Path) -> None:
+    async with run_command(tmp_path / "none" / "tellback.db") as server:
         async with asyncio.timeout(40):
             out, stderr = await server.process.communicate()
         assert server.process.returncode == 2

@@ -1,4 +1,4 @@
-"""The official client on a server in the same process, and what it is told."""
+"""Helpers that connect the official client to a server in the same process, and call its tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def result_text(result: CallToolResult) -> str:
 
 
 async def call_ok(client: Client, tool: str, **arguments: Any) -> Any:
-    """The structured answer of a call that worked. The client holds it against the tool's output schema."""
+    """Call a tool successfully and return its structured result, which the client validates."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result_text(result)
     assert result_text(result)
@@ -41,7 +41,7 @@ async def call_ok(client: Client, tool: str, **arguments: Any) -> Any:
 
 
 async def call_refused(client: Client, tool: str, **arguments: Any) -> str:
-    """Why a call did not work."""
+    """Call a tool that must fail, and return its error message."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result_text(result)
     assert "Traceback" not in result_text(result)

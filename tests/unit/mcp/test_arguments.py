@@ -1,4 +1,4 @@
-"""What is wrong is told in a sentence, and nothing else gets out."""
+"""Invalid arguments and errors: each one gets a sentence without internal details."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("recall", {"query": "food", "limit": 0}, "limit: Input should be greater than or equal to 1"),
     ("recall", {"query": "food", "limit": 10**400}, "limit: "),
     ("recall", {"query": "food", "limit": "many"}, "limit: Input should be a valid integer"),
-    ("recall", {"query": "food", "user": "tom"}, "user: there is no such argument"),
-    ("recall", {"query": "food", "tenant_id": "acme"}, "tenant_id: there is no such argument"),
+    ("recall", {"query": "food", "user": "tom"}, "user: unknown argument"),
+    ("recall", {"query": "food", "tenant_id": "acme"}, "tenant_id: unknown argument"),
     ("recall", {"query": "food", "valid_at": "yesterday"}, "valid_at: 'yesterday' is not an ISO 8601 date"),
     ("recall", {"query": "food", "valid_at": "9999-99-99"}, "valid_at: "),
     ("recall", {"query": "food", "space": "a\x00b"}, "cannot be stored"),
     ("remember", {"text": "a\x00b"}, "cannot be stored"),
     ("remember", {"text": "x" * 100_000}, "text: String should have at most 2000 characters"),
-    ("remember", {"text": " "}, "text: it is empty"),
+    ("remember", {"text": " "}, "text: must not be empty"),
     ("remember", {"text": "x", "category": "PATTERN"}, "category: Input should be 'FACT'"),
     ("remember", {"text": "x", "importance": 6}, "importance: Input should be less than or equal to 5"),
     ("remember", {"text": "x", "replaces": "atom_0"}, "There is no atom 'atom_0' for this user."),
@@ -51,12 +51,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("entities", {"type": "GHOST"}, "type: Input should be 'PERSON'"),
     ("conversations", {"conversation_id": "conv_0"}, "There is no conversation 'conv_0' for this user."),
     ("conversations", {"conversation_id": "conv_0", "before_seq": -1}, "before_seq: "),
-    ("timeline", {"from_": "2026-01-01"}, "from_: there is no such argument"),
+    ("timeline", {"from_": "2026-01-01"}, "from_: unknown argument"),
 ]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_wrong_arguments_are_named(mode: str) -> None:
+async def test_invalid_arguments_are_reported_by_name(mode: str) -> None:
     async with open_app() as tb, connect(tb.user("maya"), mode) as client:
         await tb.user("maya").memory.create_space()
         for tool, arguments, reason in WRONG:
@@ -64,7 +64,7 @@ async def test_wrong_arguments_are_named(mode: str) -> None:
         assert all(space.atom_count == 0 for space in await tb.user("maya").memory.list_spaces())
 
 
-async def test_many_mistakes_are_not_all_told() -> None:
+async def test_only_the_first_of_many_problems_are_reported() -> None:
     async with open_app() as tb, connect(tb.user("maya")) as client:
         error_text = await call_refused(client, "recall", **{f"x{number}" * 100: 1 for number in range(1_000)})
         assert len(error_text) < 1_000
@@ -72,9 +72,9 @@ async def test_many_mistakes_are_not_all_told() -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_an_unknown_tool_is_an_error_that_names_the_known_ones(mode: str) -> None:
+async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones(mode: str) -> None:
     async with open_app() as tb, connect(tb.user("maya"), mode) as client:
-        with pytest.raises(MCPError, match=r"There is no tool 'erase'. There are: recall, timeline, entities"):
+        with pytest.raises(MCPError, match=r"There is no tool 'erase'. Available tools: recall, timeline, entities"):
             await client.call_tool("erase", {})
 
 
@@ -88,23 +88,25 @@ async def _call_with_error(error: Exception, caplog: pytest.LogCaptureFixture, m
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("db.internal:5432 is gone"), ZeroDivisionError("secret")])
-async def test_failures_of_the_machine_go_to_the_log_alone(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+async def test_internal_errors_are_logged_and_not_sent_to_the_client(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     error_text = await _call_with_error(error, caplog)
-    assert error_text == "The memory could not do this now. It is not about your arguments: try again in a moment."
+    assert error_text.startswith("The memory is temporarily unavailable.")
     assert str(error) in caplog.text
 
 
-async def test_whoever_may_not_call_is_told_why(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unauthenticated_client_gets_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     error = InvalidArgumentError("Name the user in X-Tellback-User.")
     assert await _call_with_error(error, caplog) == "Name the user in X-Tellback-User."
     assert not caplog.records
 
 
-async def test_a_sentence_that_quotes_broken_text_can_be_sent(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lone_surrogates_in_error_messages_are_replaced(caplog: pytest.LogCaptureFixture) -> None:
     assert await _call_with_error(InvalidArgumentError("not \ud800"), caplog, "auto") == "not ?"
 
 
-async def test_a_call_that_takes_too_long_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_call_that_exceeds_the_timeout_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     stopped = asyncio.Event()
 
     async def user_of(scope: object) -> User:
@@ -115,7 +117,7 @@ async def test_a_call_that_takes_too_long_is_stopped(caplog: pytest.LogCaptureFi
         raise AssertionError
 
     async with Client(build_server(user_of, timeout=0.05)) as client:
-        assert "longer than 0.05 seconds" in await call_refused(client, "recall", query="food")
+        assert "cancelled after 0.05 seconds" in await call_refused(client, "recall", query="food")
     assert stopped.is_set()
 
 
@@ -153,7 +155,7 @@ NAMES = sorted({name for tool in ALL_TOOLS for name in tool.input_model.model_fi
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.sampled_from(ALL_TOOLS), st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), JSON, max_size=5))
-def test_any_arguments_are_read_or_refused_in_a_short_sentence(tool: Any, arguments: dict[str, Any]) -> None:
+def test_any_arguments_are_parsed_or_rejected_in_a_short_sentence(tool: Any, arguments: dict[str, Any]) -> None:
     try:
         text = repr(parse_arguments(tool.input_model, arguments))
     except InvalidInput as error:
@@ -162,7 +164,7 @@ def test_any_arguments_are_read_or_refused_in_a_short_sentence(tool: Any, argume
 
 
 @given(st.lists(st.text(max_size=400), max_size=30), st.integers(min_value=0, max_value=3_000))
-def test_what_fits_is_a_beginning_that_is_not_too_long(texts: list[str], max_characters: int) -> None:
+def test_take_fitting_returns_the_longest_prefix_within_the_limit(texts: list[str], max_characters: int) -> None:
     parts = [MessageItem(id="m", seq=1, role="user", text=text, created_at="") for text in texts]
     fitting = take_fitting(parts, max_characters)
     assert fitting == parts[: len(fitting)]

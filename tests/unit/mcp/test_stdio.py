@@ -1,4 +1,4 @@
-"""What ends a connection over pipes, and what is a failure."""
+"""Errors that end a connection over pipes, and errors that are raised."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tellback.mcp.server import _broken_streams_ignored
 BROKEN = ExceptionGroup("", [anyio.BrokenResourceError(), ExceptionGroup("", [anyio.ClosedResourceError()])])
 
 
-async def test_a_broken_stream_is_the_end() -> None:
+async def test_a_broken_stream_ends_the_connection_without_an_error() -> None:
     with _broken_streams_ignored():
         raise BROKEN
 
 
-async def test_another_failure_is_not_hidden_behind_a_broken_stream() -> None:
+async def test_another_error_beside_a_broken_stream_is_raised() -> None:
     with pytest.raises(ExceptionGroup), _broken_streams_ignored():
         raise ExceptionGroup("", [anyio.BrokenResourceError(), ValueError("a mistake")])
 
 
-async def test_streams_that_break_while_it_is_cancelled_do_not_hide_the_cancellation() -> None:
+async def test_streams_that_break_during_a_cancellation_do_not_hide_it() -> None:
     async def serve() -> None:
         with _broken_streams_ignored():
             try:
