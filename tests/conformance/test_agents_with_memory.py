@@ -90,7 +90,7 @@ async def test_nothing_is_kept_for_a_mistake(tb: Tellback, maya: User, ask: Resp
         (maya, ("Hi",), {"user": "omar"}, InvalidArgumentError, "belongs to one user"),
         (tb, ("Hi",), {"user": 7}, ConfigurationError, "handle"),
         (lambda _: None, ("Hi",), {}, ConfigurationError, "handle"),
-        (tb, (None, create_session(metadata=user_id)), {}, InvalidArgumentError, "speaks first"),
+        (tb, (None, create_session(metadata=user_id)), {}, InvalidArgumentError, "needs a user message"),
         (maya, ("Hi",), {"namespace": "x"}, InvalidArgumentError, "namespace"),
         (maya, ("Hi",), {"extras": 7}, InvalidArgumentError, "extras"),
         (maya, ("Hi",), {"sender": "maya"}, InvalidArgumentError, "sender"),

@@ -1,4 +1,4 @@
-"""A shop to talk to: it asks for an order, runs a tool with it, and speaks about it."""
+"""A shop agent for tests: it asks for an order, runs a tool with it, and reports the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDER = {
 def build_order_agent(
     run: Any, *, then: str = "Tell the outcome", agent: Agent | None = None, **fields: Any
 ) -> tuple[Agent, Route]:
-    """An agent that asks for an order, runs a tool with it, and speaks about it."""
+    """Build an agent that asks for an order, runs a tool with it, and reports the result."""
     agent = agent or Agent("Shop")
     route = agent.create_route(title="Order", gather_schema=ORDER)
     (

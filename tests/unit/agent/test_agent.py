@@ -1,4 +1,4 @@
-"""Conversations with an agent: what was said is never asked again, minds are changed, and calls are counted."""
+"""Conversations with an agent: known values, corrections, detours, and the number of model calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.unit.agent.travel_setup import Flight, make_travel_setup, model_reque
 FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 
-def source_flight_route() -> tuple[Agent, list[str]]:
-    """The flight route as the source document writes it, and its states' ids."""
+def make_flight_route() -> tuple[Agent, list[str]]:
+    """Build a flight route whose states skip known fields, and return the states' ids."""
     agent = Agent("Travel Agent")
     route = agent.create_route(
         title="Book Flight",
@@ -48,8 +48,8 @@ def source_flight_route() -> tuple[Agent, list[str]]:
     return agent, [ask_destination.id, ask_dates.id, ask_passengers.id, present.id]
 
 
-async def test_the_source_documents_flight_is_booked_question_by_question() -> None:
-    agent, [destination, dates, passengers, present] = source_flight_route()
+async def test_a_flight_is_booked_question_by_question() -> None:
+    agent, [destination, dates, passengers, present] = make_flight_route()
     first = await respond(agent, "I want to fly", create_session(), understands(), says("Where to?"))
     second = await respond(agent, "Paris", first.session, understands(destination="Paris"), says("When?"))
     third = await respond(agent, "June 15", second.session, understands(departure_date="2026-06-15"), says("How many?"))
@@ -62,8 +62,8 @@ async def test_the_source_documents_flight_is_booked_question_by_question() -> N
     assert [visit.completed for visit in last.session.route_history] == [True]
 
 
-async def test_the_source_documents_flight_told_at_once_is_never_asked_about() -> None:
-    agent, [*_, present] = source_flight_route()
+async def test_a_flight_stated_in_one_message_skips_all_questions() -> None:
+    agent, [*_, present] = make_flight_route()
     reading = understands(destination="Paris", departure_date="2026-06-15", passengers=2)
     response = await respond(agent, "Two of us to Paris on June 15", create_session(), reading, says("Here they are"))
     assert response.state is not None
@@ -71,7 +71,7 @@ async def test_the_source_documents_flight_told_at_once_is_never_asked_about() -
     assert response.trace.model_calls == 2
 
 
-async def test_one_message_that_states_everything_is_never_asked_again() -> None:
+async def test_values_stated_in_one_message_are_not_asked_for() -> None:
     setup = make_travel_setup()
     script = (understands(route=setup.book, **FLIGHT), says("One flight, 120 euros"))
     response = await respond(setup.agent, "To Rome on December 1, two of us", None, *script)
@@ -85,7 +85,7 @@ async def test_one_message_that_states_everything_is_never_asked_again() -> None
     assert "Ask for:" not in reply_prompt(setup.agent)
 
 
-async def test_only_what_is_missing_is_asked_for() -> None:
+async def test_only_missing_fields_are_asked_for() -> None:
     setup = make_travel_setup()
     script = (understands(route=setup.book, destination="Rome", passengers=2), says("When?"))
     response = await respond(setup.agent, "Two of us to Rome", None, *script)
@@ -97,7 +97,7 @@ async def test_only_what_is_missing_is_asked_for() -> None:
     assert setup.searched == []
 
 
-async def test_a_value_stated_before_its_question_is_kept_for_it() -> None:
+async def test_a_value_stated_before_its_question_is_kept() -> None:
     setup = make_travel_setup()
     first = await respond(
         setup.agent, "A flight for two", None, understands(route=setup.book, passengers=2), says("Where?")
@@ -110,7 +110,7 @@ async def test_a_value_stated_before_its_question_is_kept_for_it() -> None:
     assert second.state.description == "Offer the flights found"
 
 
-async def test_a_change_of_mind_in_the_middle_searches_again() -> None:
+async def test_a_correction_runs_the_search_again() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     script = (understands(scores={setup.book: 80}, destination="Oslo"), says("Oslo then"))
@@ -133,7 +133,7 @@ async def test_a_value_taken_back_is_asked_for_again() -> None:
     assert len(setup.searched) == 1
 
 
-async def test_the_same_value_said_again_is_no_correction() -> None:
+async def test_repeating_a_value_is_not_a_correction() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     script = (understands(scores={setup.book: 80}, destination="Rome"), says("Booked"))
@@ -142,7 +142,7 @@ async def test_the_same_value_said_again_is_no_correction() -> None:
     assert len(setup.searched) == 1
 
 
-async def test_a_correction_that_cannot_be_does_not_end_the_route() -> None:
+async def test_a_rejected_correction_does_not_end_the_route() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     script = (understands(scores={setup.book: 80}, passengers=12), says("Nine at most"))
@@ -153,7 +153,7 @@ async def test_a_correction_that_cannot_be_does_not_end_the_route() -> None:
     assert second.state.description == "Offer the flights found"
 
 
-async def test_a_detour_and_back_keeps_the_data() -> None:
+async def test_a_detour_and_return_keeps_the_data() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     weather_script = (understands(route=setup.weather, scores={setup.book: 20}, city="Rome"), says("Sunny"))
@@ -173,7 +173,7 @@ async def test_a_detour_and_back_keeps_the_data() -> None:
     assert fourth.completed
 
 
-async def test_coming_back_with_a_correction_takes_it_in() -> None:
+async def test_returning_with_a_correction_applies_it() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     weather_script = (understands(route=setup.weather, scores={setup.book: 20}, city="Rome"), says("Rain"))
@@ -184,7 +184,7 @@ async def test_coming_back_with_a_correction_takes_it_in() -> None:
     assert [each[0] for each in setup.searched] == ["Rome", "Oslo"]
 
 
-async def test_a_turn_costs_at_most_two_calls() -> None:
+async def test_a_turn_makes_at_most_two_model_calls() -> None:
     setup = make_travel_setup()
     session = None
     turns: list[tuple[str, Any]] = [
@@ -203,7 +203,7 @@ async def test_a_turn_costs_at_most_two_calls() -> None:
         session = response.session
 
 
-async def test_where_nothing_is_to_decide_there_is_one_call() -> None:
+async def test_a_turn_without_open_questions_makes_one_model_call() -> None:
     agent = Agent("Wanda")
     response = await respond(agent, "Hi", None, says("Hello!"))
     assert response.trace.model_calls == 1
@@ -218,7 +218,7 @@ async def test_where_nothing_is_to_decide_there_is_one_call() -> None:
     assert second.state.description == "Say goodbye"
 
 
-async def test_a_state_whose_skip_if_decides_costs_no_call() -> None:
+async def test_skip_if_states_cost_no_model_call() -> None:
     agent = Agent("Wanda")
     schema = {"type": "object", "properties": {"plan": {"type": "string"}}}
     route = agent.create_route(title="Sell", gather_schema=schema, initial_data={"plan": "pro"})
@@ -233,15 +233,15 @@ async def test_a_state_whose_skip_if_decides_costs_no_call() -> None:
     assert [step.action for step in response.trace.walked] == ["skipped", "skipped", "speaks"]
 
 
-async def test_whoever_opens_the_conversation_is_not_read() -> None:
-    agent, [destination, *_] = source_flight_route()
+async def test_a_turn_without_a_message_skips_understanding() -> None:
+    agent, [destination, *_] = make_flight_route()
     response = await respond(agent, None, None, says("Where would you like to fly?"))
     assert response.state is not None
     assert response.state.id == destination
     assert response.trace.model_calls == 1
 
 
-async def test_a_whole_history_can_be_passed() -> None:
+async def test_a_history_of_several_messages_can_be_passed() -> None:
     setup = make_travel_setup()
     history = [
         {"role": "user", "content": "Hi"},
@@ -254,7 +254,7 @@ async def test_a_whole_history_can_be_passed() -> None:
     assert [message.role for message in reply.messages] == ["user", "assistant", "user"]
 
 
-async def test_a_session_survives_a_database_between_turns() -> None:
+async def test_a_session_can_be_stored_in_a_database_between_turns() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     session = session_data_to_state(first.session.id, session_state_to_data(first.session))
@@ -265,7 +265,7 @@ async def test_a_session_survives_a_database_between_turns() -> None:
     assert len(setup.searched) == 1
 
 
-async def test_the_session_passed_in_stays_as_it_was() -> None:
+async def test_the_session_passed_in_stays_unchanged() -> None:
     setup = make_travel_setup()
     session = create_session("web-42")
     before = session_state_to_data(session)
@@ -276,7 +276,7 @@ async def test_the_session_passed_in_stays_as_it_was() -> None:
     assert (session.version, response.session.version) == (0, 1)
 
 
-async def test_another_model_may_read_messages() -> None:
+async def test_understand_model_reads_messages_and_model_replies() -> None:
     setup = make_travel_setup()
     with ScriptedModel([understands(route=setup.book)]) as reader, ScriptedModel([says("Where to?")]) as writer:
         setup.agent.understand_model = reader
@@ -285,7 +285,7 @@ async def test_another_model_may_read_messages() -> None:
     assert response.message == "Where to?"
 
 
-async def test_the_clock_is_the_agents() -> None:
+async def test_the_agents_clock_is_used() -> None:
     setup = make_travel_setup(clock=lambda: datetime(2031, 5, 6, tzinfo=UTC))
     response = await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where?"))
     assert "Today: 2031-05-06 (Tuesday)" in str(model_requests(setup.agent)[0].messages[0].content)
@@ -293,7 +293,7 @@ async def test_the_clock_is_the_agents() -> None:
     assert response.session.current_route.entered_at.year == 2031
 
 
-async def test_the_answer_as_one_value() -> None:
+async def test_structured_returns_the_answer_as_one_value() -> None:
     setup = make_travel_setup()
     response = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     structured = response.structured

@@ -1,4 +1,4 @@
-"""Calls that a person must allow: they wait, run once with what was allowed, or are spoken about."""
+"""Tool calls that need approval: waiting, approval with and without changed arguments, and denial."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_call_that_needs_approval_waits() -> None:
     assert [call.id for call in later.pending] == [pending.id]
 
 
-async def test_an_approved_call_runs_and_the_route_goes_on() -> None:
+async def test_an_approved_call_runs_and_the_route_continues() -> None:
     paid: list[Any] = []
     agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
@@ -53,7 +53,7 @@ async def test_an_approved_call_runs_and_the_route_goes_on() -> None:
     assert [call.id for call in second.tool_calls] == [pending.id]
 
 
-async def test_an_approval_is_used_up() -> None:
+async def test_an_approval_can_be_used_only_once() -> None:
     paid: list[Any] = []
     agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
@@ -67,7 +67,7 @@ async def test_an_approval_is_used_up() -> None:
     assert model.requests == []
 
 
-async def test_a_denied_call_does_not_run_and_the_reason_is_spoken_about() -> None:
+async def test_a_denied_call_does_not_run_and_the_reason_is_in_the_prompt() -> None:
     paid: list[Any] = []
     agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
@@ -79,7 +79,7 @@ async def test_a_denied_call_does_not_run_and_the_reason_is_spoken_about() -> No
     assert second.pending == ()
 
 
-async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> None:
+async def test_an_approval_with_changed_arguments_runs_with_them() -> None:
     paid: list[Any] = []
     agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
@@ -90,7 +90,7 @@ async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> 
     assert 'refund({"order":"B2"}) returned: paid back' in reply_prompt(agent)
 
 
-async def test_a_correction_while_a_call_waits_asks_anew() -> None:
+async def test_a_correction_replaces_the_waiting_call() -> None:
     paid: list[Any] = []
     agent = make_refund_agent(paid)
     first = await respond(agent, "A1", None, understands(order="A1"), says("I have asked"))
@@ -103,7 +103,7 @@ async def test_a_correction_while_a_call_waits_asks_anew() -> None:
     assert paid == ["B2"]
 
 
-async def test_a_call_that_cannot_run_is_not_put_before_a_person() -> None:
+async def test_a_call_that_cannot_run_is_not_submitted_for_approval() -> None:
     @tool(requires_approval=True)
     def pay(order: str, note: str) -> str:
         """Pay."""
@@ -115,7 +115,7 @@ async def test_a_call_that_cannot_run_is_not_put_before_a_person() -> None:
     assert "note" in reply_prompt(agent)
 
 
-async def test_a_call_that_waits_in_a_route_that_was_left_can_be_decided() -> None:
+async def test_a_waiting_call_of_a_paused_route_can_be_decided() -> None:
     paid: list[Any] = []
     agent = make_refund_agent(paid)
     other = agent.create_route(title="Chat", conditions=["the user chats"])
@@ -131,7 +131,7 @@ async def test_a_call_that_waits_in_a_route_that_was_left_can_be_decided() -> No
     assert approved.route.title == "Order"
 
 
-async def test_a_tool_that_needs_approval_cannot_be_the_models_without_a_memory() -> None:
+async def test_a_model_tool_that_needs_approval_requires_a_memory() -> None:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""

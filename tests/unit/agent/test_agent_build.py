@@ -1,4 +1,4 @@
-"""What is found when an agent is made or changed, and values that must go together."""
+"""Errors found when an agent is created or changed, and consistency between values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def make_hotel_agent(model: type[BaseModel], gather: list[str]) -> tuple[Agent, 
     return agent, booked
 
 
-async def test_values_that_do_not_go_together_are_not_stored_and_nothing_is_done() -> None:
+async def test_inconsistent_values_are_rejected_and_no_tool_runs() -> None:
     agent, booked = make_hotel_agent(Stay, ["arrival", "departure"])
     conversation = Dialogue(agent)
     step = understands(arrival="2026-12-10", departure="2026-12-01")
@@ -74,7 +74,7 @@ async def test_values_that_do_not_go_together_are_not_stored_and_nothing_is_done
     assert len(booked) == 1
 
 
-async def test_what_a_model_says_of_all_fields_is_asked_when_they_are_all_there() -> None:
+async def test_model_validators_run_once_all_fields_are_known() -> None:
     agent, booked = make_hotel_agent(Party, ["adults", "children"])
     conversation = Dialogue(agent)
     await conversation.says("Ten children", understands(children=10), says("And adults?"))
@@ -84,7 +84,7 @@ async def test_what_a_model_says_of_all_fields_is_asked_when_they_are_all_there(
     assert booked == [{"children": 10, "adults": 2}]
 
 
-async def test_a_field_that_may_be_null_holds_nobody_up() -> None:
+async def test_a_nullable_field_does_not_block_the_route() -> None:
     agent, booked = make_hotel_agent(Stay, ["arrival", "departure", "nights"])
     conversation = Dialogue(agent)
     step = understands(arrival="2026-12-10", departure="2026-12-12")
@@ -93,7 +93,7 @@ async def test_a_field_that_may_be_null_holds_nobody_up() -> None:
     assert len(booked) == 1
 
 
-async def test_what_was_gathered_is_given_as_the_model_it_is_of() -> None:
+async def test_route_data_returns_an_instance_of_the_model() -> None:
     agent, _ = make_hotel_agent(Party, ["adults", "children"])
     [route] = agent.routes
     conversation = Dialogue(agent)
@@ -103,7 +103,7 @@ async def test_what_was_gathered_is_given_as_the_model_it_is_of() -> None:
     assert route.data(conversation.last.session) == Party(adults=2, children=0)
 
 
-async def test_a_completed_routes_data_keeps_its_types_through_a_database() -> None:
+async def test_data_of_a_completed_route_keeps_its_types_in_a_database() -> None:
     agent, _ = make_hotel_agent(Stay, ["arrival", "departure"])
     conversation = Dialogue(agent)
     await conversation.says("10 to 12", understands(arrival="2026-12-10", departure="2026-12-12"), says("nights?"))
@@ -122,7 +122,7 @@ class Secret(BaseModel):
     address: Address
 
 
-async def test_values_of_all_kinds_outlive_a_database() -> None:
+async def test_values_of_all_kinds_can_be_restored_from_a_database() -> None:
     agent, booked = make_hotel_agent(Secret, ["pin", "address"])
     conversation = Dialogue(agent)
     await conversation.says("pin 1234", understands(pin="1234"), says("Where?"))
@@ -132,7 +132,7 @@ async def test_values_of_all_kinds_outlive_a_database() -> None:
     assert booked == [{"pin": "1234", "address": {"street": "Rua 1"}}]
 
 
-async def test_a_mode_that_is_set_later_holds() -> None:
+async def test_a_composition_mode_set_later_is_validated_and_used() -> None:
     agent = Agent("Clinic", canned_responses=["Only this."], model=ScriptedModel([]))
     agent.composition_mode = "strict_canned"  # type: ignore[assignment]
     assert (await agent.respond("Hi")).message == "Only this."
@@ -147,7 +147,7 @@ def make_start_state() -> State:
     return Agent("Wanda").create_route("Book", gather_schema=Party).initial_state
 
 
-def test_a_tool_that_would_never_get_what_it_needs_is_refused() -> None:
+def test_a_tool_with_an_unavailable_argument_is_rejected() -> None:
     def search(guests: int) -> str:
         """Find."""
         return str(guests)
@@ -157,7 +157,7 @@ def test_a_tool_that_would_never_get_what_it_needs_is_refused() -> None:
     make_start_state().transition_to(tool_state=search, arguments={"guests": "adults"})
 
 
-def test_code_that_decides_is_not_async() -> None:
+def test_async_skip_if_and_conditions_are_rejected() -> None:
     async def later(data: Any) -> bool:
         return True
 
@@ -167,7 +167,7 @@ def test_code_that_decides_is_not_async() -> None:
         make_start_state().transition_to(chat_state="Ask", condition=later)
 
 
-def test_a_state_whose_guidelines_are_wrong_is_not_added() -> None:
+def test_a_state_with_invalid_guidelines_is_not_added() -> None:
     state = make_start_state()
     for wrong in (["oops"], {"action": "x"}, None):
         with pytest.raises((FlowError, InvalidArgumentError)):
@@ -176,7 +176,7 @@ def test_a_state_whose_guidelines_are_wrong_is_not_added() -> None:
     state.route.check()
 
 
-async def test_a_session_that_is_put_into_a_route_knows_what_the_route_knows() -> None:
+async def test_a_session_put_into_a_route_gets_the_initial_data() -> None:
     agent = Agent("Wanda")
     route = agent.create_route("Book", gather_schema=Party, initial_data={"adults": 2})
     route.initial_state.transition_to(chat_state="Ask", gather=["adults", "children"])
@@ -185,7 +185,7 @@ async def test_a_session_that_is_put_into_a_route_knows_what_the_route_knows() -
     conversation.expect(asks=["children"])
 
 
-def test_thresholds_and_limits_may_be_mappings() -> None:
+def test_thresholds_and_limits_can_be_mappings() -> None:
     agent = Agent("Wanda", thresholds={"enter": 40}, limits={"in_play": 4})
     assert (agent.thresholds.enter, agent.limits.in_play) == (40, 4)
     for wrong in ({"in_play": "6"}, {"in_play": 0}, {"many": 1}):
@@ -193,7 +193,7 @@ def test_thresholds_and_limits_may_be_mappings() -> None:
             Agent("Wanda", limits=wrong)
 
 
-async def test_a_short_answer_is_about_what_was_asked() -> None:
+async def test_a_short_answer_is_ranked_together_with_its_question() -> None:
     agent = Agent("Wanda", model=ScriptedModel([]), limits={"in_play": 1, "listed": 2})
     for number in range(30):
         agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])
@@ -204,7 +204,7 @@ async def test_a_short_answer_is_about_what_was_asked() -> None:
     conversation.expect(route="Cancel the subscription")
 
 
-async def test_words_for_a_condition_that_does_not_hold_are_not_offered() -> None:
+async def test_canned_responses_whose_condition_is_false_are_not_offered() -> None:
     canned = ["One moment.", {"text": "It is approved.", "condition": "the manager approved it"}]
     agent = Agent("Shop", composition_mode="composited_canned", canned_responses=canned)
     conversation = Dialogue(agent)
@@ -214,7 +214,7 @@ async def test_words_for_a_condition_that_does_not_hold_are_not_offered() -> Non
     assert "It is approved." in conversation.last.trace.prompts[-1]
 
 
-async def test_many_routes_are_read_in_a_thread_before_they_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_routes_are_indexed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     thread_ids: list[int] = []
     prepare = TextRanker.prepare
 

@@ -1,4 +1,4 @@
-"""What the application tells an agent: a value, a function, an override for one turn, and code around each turn."""
+"""The context of an agent: a value, a function, an override for one turn, and hooks around each turn."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tellback.testing import ScriptedModel, calls, says
 from tests.unit.agent.travel_setup import reply_prompt, respond
 
 
-async def test_a_value_is_shown_to_the_model_but_for_what_is_private() -> None:
+async def test_the_model_sees_only_public_plain_context_values() -> None:
     agent = Agent("Wanda", context={"name": "Maya", "_token": "s3cret", "client": object()})
     await respond(agent, "Hi", None, says("Hello!"))
     assert "Maya" in reply_prompt(agent)
     assert "s3cret" not in reply_prompt(agent)
 
 
-async def test_a_function_gives_the_context_of_each_session() -> None:
+async def test_a_context_function_is_called_for_each_session() -> None:
     seen: list[str] = []
 
     async def context(session: SessionState) -> dict[str, Any]:
@@ -38,7 +38,7 @@ async def test_a_function_gives_the_context_of_each_session() -> None:
     assert seen == ["a", "b"]
 
 
-async def test_an_override_counts_for_one_turn() -> None:
+async def test_an_override_applies_to_one_turn() -> None:
     agent = Agent("Wanda", context={"plan": "free", "name": "Maya"})
     first = await respond(agent, "Hi", None, says("Hello!"), context_override={"plan": "pro"})
     assert "pro" in reply_prompt(agent)
@@ -48,7 +48,7 @@ async def test_an_override_counts_for_one_turn() -> None:
     assert agent.context == {"plan": "free", "name": "Maya"}
 
 
-async def test_a_tool_cannot_change_the_agents_own_value() -> None:
+async def test_a_tool_cannot_change_the_agents_context() -> None:
     def spoil(ctx: ToolContext) -> str:
         """Spoil it."""
         ctx.context["plan"] = "stolen"
@@ -59,7 +59,7 @@ async def test_a_tool_cannot_change_the_agents_own_value() -> None:
     assert agent.context == {"plan": "free"}
 
 
-async def test_what_tools_add_stays_with_the_session_below_an_override() -> None:
+async def test_context_added_by_tools_stays_in_the_session_below_an_override() -> None:
     def upgrade() -> ToolUpdate:
         """Upgrade."""
         return ToolUpdate("done", context={"plan": "pro"})
@@ -73,7 +73,7 @@ async def test_what_tools_add_stays_with_the_session_below_an_override() -> None
     assert "pro" not in reply_prompt(agent)
 
 
-async def test_an_override_stays_on_top_when_a_hook_adds_something_else() -> None:
+async def test_an_override_takes_precedence_when_a_hook_adds_other_values() -> None:
     def upgrade() -> ToolUpdate:
         """Upgrade."""
         return ToolUpdate("done", context={"plan": "pro"})
@@ -105,7 +105,7 @@ async def test_a_dataclass_can_be_the_context() -> None:
     assert model.requests == []
 
 
-async def test_a_context_function_that_fails_ends_the_turn() -> None:
+async def test_an_exception_in_a_context_function_ends_the_turn() -> None:
     def context() -> Any:
         raise LookupError("no such customer")
 
@@ -117,7 +117,7 @@ async def test_a_context_function_that_fails_ends_the_turn() -> None:
     assert (await respond(agent, "Hi", session, says("Hello!"))).session.version == 1
 
 
-async def test_what_comes_before_a_response_knows_the_turn_and_may_change_the_context() -> None:
+async def test_before_response_receives_the_turn_and_may_change_the_context() -> None:
     seen: list[BeforeResponse] = []
 
     async def before(upcoming: BeforeResponse) -> dict[str, Any]:
@@ -138,7 +138,7 @@ async def test_what_comes_before_a_response_knows_the_turn_and_may_change_the_co
     assert "pro" not in reply_prompt(agent)
 
 
-async def test_what_comes_before_may_refuse_the_turn() -> None:
+async def test_before_response_may_reject_the_turn() -> None:
     def before(upcoming: BeforeResponse) -> None:
         raise PermissionError("blocked")
 
@@ -152,7 +152,7 @@ async def test_what_comes_before_may_refuse_the_turn() -> None:
     assert (await respond(agent, "Hi", session, says("Hello!"))).session.version == 1
 
 
-async def test_what_comes_before_gives_a_mapping_or_nothing() -> None:
+async def test_before_response_must_return_a_mapping_or_none() -> None:
     agent = Agent("Wanda", before_response=lambda upcoming: ["pro"])
     agent.model = model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError, match="before_response must return a mapping"):
@@ -160,7 +160,7 @@ async def test_what_comes_before_gives_a_mapping_or_nothing() -> None:
     assert model.requests == []
 
 
-async def test_what_comes_after_has_the_response() -> None:
+async def test_after_response_receives_the_response() -> None:
     seen: list[Response] = []
 
     async def after(response: Response) -> None:
@@ -175,7 +175,7 @@ async def test_what_comes_after_has_the_response() -> None:
     assert seen[1:] == [chunks[-1].response]
 
 
-async def test_what_comes_after_cannot_take_the_response_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_in_after_response_does_not_affect_the_response(caplog: pytest.LogCaptureFixture) -> None:
     def after(response: Response) -> None:
         raise RuntimeError("no analytics today")
 
@@ -186,7 +186,7 @@ async def test_what_comes_after_cannot_take_the_response_back(caplog: pytest.Log
     assert "no analytics today" in caplog.text
 
 
-async def test_a_turn_can_be_answered_in_the_hook_after_another() -> None:
+async def test_after_response_can_start_another_turn() -> None:
     agent = Agent("Wanda")
     answered: list[str] = []
 

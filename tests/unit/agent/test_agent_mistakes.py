@@ -1,4 +1,4 @@
-"""What callers get wrong: a named error that says what to do, at the door, before anything is called."""
+"""Caller mistakes raise specific errors that say what to do, before any model call."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ from tests.unit.agent.travel_setup import make_travel_setup
     ],
     ids=str,
 )
-def test_an_agent_is_not_made_of_what_cannot_work(fields: dict[str, Any]) -> None:
+def test_invalid_agent_arguments_raise_an_error(fields: dict[str, Any]) -> None:
     with pytest.raises(TellbackError):
         Agent(**{"name": "Wanda", **fields})
 
 
 @pytest.mark.parametrize("value", [-1, 101, "50", None, True, float("nan")])
-def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
+def test_a_threshold_must_be_a_number_from_0_to_100(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="from 0 to 100"):
         Thresholds(enter=value)
 
@@ -96,14 +96,14 @@ def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
     ],
     ids=str,
 )
-def test_a_route_is_not_made_of_what_cannot_work(fields: dict[str, Any], problem: str) -> None:
+def test_invalid_route_arguments_raise_an_error(fields: dict[str, Any], problem: str) -> None:
     agent = Agent("Wanda")
     with pytest.raises(TellbackError, match=problem):
         agent.create_route(**fields)
     assert agent.routes == ()
 
 
-def test_two_routes_of_one_id_are_refused_by_name() -> None:
+def test_two_routes_with_the_same_id_are_rejected() -> None:
     agent = Agent("Wanda")
     agent.create_route(title="Book a flight")
     with pytest.raises(FlowError, match="Route 'Book a flight': the id"):
@@ -112,7 +112,7 @@ def test_two_routes_of_one_id_are_refused_by_name() -> None:
     assert len(agent.routes) == 2
 
 
-def test_unknown_routes_are_named() -> None:
+def test_errors_about_unknown_routes_list_the_known_ones() -> None:
     agent = make_travel_setup().agent
     with pytest.raises(InvalidArgumentError, match="has no route 'x'"):
         agent.domains_for_route("x")
@@ -120,7 +120,7 @@ def test_unknown_routes_are_named() -> None:
         agent.domains_for_route_title("Fly to Mars")
 
 
-def test_only_routes_are_routes() -> None:
+def test_add_route_accepts_only_routes() -> None:
     with pytest.raises(InvalidArgumentError, match="must be a Route"):
         Agent("Wanda").add_route("Book a flight")  # type: ignore[arg-type]
 
@@ -149,7 +149,9 @@ def test_only_routes_are_routes() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_turn_does_not_begin_with_what_cannot_work(fields: dict[str, Any], problem: str, streams: bool) -> None:
+async def test_invalid_turn_arguments_raise_an_error_before_any_model_call(
+    fields: dict[str, Any], problem: str, streams: bool
+) -> None:
     setup = make_travel_setup()
     setup.agent.model = model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError, match=problem):
@@ -158,17 +160,17 @@ async def test_a_turn_does_not_begin_with_what_cannot_work(fields: dict[str, Any
     assert not setup.agent._responder._running_keys
 
 
-async def test_an_agent_without_a_model_says_so() -> None:
+async def test_an_agent_without_a_model_raises_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match=r"agent 'Wanda' has no model: pass Agent\(model"):
         await Agent("Wanda").respond("Hi")
 
 
-async def test_a_model_nobody_knows_is_named() -> None:
+async def test_an_unknown_model_name_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="mystery-9"):
         await Agent("Wanda", model="mystery-9").respond("Hi")
 
 
-async def test_a_context_that_is_a_class_is_refused() -> None:
+async def test_a_context_class_is_rejected() -> None:
     setup = make_travel_setup(context=dict)
     setup.agent.model = model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError, match="pass an instance of dict"):
@@ -196,7 +198,7 @@ def broken_arguments(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("build", [broken_skip, broken_condition, broken_arguments])
-async def test_the_flows_own_code_that_fails_is_named_with_its_place(build: Callable[[Agent], None]) -> None:
+async def test_an_exception_in_flow_code_is_reported_with_its_place(build: Callable[[Agent], None]) -> None:
     agent = Agent("Wanda", model=ScriptedModel([]))
     build(agent)
     session = create_session()
@@ -205,7 +207,7 @@ async def test_the_flows_own_code_that_fails_is_named_with_its_place(build: Call
             await agent.respond("Hi", session)
 
 
-async def test_a_flow_that_cannot_work_is_found_before_the_first_turn() -> None:
+async def test_an_invalid_flow_is_rejected_before_the_first_turn() -> None:
     agent = Agent("Wanda", model=ScriptedModel([]))
     route = agent.create_route(title="Broken")
     route.initial_state.transition_to(state="later")
@@ -213,14 +215,14 @@ async def test_a_flow_that_cannot_work_is_found_before_the_first_turn() -> None:
         await agent.respond("Hi")
 
 
-def test_a_flow_that_cannot_work_is_found_when_the_agent_is_built() -> None:
+def test_an_invalid_flow_is_rejected_when_the_agent_is_created() -> None:
     route = Route("Broken")
     route.initial_state.transition_to(state="later")
     with pytest.raises(FlowError, match="leads to the state 'later'"):
         Agent("Wanda", routes=[route])
 
 
-async def test_what_is_added_between_turns_is_checked_too() -> None:
+async def test_changes_between_turns_are_checked() -> None:
     agent = Agent("Wanda")
     route = agent.create_route(title="Greet")
     greet = route.initial_state.transition_to(chat_state="Greet")
@@ -233,7 +235,7 @@ async def test_what_is_added_between_turns_is_checked_too() -> None:
     assert model.requests == []
 
 
-async def test_two_tools_of_one_name_are_refused() -> None:
+async def test_two_tools_with_the_same_name_are_rejected() -> None:
     @tool(name="find")
     def one(order: str) -> str:
         """Find."""
@@ -250,6 +252,6 @@ async def test_two_tools_of_one_name_are_refused() -> None:
         await agent.respond("Hi")
 
 
-def test_nothing_follows_the_end() -> None:
+def test_no_state_can_follow_the_end() -> None:
     with pytest.raises(FlowError, match="no state can follow"):
         END_ROUTE.transition_to(chat_state="Ask")

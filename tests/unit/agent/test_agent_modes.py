@@ -1,4 +1,4 @@
-"""How freely an agent words its answers: as it likes, by its canned responses, or in their words alone."""
+"""Composition modes: free answers, preferred canned responses, and strict canned responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 def make_clinic_agent(
     mode: str, state: Any = (), route: Any = (), agent: Any = ("Please wait.",), **fields: Any
 ) -> Agent:
-    """An agent that asks for a city, with canned responses at each level."""
+    """Build an agent that asks for a city, with canned responses at each level."""
     clinic_agent = Agent("Clinic", composition_mode=mode, canned_responses=agent, **fields)
     intake = clinic_agent.create_route(title="Intake", gather_schema=SCHEMA, canned_responses=route)
     (
@@ -30,7 +30,7 @@ def make_clinic_agent(
     return clinic_agent
 
 
-async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:
+async def test_a_fluid_prompt_contains_no_canned_responses() -> None:
     agent = make_clinic_agent("fluid", ["Which city?"])
     response = await respond(agent, "Hi", None, understands(), says("Where do you live?"))
     assert response.message == "Where do you live?"
@@ -38,7 +38,7 @@ async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:
 
 
 @pytest.mark.parametrize("mode", [CompositionMode.CANNED_FLUID, CompositionMode.CANNED_COMPOSITED])
-async def test_canned_modes_show_what_can_be_said_now(mode: CompositionMode) -> None:
+async def test_canned_modes_show_the_applicable_responses(mode: CompositionMode) -> None:
     agent = make_clinic_agent(
         mode, ["Which city?", "Still {{city}}?"], ["This is the intake."], context={"clinic": "North"}
     )
@@ -51,7 +51,7 @@ async def test_canned_modes_show_what_can_be_said_now(mode: CompositionMode) -> 
     assert response.trace.model_calls == 2
 
 
-async def test_the_two_canned_modes_ask_for_different_things() -> None:
+async def test_the_two_canned_modes_have_different_instructions() -> None:
     prompts = []
     for mode in ("canned_fluid", "composited_canned"):
         agent = make_clinic_agent(mode, ["Which city?"])
@@ -68,7 +68,7 @@ async def test_canned_modes_without_canned_responses_are_fluid() -> None:
     assert "# Wording" not in reply_prompt(agent)
 
 
-async def test_a_strict_agent_says_the_only_response_without_asking() -> None:
+async def test_a_strict_agent_sends_the_only_response_without_a_model_call() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city do you live in?"])
     response = await respond(agent, "Hi", None, understands())
     assert response.message == "Which city do you live in?"
@@ -95,7 +95,7 @@ async def test_equal_responses_need_no_choice() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(chosen=st.text(max_size=40) | st.sampled_from(['{"answer":"r1"}', '{"answer":"r2"}', '"r1"', "r2", "Hello!"]))
-async def test_a_strict_agent_says_nothing_else_whatever_the_model_says(chosen: str) -> None:
+async def test_a_strict_agent_sends_only_canned_responses_for_any_model_output(chosen: str) -> None:
     texts = ["Which city?", "Sorry, which city?"]
     agent = make_clinic_agent("strict_canned", texts)
     agent.model = ScriptedModel([understands(), *(says(chosen) for _ in range(4))])
@@ -106,7 +106,7 @@ async def test_a_strict_agent_says_nothing_else_whatever_the_model_says(chosen: 
     assert response.message in texts
 
 
-async def test_a_choice_that_is_none_is_an_error_and_nothing_is_said() -> None:
+async def test_an_invalid_choice_raises_an_error_and_sends_no_text() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city?", "Sorry, which city?"])
     agent.model = ScriptedModel([understands(), says("I would rather talk of cats"), says("Cats!")])
     chunks = agent.respond_stream("Hi")
@@ -114,14 +114,14 @@ async def test_a_choice_that_is_none_is_an_error_and_nothing_is_said() -> None:
         await anext(chunks)
 
 
-async def test_a_choice_that_cannot_be_read_is_asked_for_once_more() -> None:
+async def test_an_unparseable_choice_is_requested_once_more() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city?", "Sorry, which city?"])
     script = (understands(), says("The second one."), answers({"answer": "r2"}))
     response = await respond(agent, "Hi", None, *script)
     assert response.message == "Sorry, which city?"
 
 
-async def test_the_nearest_level_that_can_speak_does() -> None:
+async def test_the_nearest_level_with_a_complete_response_is_used() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], ["This is the intake."])
     response = await respond(agent, "Hi", None, understands())
     assert response.message == "This is the intake."
@@ -144,7 +144,7 @@ async def test_templates_are_filled_from_data_and_context() -> None:
     assert response.message == "Maya, yours is Rome North."
 
 
-async def test_what_a_user_says_is_no_template() -> None:
+async def test_user_text_is_not_interpreted_as_a_template() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["Please wait."], context={"key": "s3"})
     route = agent.create_route(title="Intake", gather_schema=SCHEMA)
     route.initial_state.transition_to(chat_state="Ask", gather=["city"]).transition_to(
@@ -154,7 +154,7 @@ async def test_what_a_user_says_is_no_template() -> None:
     assert response.message == "Yours is in {{key}}."
 
 
-async def test_a_response_with_a_condition_is_for_when_it_holds() -> None:
+async def test_a_response_with_a_condition_is_used_when_it_is_true() -> None:
     sorry = {"text": "I am sorry to hear that. Which city?", "condition": "the user is in pain"}
     agent = make_clinic_agent("strict_canned", ["Which city?", sorry])
     pained = await respond(agent, "It hurts", None, understands(holds=["the user is in pain"]))
@@ -163,7 +163,7 @@ async def test_a_response_with_a_condition_is_for_when_it_holds() -> None:
     assert other.message == "Which city?"
 
 
-async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -> None:
+async def test_a_strict_agent_requires_an_unconditional_response() -> None:
     agent = make_clinic_agent("strict_canned", agent=[{"text": "Sorry.", "condition": "the user is in pain"}])
     agent.model = model = ScriptedModel([])
     with pytest.raises(FlowError, match="needs a canned response of the agent without a condition"):
@@ -171,7 +171,7 @@ async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -
     assert model.requests == []
 
 
-async def test_a_response_that_is_empty_without_values_is_not_something_to_say() -> None:
+async def test_a_response_that_may_be_empty_is_no_fallback() -> None:
     agent = make_clinic_agent("strict_canned", agent=["{{#name}}Welcome, {{name}}!{{/name}}"])
     agent.model = model = ScriptedModel([])
     with pytest.raises(FlowError, match="without values, for when no other one applies"):
@@ -179,7 +179,7 @@ async def test_a_response_that_is_empty_without_values_is_not_something_to_say()
     assert model.requests == []
 
 
-async def test_an_agent_that_may_have_nothing_to_say_is_refused() -> None:
+async def test_a_response_with_missing_values_is_no_fallback() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city, {{name}}?"], agent=["Wait, {{title}} {{name}}."])
     agent.model = model = ScriptedModel([])
     with pytest.raises(FlowError, match="without values, for when no other one applies"):
@@ -187,7 +187,7 @@ async def test_an_agent_that_may_have_nothing_to_say_is_refused() -> None:
     assert model.requests == []
 
 
-async def test_a_strict_agent_outside_of_routes_speaks_its_own_responses() -> None:
+async def test_a_strict_agent_outside_of_routes_uses_its_own_responses() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["How can I help?"])
     agent.create_route(title="Intake", conditions=["the user is ill"]).initial_state.transition_to(chat_state="Ask")
     response = await respond(agent, "Hi", None, understands())
@@ -208,7 +208,7 @@ async def test_a_strict_agent_offers_the_model_no_tools() -> None:
     assert ran == []
 
 
-async def test_a_completed_strict_route_says_what_the_route_has() -> None:
+async def test_a_completed_strict_route_uses_the_routes_responses() -> None:
     agent = make_clinic_agent("strict_canned", ["Which city?"], ["That was the intake."])
     first = await respond(agent, "Rome", None, understands(city="Rome"))
     assert first.message == "That was the intake."

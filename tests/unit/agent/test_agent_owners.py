@@ -1,4 +1,4 @@
-"""Whose a session is: nobody goes on with another user's, and nothing of it is shared by accident."""
+"""Ownership of sessions: users cannot continue each other's sessions or see each other's data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_memory_agent(tb: Tellback, **fields: Any) -> Agent:
     return make_asking_agent(memory=tb, memory_options=MemoryOptions(tools=False), **fields)
 
 
-async def test_a_stored_session_of_one_user_is_not_there_for_another(tb: Tellback) -> None:
+async def test_a_stored_session_is_not_found_for_another_user(tb: Tellback) -> None:
     store = InMemorySessions()
     agent = make_memory_agent(tb, persistence=store)
     first = await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user="maya")
@@ -57,7 +57,7 @@ async def test_a_stored_session_of_one_user_is_not_there_for_another(tb: Tellbac
     assert followup.session.version == 2
 
 
-async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None:
+async def test_a_stored_session_is_not_found_for_another_sender() -> None:
     agent = make_asking_agent(persistence=InMemorySessions())
     await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), sender=Identity("maya"))
     for stranger in (Identity("tom"), None):
@@ -67,7 +67,7 @@ async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None
     assert followup.session.version == 2
 
 
-async def test_a_session_that_is_passed_on_is_not_there_for_another_user(tb: Tellback) -> None:
+async def test_a_passed_session_is_not_found_for_another_user(tb: Tellback) -> None:
     agent = make_memory_agent(tb)
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
@@ -75,14 +75,14 @@ async def test_a_session_that_is_passed_on_is_not_there_for_another_user(tb: Tel
     assert model_requests(agent) == []
 
 
-async def test_a_session_that_is_passed_on_is_not_there_for_another_sender() -> None:
+async def test_a_passed_session_is_not_found_for_another_sender() -> None:
     agent = make_asking_agent()
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
     with pytest.raises(NotFoundError):
         await respond(agent, "Hi", first.session, sender=Identity("tom"))
 
 
-async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
+async def test_a_session_restored_from_a_database_keeps_its_owner() -> None:
     agent = make_asking_agent()
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), sender=Identity("maya"))
     restored = session_data_to_state(first.session.id, session_state_to_data(first.session))
@@ -91,7 +91,7 @@ async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
     await respond(agent, "And?", restored, understands(), says("Still"), sender=Identity("maya"))
 
 
-async def test_users_of_one_name_in_two_tenants_are_two(tb: Tellback) -> None:
+async def test_equal_user_ids_in_two_tenants_are_different_users(tb: Tellback) -> None:
     agent = make_memory_agent(tb, persistence=InMemorySessions())
     maya = tb.user("maya", tenant_id="one")
     await respond(agent, "A1", "main", understands(order="A1"), says("On its way"), user=maya)
@@ -99,20 +99,20 @@ async def test_users_of_one_name_in_two_tenants_are_two(tb: Tellback) -> None:
         await respond(agent, "Hi", "main", user=tb.user("maya", tenant_id="two"))
 
 
-async def test_an_approval_of_another_user_is_refused(tb: Tellback) -> None:
+async def test_an_approval_by_another_user_is_rejected(tb: Tellback) -> None:
     agent = make_memory_agent(tb)
     first = await respond(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
         await respond(agent, None, first.session, user="tom", approvals={"call_1": True})
 
 
-async def test_a_sender_is_an_identity() -> None:
+async def test_a_sender_must_be_an_identity() -> None:
     agent = make_asking_agent(model=ScriptedModel([]))
     with pytest.raises(InvalidArgumentError, match="Identity"):
         await agent.respond("Hi", sender="maya")  # type: ignore[arg-type]
 
 
-async def test_what_a_tool_adds_to_a_list_of_the_context_is_not_seen_by_others() -> None:
+async def test_a_tool_cannot_change_lists_in_the_agents_context() -> None:
     def add(item: str, ctx: ToolContext) -> str:
         """Add it to the cart."""
         ctx.context["cart"]["items"].append(item)
@@ -128,7 +128,7 @@ async def test_what_a_tool_adds_to_a_list_of_the_context_is_not_seen_by_others()
     assert "lamp" not in reply_prompt(agent)
 
 
-async def test_what_a_tool_adds_to_a_list_of_an_override_is_not_seen_by_the_caller() -> None:
+async def test_a_tool_cannot_change_lists_in_the_callers_override() -> None:
     def add(item: str, ctx: ToolContext) -> str:
         """Add it to the cart."""
         ctx.context["cart"].append(item)
@@ -144,9 +144,9 @@ async def test_what_a_tool_adds_to_a_list_of_an_override_is_not_seen_by_the_call
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_tool_that_changes_the_data_it_reads_does_not_change_the_session(fails: bool) -> None:
+async def test_a_tool_cannot_change_the_session_through_its_data(fails: bool) -> None:
     def add(item: str, ctx: ToolContext) -> str:
-        """Spoil the data."""
+        """Modify the data in place."""
         for data in (ctx.data, ctx.session.extracted):
             data["cart"].append(item)
         return "added"
@@ -166,7 +166,7 @@ async def test_a_tool_that_changes_the_data_it_reads_does_not_change_the_session
     assert first.session.extracted == {"cart": ["chair"]}
 
 
-async def test_a_tool_changes_the_data_by_what_it_gives() -> None:
+async def test_a_tool_changes_the_data_through_its_result() -> None:
     def add(item: str, ctx: ToolContext) -> ToolUpdate:
         """Add it to the cart."""
         return ToolUpdate("added", data={"cart": [*ctx.data["cart"], item]})

@@ -1,4 +1,4 @@
-"""What a model is told: what is relevant, what is known, what was refused, and what of its own could not be read."""
+"""The prompts of an agent: relevant routes, known and rejected values, and the retry of an unparseable answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THINGS = ("flight", "hotel", "train", "table", "concert", "doctor", "taxi", "boa
 
 
 def make_busy_agent(count: int, **fields: Any) -> Agent:
-    """An agent with that many routes, the last of which is about penguins."""
+    """Build an agent with this many routes, the last of which is about penguins."""
     agent = Agent("Concierge", **fields)
     for number in range(count - 1):
         thing = THINGS[number % len(THINGS)]
@@ -41,19 +41,19 @@ def make_busy_agent(count: int, **fields: Any) -> Agent:
 
 
 def in_play(agent: Agent) -> set[str]:
-    """The fields that the last reading could state."""
+    """Return the fields in the last understanding request."""
     reading = parse_understanding_request(model_requests(agent)[0])
     assert reading is not None
     return set(reading.field_names)
 
 
 def prompt_sizes(agent: Agent) -> tuple[int, int, int]:
-    """How long the two prompts and the schema of the last turn were."""
+    """Return the lengths of the two prompts and of the schema of the last turn."""
     reading, reply = model_requests(agent)
     return len(reading.system or ""), len(json.dumps(reading.output_schema)), len(reply.system or "")
 
 
-async def test_the_prompt_grows_with_what_is_relevant_and_not_with_all_routes() -> None:
+async def test_prompt_size_does_not_grow_with_irrelevant_routes() -> None:
     found = {}
     for count in (5, 50, 500):
         agent = make_busy_agent(count)
@@ -66,7 +66,7 @@ async def test_the_prompt_grows_with_what_is_relevant_and_not_with_all_routes() 
         assert many < 8 * few
 
 
-async def test_the_limits_are_the_agents() -> None:
+async def test_the_agents_limits_are_used() -> None:
     agent = make_busy_agent(50, limits=Limits(in_play=2, listed=3))
     await respond(agent, "I would like to adopt a penguin", None, understands(route="Adopt a penguin"), says("Which?"))
     reading = parse_understanding_request(model_requests(agent)[0])
@@ -76,7 +76,7 @@ async def test_the_limits_are_the_agents() -> None:
     assert "adopt_a_penguin.penguin" in in_play(agent)
 
 
-async def test_the_current_route_and_those_that_were_left_are_always_in_play() -> None:
+async def test_current_and_paused_routes_are_always_in_play() -> None:
     agent = make_busy_agent(50, limits=Limits(in_play=1, listed=2))
     first = await respond(agent, "A penguin please", None, understands(route="Adopt a penguin"), says("Which?"))
     detour = await respond(agent, "flight 0", first.session, understands(route="Arrange flight 0"), says("Where?"))
@@ -84,14 +84,14 @@ async def test_the_current_route_and_those_that_were_left_are_always_in_play() -
     assert in_play(agent) == {"adopt_a_penguin.penguin", "arrange_flight_0.flight_0"}
 
 
-async def test_the_reply_is_told_of_the_active_route_alone() -> None:
+async def test_the_reply_prompt_contains_only_the_active_route() -> None:
     setup = make_travel_setup()
     await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where to?"))
     assert "Book a flight" in reply_prompt(setup.agent)
     assert "weather" not in reply_prompt(setup.agent)
 
 
-async def test_known_values_are_told_as_never_to_be_asked_again() -> None:
+async def test_known_values_are_listed_as_not_to_be_asked_for() -> None:
     setup = make_travel_setup()
     reading = understands(route=setup.book, destination="Rome", passengers=2)
     first = await respond(setup.agent, "Two to Rome", None, reading, says("When?"))
@@ -102,7 +102,7 @@ async def test_known_values_are_told_as_never_to_be_asked_again() -> None:
     assert '"destination":"Rome"' in message_text(model_requests(setup.agent)[0].messages[0])
 
 
-async def test_refused_values_are_told_with_the_reason() -> None:
+async def test_rejected_values_are_in_the_prompt_with_the_reason() -> None:
     setup = make_travel_setup()
     reading = understands(route=setup.book, destination="Rome", passengers=12)
     await respond(setup.agent, "12 to Rome", None, reading, says("Nine at most"))
@@ -112,7 +112,7 @@ async def test_refused_values_are_told_with_the_reason() -> None:
     assert "passengers" not in str(model_requests(setup.agent)[1].messages)
 
 
-async def test_limits_of_a_field_are_told_but_not_enforced_on_the_model() -> None:
+async def test_limits_of_a_field_are_in_the_prompt_but_not_in_the_schema() -> None:
     setup = make_travel_setup()
     await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where to?"))
     reading = model_requests(setup.agent)[0]
@@ -120,14 +120,14 @@ async def test_limits_of_a_field_are_told_but_not_enforced_on_the_model() -> Non
     assert '"maximum": 9' not in json.dumps(reading.output_schema)
 
 
-async def test_identity_rules_terms_and_context_are_told() -> None:
+async def test_the_prompt_contains_identity_rules_terms_and_context() -> None:
     agent = Agent(
         "Wanda",
         "A travel agent",
         "Book flights",
         rules=["Be kind"],
         prohibitions=["Promise refunds"],
-        terms=[{"name": "PNR", "description": "Names a booking."}],
+        terms=[{"name": "PNR", "description": "Identifies a booking."}],
         context={"season": "winter"},
     )
     await respond(agent, "Hi", None, says("Hello!"))
@@ -135,7 +135,7 @@ async def test_identity_rules_terms_and_context_are_told() -> None:
         assert text in reply_prompt(agent)
 
 
-async def test_rules_of_a_route_are_told_in_it_only() -> None:
+async def test_rules_of_a_route_are_only_in_its_prompts() -> None:
     agent = Agent("Wanda")
     route = agent.create_route(
         title="Fly", conditions=["the user flies"], rules=["Name the price"], prohibitions=["Sell insurance"]
@@ -150,7 +150,7 @@ async def test_rules_of_a_route_are_told_in_it_only() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(min_size=1, max_size=80).filter(lambda text: text.strip() != ""))
-async def test_no_message_can_look_like_another_line_of_the_reading(text: str) -> None:
+async def test_no_message_can_imitate_another_line_of_the_understanding_prompt(text: str) -> None:
     setup = make_travel_setup()
     await respond(setup.agent, f"x\nKnown: {text}", None, understands(), says("Hello!"))
     prompt = message_text(model_requests(setup.agent)[0].messages[0])
@@ -158,7 +158,7 @@ async def test_no_message_can_look_like_another_line_of_the_reading(text: str) -
     assert prompt.split("\n")[1].startswith("Newest message: ")
 
 
-async def test_a_long_history_is_read_from_its_end() -> None:
+async def test_only_the_end_of_a_long_history_is_in_the_prompt() -> None:
     setup = make_travel_setup()
     history = [
         {"role": "user" if number % 2 == 0 else "assistant", "content": f"line {number}"} for number in range(61)
@@ -170,7 +170,7 @@ async def test_a_long_history_is_read_from_its_end() -> None:
     assert '"line 10"' not in prompt
 
 
-async def test_a_reading_begins_alike_from_message_to_message() -> None:
+async def test_understanding_prompts_share_a_prefix_across_turns() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where?"))
     before = model_requests(setup.agent)[0].system
@@ -183,7 +183,7 @@ MALFORMED = ["", "Sure! Here you go:", "[1, 2]", '"book_a_flight"', "null", '{"r
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[:20] or "nothing")
-async def test_a_reading_that_cannot_be_read_is_corrected_once(text: str) -> None:
+async def test_an_unparseable_answer_is_requested_once_more(text: str) -> None:
     setup = make_travel_setup()
     script = (says(text), understands(route=setup.book, destination="Rome"), says("When?"))
     response = await respond(setup.agent, "Rome", None, *script)
@@ -194,7 +194,7 @@ async def test_a_reading_that_cannot_be_read_is_corrected_once(text: str) -> Non
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[:20] or "nothing")
-async def test_a_reading_that_cannot_be_read_twice_ends_the_turn_and_changes_nothing(text: str) -> None:
+async def test_a_second_unparseable_answer_ends_the_turn_without_changes(text: str) -> None:
     sessions = InMemorySessions()
     setup = make_travel_setup(persistence=sessions)
     first = await respond(setup.agent, "Fly", "web-42", understands(route=setup.book), says("Where to?"))
@@ -210,7 +210,7 @@ async def test_a_reading_that_cannot_be_read_twice_ends_the_turn_and_changes_not
     assert retried.session.extracted == {"destination": "Rome"}
 
 
-async def test_a_reading_in_a_fence_is_read() -> None:
+async def test_an_answer_in_a_code_fence_is_parsed() -> None:
     setup = make_travel_setup()
     text = '```json\n{"routes": [{"route": "book_a_flight", "score": 90}]}\n```'
     response = await respond(setup.agent, "Fly", None, says(text), says("Where?"))
@@ -234,7 +234,7 @@ async def test_a_reading_in_a_fence_is_read() -> None:
     ],
     ids=str,
 )
-async def test_a_part_that_cannot_be_read_is_never_passed_over_in_silence(part: dict[str, Any]) -> None:
+async def test_an_invalid_part_of_an_answer_is_always_reported(part: dict[str, Any]) -> None:
     setup = make_travel_setup()
     response = await respond(setup.agent, "Fly", None, answers({"routes": [], **part}), says("Hello!"))
     assert response.trace.problems != ()
@@ -277,7 +277,7 @@ readings = st.fixed_dictionaries(
 
 @settings(max_examples=120, deadline=None)
 @given(reading=readings)
-async def test_whatever_is_read_the_turn_goes_on_and_values_fit(reading: dict[str, Any]) -> None:
+async def test_any_parsed_answer_lets_the_turn_continue_with_valid_values(reading: dict[str, Any]) -> None:
     setup = make_travel_setup()
     session = create_session()
     response = await respond(setup.agent, "Fly", session, says(json.dumps(reading)), says("Well"))
@@ -289,7 +289,7 @@ async def test_whatever_is_read_the_turn_goes_on_and_values_fit(reading: dict[st
         )
 
 
-async def test_the_reading_is_not_told_what_the_agent_cannot_decide() -> None:
+async def test_the_understanding_request_contains_only_open_questions() -> None:
     agent = Agent("Wanda", guidelines=[{"condition": "the user is angry", "action": "Calm them."}])
     agent.model = model = ScriptedModel([understands(), says("Hello!")])
     await agent.respond("Hi")

@@ -1,4 +1,4 @@
-"""Whatever is sent twice, decided twice or tried again: what a tool does is done once."""
+"""Repeated messages, decisions and turns run each tool only once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def maya() -> AsyncIterator[User]:
 
 
 def make_memory_agent(memory: User, **fields: Any) -> Agent:
-    """An agent that remembers, and whose model cannot look into the memory."""
+    """Build an agent with a memory but without memory tools."""
     return Agent("Shop", memory=memory, memory_options=MemoryOptions(tools=False), **fields)
 
 
@@ -61,12 +61,12 @@ async def asks_for_approval(agent: Agent) -> Response:
 
 
 async def approve_then_fail(agent: Agent, paused: Response, decision: Any = True) -> None:
-    """A decision whose turn fails once the tool has run."""
+    """Approve the call in a turn that fails after the tool has run."""
     with pytest.raises(RuntimeError, match="lost"):
         await respond(agent, None, paused.session, LOST, approvals={paused.pending[0].id: decision})
 
 
-async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
+async def test_an_approval_can_be_used_once_even_with_the_old_session() -> None:
     paid: list[str] = []
     agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
@@ -77,7 +77,7 @@ async def test_an_approval_is_used_once_also_with_the_old_session() -> None:
     assert paid == ["A1"]
 
 
-async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
+async def test_an_approval_can_be_used_once_with_a_memory(maya: User) -> None:
     paid: list[str] = []
     agent = make_refund_agent(paid, make_memory_agent(maya))
     paused = await asks_for_approval(agent)
@@ -89,7 +89,7 @@ async def test_an_approval_is_used_once_with_a_memory(maya: User) -> None:
     assert paid == ["A1"]
 
 
-async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_again(maya: User) -> None:
+async def test_another_agent_with_the_same_log_does_not_start_an_approved_call_again(maya: User) -> None:
     paid: list[str] = []
     agent = make_refund_agent(paid, make_memory_agent(maya))
     paused = await asks_for_approval(agent)
@@ -104,7 +104,7 @@ async def test_another_agent_on_the_same_log_does_not_begin_an_approved_call_aga
     assert "its outcome is unknown" in reply_prompt(restarted)
 
 
-async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply_failed() -> None:
+async def test_the_next_message_uses_the_result_of_an_approved_call_whose_reply_failed() -> None:
     paid: list[str] = []
     agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
@@ -116,7 +116,7 @@ async def test_the_next_message_uses_what_an_approved_call_gave_before_the_reply
     assert "waits for a person" not in reply_prompt(agent)
 
 
-async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_failed() -> None:
+async def test_the_state_after_an_approved_call_speaks_after_a_failed_reply() -> None:
     agent = make_refund_agent([])
     paused = await asks_for_approval(agent)
     await approve_then_fail(agent, paused)
@@ -127,7 +127,7 @@ async def test_the_state_after_an_approved_call_speaks_though_the_first_reply_fa
     assert "paid back" in reply_prompt(agent)
 
 
-async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
+async def test_a_denial_after_the_approved_call_ran_has_no_effect() -> None:
     paid: list[str] = []
     agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
@@ -139,7 +139,7 @@ async def test_a_denial_after_an_approved_call_ran_changes_nothing() -> None:
     assert not answer.tool_calls[0].is_error
 
 
-async def test_a_denial_after_the_result_was_told_is_refused() -> None:
+async def test_a_denial_after_the_result_was_reported_is_rejected() -> None:
     agent = make_refund_agent([])
     paused = await asks_for_approval(agent)
     await approve_then_fail(agent, paused)
@@ -148,7 +148,7 @@ async def test_a_denial_after_the_result_was_told_is_refused() -> None:
         await respond(agent, None, paused.session, says("It was denied"), approvals={paused.pending[0].id: False})
 
 
-async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_ones() -> None:
+async def test_a_call_that_ran_with_changed_arguments_does_not_run_with_the_original_ones() -> None:
     paid: list[str] = []
     agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
@@ -158,7 +158,7 @@ async def test_a_call_that_ran_with_other_arguments_does_not_run_with_the_first_
     assert answer.tool_calls[0].arguments == {"order": "B2"}
 
 
-async def test_a_decision_that_cannot_be_carried_out_can_be_taken_again() -> None:
+async def test_a_decision_that_cannot_be_carried_out_can_be_repeated() -> None:
     paid: list[str] = []
     agent = make_refund_agent(paid)
     paused = await asks_for_approval(agent)
@@ -170,7 +170,7 @@ async def test_a_decision_that_cannot_be_carried_out_can_be_taken_again() -> Non
     assert paid == ["A1"]
 
 
-async def test_calls_of_two_routes_are_not_decided_at_once() -> None:
+async def test_calls_of_two_routes_cannot_be_decided_together() -> None:
     moved: list[str] = []
 
     @tool(requires_approval=True)
@@ -198,7 +198,7 @@ async def test_calls_of_two_routes_are_not_decided_at_once() -> None:
     assert sorted(moved) == ["A1", "B2"]
 
 
-async def test_a_tool_that_ran_in_a_failed_try_and_is_not_to_be_repeated_is_not_for_a_correction() -> None:
+async def test_a_correction_does_not_rerun_a_repeat_false_tool_of_a_failed_attempt() -> None:
     found: list[str] = []
     agent, _ = build_order_agent(build_order_finder(found), repeat=False)
     session = create_session()
@@ -210,7 +210,7 @@ async def test_a_tool_that_ran_in_a_failed_try_and_is_not_to_be_repeated_is_not_
 
 
 @pytest.mark.parametrize("remembers", [False, True])
-async def test_a_message_that_is_sent_twice_is_answered_once(remembers: bool, maya: User) -> None:
+async def test_a_message_with_the_same_idempotency_key_is_answered_once(remembers: bool, maya: User) -> None:
     found: list[str] = []
     store = InMemorySessions()
     agent, _ = build_order_agent(
@@ -229,7 +229,7 @@ async def test_a_message_that_is_sent_twice_is_answered_once(remembers: bool, ma
     assert later.session.version == first.session.version + 1
 
 
-async def test_a_message_that_is_sent_twice_with_the_old_session_is_refused_by_the_log(maya: User) -> None:
+async def test_a_repeated_message_with_the_old_session_is_rejected_by_the_log(maya: User) -> None:
     found: list[str] = []
     agent, _ = build_order_agent(build_order_finder(found), agent=make_memory_agent(maya))
     session = create_session()
@@ -240,7 +240,7 @@ async def test_a_message_that_is_sent_twice_with_the_old_session_is_refused_by_t
     assert found == ["A1"]
 
 
-async def test_an_idempotency_key_needs_something_that_remembers_it() -> None:
+async def test_an_idempotency_key_requires_persistence_or_memory() -> None:
     agent, _ = build_order_agent(build_order_finder([]), agent=Agent("Shop", model=ScriptedModel([])))
     with pytest.raises(InvalidArgumentError, match="persistence or memory"):
         await agent.respond("A1", idempotency_key="k1")
@@ -248,7 +248,7 @@ async def test_an_idempotency_key_needs_something_that_remembers_it() -> None:
 
 @dataclass
 class PaymentTools:
-    """A tool that blocks its thread until it may end, and a turn that was cancelled meanwhile."""
+    """A tool that blocks its thread until it may end, and a turn that is cancelled meanwhile."""
 
     started: threading.Event = field(default_factory=threading.Event)
     may_end: threading.Event = field(default_factory=threading.Event)
@@ -263,7 +263,7 @@ class PaymentTools:
         return "paid"
 
     async def cancelled(self) -> Agent:
-        """An agent whose turn was cancelled while the tool runs."""
+        """Return an agent whose turn was cancelled while the tool runs."""
         agent, _ = build_order_agent(self.pay, agent=Agent("Shop", model=FlowModel()))
         turn = asyncio.create_task(agent.respond("order: A1", self.session))
         assert await asyncio.to_thread(self.started.wait, 10)
@@ -274,7 +274,7 @@ class PaymentTools:
         return agent
 
 
-async def test_a_tool_in_a_thread_is_not_run_again_after_its_turn_was_cancelled() -> None:
+async def test_a_threaded_tool_is_not_run_again_after_its_turn_was_cancelled() -> None:
     payment_tools = PaymentTools()
     agent = await payment_tools.cancelled()
     payment_tools.may_end.set()
@@ -286,17 +286,17 @@ async def test_a_tool_in_a_thread_is_not_run_again_after_its_turn_was_cancelled(
     assert [call.content for call in answer.tool_calls] == ["paid"]
 
 
-async def test_a_tool_in_a_thread_is_not_run_beside_itself_after_its_turn_was_cancelled() -> None:
+async def test_a_retry_waits_for_the_threaded_tool_of_the_cancelled_turn() -> None:
     payment_tools = PaymentTools()
     agent = await payment_tools.cancelled()
     retry = asyncio.create_task(agent.respond("order: A1", payment_tools.session))
-    await asyncio.to_thread(payment_tools.started.wait, 0.3)  # a second run would begin by then
+    await asyncio.to_thread(payment_tools.started.wait, 0.3)  # a second run would start within this time
     payment_tools.may_end.set()
     assert [call.content for call in (await retry).tool_calls] == ["paid"]
     assert payment_tools.paid == ["A1"]
 
 
-async def test_a_tool_cannot_wait_for_the_session_it_runs_in() -> None:
+async def test_a_tool_cannot_wait_for_its_own_session() -> None:
     conflicts: list[SessionConflictError] = []
 
     async def ask_itself(order: str) -> str:
@@ -316,7 +316,7 @@ async def test_a_tool_cannot_wait_for_the_session_it_runs_in() -> None:
 
 
 class LoadedSessions:
-    """A store that tells when a session was loaded from it."""
+    """A store that sets an event when a session is loaded."""
 
     def __init__(self, store: InMemorySessions) -> None:
         self.event = asyncio.Event()
@@ -334,7 +334,7 @@ class LoadedSessions:
         return await self._store.history(session_id, limit)
 
 
-async def test_of_two_processes_the_one_that_was_slower_runs_no_tool(maya: User) -> None:
+async def test_the_slower_of_two_processes_runs_no_tool(maya: User) -> None:
     ran: list[str] = []
     started, may_end = asyncio.Event(), asyncio.Event()
 

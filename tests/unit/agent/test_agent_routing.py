@@ -1,4 +1,4 @@
-"""Which route a conversation is in, and which way it takes in it."""
+"""The choice of the route, and of the transitions in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.agent.travel_setup import make_travel_setup, reply_prompt, respo
 FLIGHT: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
 
 
-async def test_another_route_takes_over_only_by_a_margin() -> None:
+async def test_another_route_must_win_by_a_margin() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "I want to fly", None, understands(route=setup.book), says("Where?"))
     close_script = (understands(scores={setup.book: 60, setup.weather: 74}), says("Where?"))
@@ -27,7 +27,7 @@ async def test_another_route_takes_over_only_by_a_margin() -> None:
     assert leave_response.route.title == "Tell the weather"
 
 
-async def test_a_route_needs_a_score_to_be_entered() -> None:
+async def test_a_route_needs_a_minimum_score_to_be_entered() -> None:
     setup = make_travel_setup()
     below = await respond(setup.agent, "Hello", None, understands(scores={setup.book: 49}), says("Hello!"))
     assert below.route is None
@@ -37,7 +37,7 @@ async def test_a_route_needs_a_score_to_be_entered() -> None:
     assert above.route is not None
 
 
-async def test_thresholds_are_the_agents() -> None:
+async def test_the_agents_thresholds_are_used() -> None:
     setup = make_travel_setup(thresholds=Thresholds(enter=10, margin=0))
     first = await respond(setup.agent, "Fly", None, understands(scores={setup.book: 10}), says("Where?"))
     assert first.route is not None
@@ -47,7 +47,7 @@ async def test_thresholds_are_the_agents() -> None:
     assert second.route.title == "Tell the weather"
 
 
-async def test_a_completed_route_is_entered_again_only_if_clearly_asked_for() -> None:
+async def test_a_completed_route_is_entered_again_only_with_a_high_score() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     completed = await respond(setup.agent, "Book it", first.session, understands(route=setup.book), says("Booked"))
@@ -64,7 +64,7 @@ async def test_a_completed_route_is_entered_again_only_if_clearly_asked_for() ->
     assert reentered.session.progress.runs == {}
 
 
-async def test_optional_fields_are_asked_once() -> None:
+async def test_optional_fields_are_asked_for_once() -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "nickname": {"type": "string"}},
@@ -85,7 +85,7 @@ async def test_optional_fields_are_asked_once() -> None:
     assert second.state.description == "Welcome them"
 
 
-async def test_branches_follow_words_and_code() -> None:
+async def test_branches_depend_on_worded_and_code_conditions() -> None:
     agent = Agent("Wanda")
     schema = {"type": "object", "properties": {"age": {"type": "integer"}}}
     route = agent.create_route(title="Sign up", gather_schema=schema)
@@ -104,7 +104,7 @@ async def test_branches_follow_words_and_code() -> None:
     assert await reply_state(30) == "Welcome them"
 
 
-async def test_a_corrected_branch_is_taken_anew() -> None:
+async def test_a_correction_changes_the_branch() -> None:
     agent = Agent("Wanda")
     schema = {"type": "object", "properties": {"age": {"type": "integer"}}}
     route = agent.create_route(title="Sign up", gather_schema=schema)
@@ -117,7 +117,7 @@ async def test_a_corrected_branch_is_taken_anew() -> None:
     assert second.state.description == "Welcome them"
 
 
-async def test_a_session_in_a_route_that_is_no_more_goes_on_without_it() -> None:
+async def test_a_session_in_a_removed_route_continues_without_it() -> None:
     old = make_travel_setup()
     first = await respond(old.agent, "To Rome…", None, understands(route=old.book, **FLIGHT), says("One flight"))
     response = await respond(Agent("Wanda"), "Hello?", first.session, says("Hello!"))
@@ -128,7 +128,7 @@ async def test_a_session_in_a_route_that_is_no_more_goes_on_without_it() -> None
 @pytest.mark.parametrize(
     "history", [None, "", [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]]
 )
-async def test_a_state_that_nobody_answered_speaks_again(history: Any) -> None:
+async def test_a_state_without_an_answer_speaks_again(history: Any) -> None:
     agent = Agent("Wanda")
     route = agent.create_route(title="Greet")
     route.initial_state.transition_to(chat_state="Greet").transition_to(chat_state="Say goodbye")

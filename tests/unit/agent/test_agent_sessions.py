@@ -1,4 +1,4 @@
-"""Two turns of one session at once: one of them waits or is told, and nothing is lost."""
+"""Concurrent turns of one session: they wait or raise a conflict, and no update is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.agent.travel_setup import make_travel_setup, respond, wait_for_e
 
 
 class Gate:
-    """A model whose answers wait until they are let through."""
+    """A model whose answers wait until the gate is opened."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -42,7 +42,7 @@ class Gate:
         return f"You said {message_text(request.messages[-1])}"
 
 
-async def test_one_session_twice_at_once_is_refused() -> None:
+async def test_two_turns_with_the_same_session_value_conflict() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model)
     session = create_session("web-42")
@@ -56,7 +56,7 @@ async def test_one_session_twice_at_once_is_refused() -> None:
     assert (await agent.respond("three", (await running).session)).session.version == 2
 
 
-async def test_a_stream_holds_its_session_too() -> None:
+async def test_a_stream_locks_its_session() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model)
     session = create_session()
@@ -69,7 +69,7 @@ async def test_a_stream_holds_its_session_too() -> None:
     assert (await agent.respond("three", session)).message == "You said three"
 
 
-async def test_two_sessions_do_not_wait_for_each_other() -> None:
+async def test_turns_of_two_sessions_run_concurrently() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     running = asyncio.create_task(agent.respond("one", "first"))
@@ -80,7 +80,7 @@ async def test_two_sessions_do_not_wait_for_each_other() -> None:
     await running
 
 
-async def test_turns_by_id_wait_for_each_other_in_order() -> None:
+async def test_turns_by_session_id_run_one_after_another() -> None:
     gate = Gate()
     sessions = InMemorySessions()
     agent = Agent("Wanda", model=gate.model, persistence=sessions)
@@ -95,7 +95,7 @@ async def test_turns_by_id_wait_for_each_other_in_order() -> None:
     assert texts == ["one", "You said one", "two", "You said two", "three", "You said three"]
 
 
-async def test_a_turn_by_id_waits_for_one_that_has_waited_itself() -> None:
+async def test_a_turn_waits_for_a_turn_that_waited_itself() -> None:
     first, second = Gate(), Gate()
     agent = Agent("Wanda", model=first.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
@@ -112,7 +112,7 @@ async def test_a_turn_by_id_waits_for_one_that_has_waited_itself() -> None:
     assert [each.session.version for each in responses] == [1, 2, 3]
 
 
-async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
+async def test_a_cancelled_waiting_turn_does_not_block_others() -> None:
     gate = Gate()
     agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
     one = asyncio.create_task(agent.respond("one", "web-42"))
@@ -127,14 +127,14 @@ async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
         await two
 
 
-async def test_no_lines_are_kept_for_sessions_that_nobody_waits_for() -> None:
+async def test_locks_are_released_when_unused() -> None:
     agent = Agent("Wanda", model=FunctionModel(lambda _: "Hello!"), persistence=InMemorySessions())
     await asyncio.gather(*(agent.respond("Hi", f"web-{number % 5}") for number in range(20)))
     assert not agent._responder._locks
     assert not agent._responder._running_keys
 
 
-def test_turns_by_id_wait_for_each_other_in_the_next_event_loop_too() -> None:
+def test_turns_by_session_id_also_wait_in_a_new_event_loop() -> None:
     async def answer(_: Any) -> str:
         await asyncio.sleep(0.05)
         return "Hello!"
@@ -145,12 +145,12 @@ def test_turns_by_id_wait_for_each_other_in_the_next_event_loop_too() -> None:
         turns = agent.respond("one", "web-42"), agent.respond("two", "web-42", wait=wait)
         return list(await asyncio.gather(*turns, return_exceptions=True))
 
-    _, conflict = asyncio.run(respond_twice(0))  # its traceback is kept
+    _, conflict = asyncio.run(respond_twice(0))  # keeps the traceback, and with it the lock
     assert isinstance(conflict, TurnConflictError)
     assert [getattr(each, "message", each) for each in asyncio.run(respond_twice(5))] == ["Hello!"] * 2
 
 
-async def test_a_session_that_was_left_behind_is_refused_before_anything_is_asked() -> None:
+async def test_an_outdated_session_is_rejected_before_any_model_call() -> None:
     agent = Agent("Wanda", persistence=InMemorySessions())
     session = create_session("web-42")
     first = await respond(agent, "one", session, says("1"))
@@ -163,7 +163,7 @@ async def test_a_session_that_was_left_behind_is_refused_before_anything_is_aske
     assert model.requests == []
 
 
-async def test_a_session_that_the_store_does_not_have_is_refused_before_anything_is_asked() -> None:
+async def test_a_session_unknown_to_the_store_is_rejected_before_any_model_call() -> None:
     agent = Agent("Wanda", persistence=InMemorySessions())
     agent.model = model = ScriptedModel([says("Hello!")])
     with pytest.raises(SessionConflictError):
@@ -171,14 +171,14 @@ async def test_a_session_that_the_store_does_not_have_is_refused_before_anything
     assert model.requests == []
 
 
-async def test_a_new_session_is_stored_under_an_id_of_its_own() -> None:
+async def test_a_new_session_is_stored_under_a_generated_id() -> None:
     sessions = InMemorySessions()
     agent = Agent("Wanda", persistence=sessions)
     response = await respond(agent, "Hi", None, says("Hello!"))
     assert await sessions.load(response.session.id) == response.session
 
 
-async def test_a_session_by_id_goes_on_where_it_was() -> None:
+async def test_a_session_id_continues_the_stored_session() -> None:
     setup = make_travel_setup(persistence=InMemorySessions())
     await respond(setup.agent, "Fly", "web-42", understands(route=setup.book), says("Where to?"))
     script = (understands(destination="Rome"), says("When?", expect=lambda request: len(request.messages) == 3))
@@ -187,13 +187,13 @@ async def test_a_session_by_id_goes_on_where_it_was() -> None:
     assert second.session.extracted == {"destination": "Rome"}
 
 
-async def test_an_agent_that_speaks_again_by_id_knows_what_was_said() -> None:
+async def test_an_agent_speaking_first_by_id_knows_the_history() -> None:
     agent = Agent("Wanda", persistence=InMemorySessions())
     await respond(agent, "My name is Maya", "web-42", says("Hello Maya"))
     await respond(agent, None, "web-42", says("Still there?", expect=lambda request: "Maya" in str(request.messages)))
 
 
-async def test_a_decision_by_id_is_answered_with_what_was_said() -> None:
+async def test_a_decision_by_id_is_answered_with_the_history() -> None:
     @tool(requires_approval=True)
     def refund(order: str) -> str:
         """Pay back."""
@@ -213,7 +213,7 @@ async def test_a_decision_by_id_is_answered_with_what_was_said() -> None:
     assert second.message == "Pago"
 
 
-async def test_what_was_said_and_done_is_stored_with_the_session() -> None:
+async def test_messages_and_tool_calls_are_stored_with_the_session() -> None:
     sessions = InMemorySessions()
     setup = make_travel_setup(persistence=sessions)
     reading = understands(route=setup.book, destination="Rome", departure="2026-12-01", passengers=2)
@@ -226,7 +226,7 @@ async def test_what_was_said_and_done_is_stored_with_the_session() -> None:
     ]
 
 
-async def test_a_turn_that_fails_stores_nothing() -> None:
+async def test_a_failed_turn_stores_no_data() -> None:
     sessions = InMemorySessions()
     agent = Agent("Wanda", persistence=sessions, model=ScriptedModel([OSError("down")]))
     with pytest.raises(OSError, match="down"):
@@ -236,7 +236,7 @@ async def test_a_turn_that_fails_stores_nothing() -> None:
     assert (await respond(agent, "Hi", "web-42", says("Hello!"))).session.version == 1
 
 
-async def test_two_agents_of_one_store_cannot_both_win() -> None:
+async def test_concurrent_turns_of_two_agents_store_only_one() -> None:
     sessions = InMemorySessions()
     gates = [Gate(), Gate()]
     agents = [Agent("Wanda", model=gate.model, persistence=sessions) for gate in gates]
@@ -253,7 +253,7 @@ async def test_two_agents_of_one_store_cannot_both_win() -> None:
 
 
 def make_counting_agent(sessions: InMemorySessions, pauses: list[int]) -> Agent:
-    """An agent that counts its turns in the session's data, and takes its time."""
+    """Build an agent that counts its turns in the session's data, with pauses."""
 
     async def count(ctx: ToolContext) -> ToolUpdate:
         """Count."""
@@ -278,7 +278,9 @@ def make_counting_agent(sessions: InMemorySessions, pauses: list[int]) -> Agent:
     pauses=st.lists(st.integers(0, 5), max_size=40),
     by_id=st.lists(st.booleans(), min_size=8, max_size=8),
 )
-async def test_no_update_is_ever_lost(tasks: int, agents: int, pauses: list[int], by_id: list[bool]) -> None:
+async def test_concurrent_turns_never_lose_an_update(
+    tasks: int, agents: int, pauses: list[int], by_id: list[bool]
+) -> None:
     sessions = InMemorySessions()
     desks = [make_counting_agent(sessions, pauses) for _ in range(agents)]
 
@@ -304,7 +306,7 @@ async def test_no_update_is_ever_lost(tasks: int, agents: int, pauses: list[int]
     assert sorted(each for each in texts if each.startswith("turn")) == sorted(f"turn {each}" for each in range(tasks))
 
 
-async def test_sessions_in_memory_refuse_what_is_not_the_next_version() -> None:
+async def test_in_memory_sessions_reject_any_but_the_next_version() -> None:
     sessions = InMemorySessions()
     session = replace(create_session("web-42"), version=1)
     event = create_message_event("customer", "Maya", "Hi")
@@ -317,7 +319,7 @@ async def test_sessions_in_memory_refuse_what_is_not_the_next_version() -> None:
 
 
 @pytest.mark.parametrize(("limit", "found"), [(0, 0), (1, 1), (3, 3), (9, 5)])
-async def test_sessions_in_memory_give_the_newest_of_what_was_said(limit: int, found: int) -> None:
+async def test_in_memory_sessions_return_the_newest_messages(limit: int, found: int) -> None:
     sessions = InMemorySessions()
     events = [create_message_event("customer", "Maya", str(number)) for number in range(5)]
     await sessions.save(replace(create_session("web-42"), version=1), events)
@@ -325,7 +327,7 @@ async def test_sessions_in_memory_give_the_newest_of_what_was_said(limit: int, f
     assert list(history) == events[len(events) - found :]
 
 
-async def test_sessions_in_memory_can_be_cleared() -> None:
+async def test_in_memory_sessions_can_be_cleared() -> None:
     sessions = InMemorySessions()
     await sessions.save(replace(create_session("web-42"), version=1), [create_message_event("customer", "Maya", "Hi")])
     sessions.clear()
@@ -333,13 +335,13 @@ async def test_sessions_in_memory_can_be_cleared() -> None:
     assert await sessions.history("web-42", 10) == ()
 
 
-async def test_an_id_alone_needs_a_store() -> None:
+async def test_a_session_id_requires_persistence() -> None:
     agent = Agent("Wanda", model=ScriptedModel([]))
     with pytest.raises(InvalidArgumentError, match="pass Agent"):
         await agent.respond("Hi", "web-42")
 
 
-async def test_a_store_that_fails_is_heard_and_frees_the_session() -> None:
+async def test_a_store_error_is_raised_and_unlocks_the_session() -> None:
     class Full(InMemorySessions):
         async def save(self, session: Any, events: Any, **owner: Any) -> None:
             raise OSError("disk full")

@@ -1,4 +1,4 @@
-"""Streaming: text from the first token on, one last chunk, and no trace of a stream that was broken off."""
+"""Streaming: text chunks from the first token, one last chunk, and no effect of an interrupted stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.agent.travel_setup import TravelSetup, make_travel_setup, wait_f
 
 
 class WaitingModel:
-    """A model that says one word, and the rest only when it is told to."""
+    """A model that streams one word, and the rest only after `go_on` is set."""
 
     def __init__(self, setup: TravelSetup) -> None:
         self.go_on = asyncio.Event()
@@ -45,7 +45,7 @@ def last_response(chunks: list[StreamChunk]) -> Response:
     return chunks[-1].response
 
 
-async def test_the_first_word_comes_before_the_model_has_ended() -> None:
+async def test_the_first_chunk_arrives_before_the_reply_ends() -> None:
     setup = make_travel_setup()
     waiting = WaitingModel(setup)
     setup.agent.model = waiting.model
@@ -59,7 +59,7 @@ async def test_the_first_word_comes_before_the_model_has_ended() -> None:
     assert rest[-1].accumulated == "When then?"
 
 
-async def test_the_last_chunk_is_the_whole_response() -> None:
+async def test_the_last_chunk_contains_the_whole_response() -> None:
     setup = make_travel_setup()
     reading = understands(route=setup.book, destination="Rome", departure="2026-12-01", passengers=2)
     with ScriptedModel([reading, says("One flight", chunks=3)]) as model:
@@ -78,7 +78,7 @@ async def test_the_last_chunk_is_the_whole_response() -> None:
     assert [call.name for call in end.tool_calls] == ["search_flights"]
 
 
-async def test_a_stream_and_an_answer_come_to_the_same() -> None:
+async def test_streaming_and_responding_give_the_same_result() -> None:
     found: list[Response] = []
     for streams in (False, True):
         setup = make_travel_setup()
@@ -96,7 +96,7 @@ async def test_a_stream_and_an_answer_come_to_the_same() -> None:
     assert [call.purpose for call in one.trace.calls] == [call.purpose for call in other.trace.calls]
 
 
-async def test_closing_the_stream_leaves_everything_as_it_was() -> None:
+async def test_closing_the_stream_changes_no_state() -> None:
     sessions = InMemorySessions()
     setup = make_travel_setup(persistence=sessions)
     setup.agent.model = ScriptedModel([understands(route=setup.book), says("Where to?")])
@@ -116,7 +116,7 @@ async def test_closing_the_stream_leaves_everything_as_it_was() -> None:
     assert retried.session.extracted == {"destination": "Oslo"}
 
 
-async def test_cancelling_the_task_leaves_everything_as_it_was() -> None:
+async def test_cancelling_the_task_of_a_stream_changes_no_state() -> None:
     sessions = InMemorySessions()
     setup = make_travel_setup(persistence=sessions)
     waiting = WaitingModel(setup)
@@ -142,7 +142,7 @@ async def test_cancelling_the_task_leaves_everything_as_it_was() -> None:
     assert (await setup.agent.respond("Fly", session)).session.version == 1
 
 
-async def test_cancelling_an_answer_leaves_everything_as_it_was() -> None:
+async def test_cancelling_a_response_changes_no_state() -> None:
     sessions = InMemorySessions()
     setup = make_travel_setup(persistence=sessions)
     started = asyncio.Event()
@@ -164,7 +164,7 @@ async def test_cancelling_an_answer_leaves_everything_as_it_was() -> None:
     assert (await setup.agent.respond("Fly", session)).message == "Where to?"
 
 
-async def test_a_stream_that_is_never_read_begins_nothing() -> None:
+async def test_an_unread_stream_makes_no_model_call() -> None:
     setup = make_travel_setup()
     setup.agent.model = model = ScriptedModel([])
     session = create_session()
@@ -173,7 +173,7 @@ async def test_a_stream_that_is_never_read_begins_nothing() -> None:
     assert model.requests == []
 
 
-async def test_a_model_that_fails_in_the_middle_leaves_everything_as_it_was() -> None:
+async def test_a_model_error_during_the_stream_changes_no_state() -> None:
     sessions = InMemorySessions()
     setup = make_travel_setup(persistence=sessions)
     failing = raises(ProviderOverloadedError("overloaded"), after="Whe")
@@ -190,7 +190,7 @@ async def test_a_model_that_fails_in_the_middle_leaves_everything_as_it_was() ->
 
 async def test_text_before_a_tool_call_does_not_end_the_stream() -> None:
     def fare(city: str) -> int:
-        """What it costs."""
+        """Return the price of a flight."""
         return 120
 
     agent = Agent("Wanda", tools=[fare])
@@ -204,7 +204,7 @@ async def test_text_before_a_tool_call_does_not_end_the_stream() -> None:
     assert [call.content for call in chunks[-1].tool_calls] == ["120"]
 
 
-async def test_a_canned_response_streams_too() -> None:
+async def test_a_canned_response_is_streamed() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["Please wait.", "One moment."])
     agent.model = ScriptedModel([answers({"answer": "r2"})])
     chunks = await collect_chunks(agent, "Hi")
@@ -213,7 +213,7 @@ async def test_a_canned_response_streams_too() -> None:
     assert chunks[-1].done
 
 
-async def test_mistakes_are_told_by_the_first_step_of_a_stream() -> None:
+async def test_errors_are_raised_by_the_first_step_of_a_stream() -> None:
     setup = make_travel_setup()
     setup.agent.model = ScriptedModel([says("no JSON"), says("none either")])
     session = create_session()
@@ -223,7 +223,7 @@ async def test_mistakes_are_told_by_the_first_step_of_a_stream() -> None:
     assert last_response(await collect_chunks(setup.agent, "Fly", session)).message == "Hello!"
 
 
-async def test_nothing_is_saved_until_the_stream_is_read_to_its_end() -> None:
+async def test_a_turn_is_saved_when_its_stream_ends() -> None:
     sessions = InMemorySessions()
     agent = Agent("Wanda", persistence=sessions, model=ScriptedModel([says("Hello!", chunks=3)]))
     async for chunk in agent.respond_stream("Hi", "web-42"):

@@ -1,4 +1,4 @@
-"""States that run a tool: when it is reached, with what was gathered, and what becomes of a failure."""
+"""Tool states: when they run, their arguments, their results, and failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_fi
 from tests.unit.agent.travel_setup import reply_prompt, respond
 
 
-async def test_a_tool_state_runs_when_it_is_reached_with_gathered_data() -> None:
+async def test_a_tool_state_runs_with_gathered_data() -> None:
     found: list[str] = []
     agent, _ = build_order_agent(build_order_finder(found))
     first = await respond(agent, "Hi", None, understands(), says("Which order?"))
@@ -27,7 +27,7 @@ async def test_a_tool_state_runs_when_it_is_reached_with_gathered_data() -> None
     assert 'find({"order":"A1"}) returned: shipped' in reply_prompt(agent)
 
 
-async def test_what_a_tool_gave_is_told_in_later_turns_too() -> None:
+async def test_a_tool_result_stays_in_the_prompts_of_later_turns() -> None:
     agent, route = build_order_agent(build_order_finder([]))
     first = await respond(agent, "A1", None, understands(order="A1"), says("Shipped"))
     second = await respond(agent, "Thanks", first.session, understands(), says("Bye"))
@@ -37,7 +37,7 @@ async def test_what_a_tool_gave_is_told_in_later_turns_too() -> None:
     assert route.title in reply_prompt(agent)
 
 
-async def test_async_and_sync_tools_both_run_and_sync_ones_off_the_loop() -> None:
+async def test_async_tools_run_in_the_loop_and_sync_tools_in_a_thread() -> None:
     threads: list[int] = []
 
     def find(order: str) -> str:
@@ -65,7 +65,7 @@ async def test_async_and_sync_tools_both_run_and_sync_ones_off_the_loop() -> Non
     assert threads[1] == threading.get_ident()
 
 
-async def test_arguments_by_field_and_by_function() -> None:
+async def test_arguments_can_be_mapped_or_built_by_a_function() -> None:
     found: list[str] = []
 
     def find(number: str) -> str:
@@ -79,13 +79,13 @@ async def test_arguments_by_field_and_by_function() -> None:
     assert found == ["A1", "a1"]
 
 
-async def test_save_as_keeps_what_the_tool_gave() -> None:
+async def test_save_as_stores_the_result() -> None:
     agent, _ = build_order_agent(build_order_finder([], 250), save_as="total")
     response = await respond(agent, "A1", None, understands(order="A1"), says("Done"))
     assert response.session.extracted == {"order": "A1", "total": 250}
 
 
-async def test_a_result_that_does_not_fit_is_a_failure_of_the_tool() -> None:
+async def test_a_result_that_does_not_fit_makes_the_tool_fail() -> None:
     agent, route = build_order_agent(build_order_finder([], "much"), save_as="total")
     response = await respond(agent, "A1", None, understands(order="A1"), says("I cannot tell"))
     assert "total" not in response.session.extracted
@@ -96,7 +96,7 @@ async def test_a_result_that_does_not_fit_is_a_failure_of_the_tool() -> None:
     assert route.title in reply_prompt(agent)
 
 
-async def test_a_tool_knows_the_context_the_session_the_data_and_the_domains() -> None:
+async def test_a_tool_receives_context_session_data_and_domains() -> None:
     seen: list[ToolContext] = []
 
     def find(order: str, ctx: ToolContext) -> str:
@@ -116,7 +116,7 @@ async def test_a_tool_knows_the_context_the_session_the_data_and_the_domains() -
     assert list(ctx.domains) == ["payment"]
 
 
-async def test_a_defined_tool_gets_the_context_first() -> None:
+async def test_a_defined_tool_receives_the_context_first() -> None:
     async def handler(ctx: Any, order: str) -> dict[str, Any]:
         return {"order": order, "for": ctx.context["user"]}
 
@@ -142,7 +142,7 @@ async def test_a_state_tool_updates_data_and_context() -> None:
     assert "gold" in reply_prompt(agent)
 
 
-async def test_what_a_state_tool_adds_to_the_context_counts_at_once() -> None:
+async def test_context_added_by_a_state_tool_is_available_to_the_next_tool() -> None:
     seen: list[Any] = []
 
     def find(order: str) -> ToolUpdate:
@@ -167,7 +167,7 @@ async def test_what_a_state_tool_adds_to_the_context_counts_at_once() -> None:
     assert "gold" in reply_prompt(agent)
 
 
-async def test_what_a_state_tool_adds_to_the_context_fills_templates_at_once() -> None:
+async def test_context_added_by_a_state_tool_fills_templates_of_the_same_turn() -> None:
     def find(order: str) -> ToolUpdate:
         """Find an order."""
         return ToolUpdate("shipped", context={"tier": "gold"})
@@ -183,7 +183,7 @@ async def test_what_a_state_tool_adds_to_the_context_fills_templates_at_once() -
     assert response.message == "You are gold."
 
 
-async def test_a_failed_tool_is_spoken_about_and_not_run_again_by_itself() -> None:
+async def test_a_failed_tool_is_reported_and_not_run_again_automatically() -> None:
     found: list[str] = []
 
     def broken(order: str) -> str:
@@ -201,7 +201,7 @@ async def test_a_failed_tool_is_spoken_about_and_not_run_again_by_itself() -> No
     assert not second.completed
 
 
-async def test_a_failed_tool_is_run_again_if_the_user_wants_it() -> None:
+async def test_a_failed_tool_runs_again_if_the_user_wants_it() -> None:
     found: list[str] = []
 
     def once_broken(order: str) -> str:
@@ -218,7 +218,7 @@ async def test_a_failed_tool_is_run_again_if_the_user_wants_it() -> None:
     assert second.state.description == "Tell the outcome"
 
 
-async def test_a_failed_tool_is_run_again_with_other_values() -> None:
+async def test_a_failed_tool_runs_again_with_other_values() -> None:
     found: list[str] = []
 
     def unknown(order: str) -> str:
@@ -235,7 +235,7 @@ async def test_a_failed_tool_is_run_again_with_other_values() -> None:
     assert "no such order" not in reply_prompt(agent)
 
 
-async def test_a_failure_can_have_a_way_of_its_own() -> None:
+async def test_a_failure_can_have_its_own_transition() -> None:
     def broken(order: str) -> str:
         raise RuntimeError("on fire")
 
@@ -251,7 +251,7 @@ async def test_a_failure_can_have_a_way_of_its_own() -> None:
     assert response.state.description == "Offer a call back"
 
 
-async def test_a_correction_does_not_repeat_what_must_not_be() -> None:
+async def test_a_correction_does_not_rerun_a_tool_with_repeat_false() -> None:
     charged: list[str] = []
     agent, _ = build_order_agent(build_order_finder(charged), repeat=False)
     first = await respond(agent, "A1", None, understands(order="A1"), says("Charged"))
@@ -259,7 +259,7 @@ async def test_a_correction_does_not_repeat_what_must_not_be() -> None:
     assert charged == ["A1"]
 
 
-async def test_a_tool_with_missing_arguments_fails_by_name_and_is_not_run() -> None:
+async def test_a_tool_with_missing_arguments_fails_without_running() -> None:
     ran: list[str] = []
 
     def pay(order: str, note: str) -> str:
@@ -275,7 +275,7 @@ async def test_a_tool_with_missing_arguments_fails_by_name_and_is_not_run() -> N
 
 
 class Flaky(InMemorySessions):
-    """A store that fails the first time."""
+    """A store whose first save fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class Flaky(InMemorySessions):
         await super().save(session, events, **owner)
 
 
-async def test_a_turn_that_failed_is_tried_again_without_running_its_tools_twice() -> None:
+async def test_retrying_a_failed_turn_does_not_rerun_its_tools() -> None:
     paid: list[str] = []
     agent, _ = build_order_agent(build_order_finder(paid, "paid back"))
     session = create_session()
@@ -300,7 +300,7 @@ async def test_a_turn_that_failed_is_tried_again_without_running_its_tools_twice
     assert [call.name for call in response.tool_calls] == ["find"]
 
 
-async def test_a_turn_that_could_not_be_stored_is_tried_again_without_running_its_tools_twice() -> None:
+async def test_retrying_a_turn_that_was_not_stored_does_not_rerun_its_tools() -> None:
     paid: list[str] = []
     agent, _ = build_order_agent(build_order_finder(paid, "paid back"), agent=Agent("Shop", persistence=Flaky()))
     with pytest.raises(OSError, match="disk full"):
@@ -309,7 +309,7 @@ async def test_a_turn_that_could_not_be_stored_is_tried_again_without_running_it
     assert paid == ["A1"]
 
 
-async def test_another_try_with_other_values_runs_the_tool() -> None:
+async def test_a_retry_with_other_values_runs_the_tool() -> None:
     found: list[str] = []
     agent, _ = build_order_agent(build_order_finder(found))
     session = create_session()
@@ -319,7 +319,7 @@ async def test_another_try_with_other_values_runs_the_tool() -> None:
     assert found == ["A1", "B2"]
 
 
-async def test_a_tool_that_failed_in_a_failed_turn_is_tried_again_with_it() -> None:
+async def test_a_retry_of_the_turn_runs_a_failed_tool_again() -> None:
     found: list[str] = []
 
     def once_broken(order: str) -> str:

@@ -1,4 +1,4 @@
-"""Tools that the model calls: offered only where they may be used, and free to update data and context."""
+"""Tools that the model calls: when they are offered, and how they update data and context."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.unit.agent.order_shop import ORDER, build_order_agent, build_order_fi
 from tests.unit.agent.travel_setup import model_requests, offered_tools, reply_prompt, respond
 
 
-async def test_a_defined_tool_can_have_a_schema_and_an_id_of_its_own() -> None:
+async def test_a_defined_tool_can_have_its_own_schema_and_id() -> None:
     def handler(_: Any, **arguments: Any) -> str:
         return str(sorted(arguments))
 
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    fare = define_tool("fare", handler, "custom_fare", "What it costs.", schema)
+    fare = define_tool("fare", handler, "custom_fare", "Return the price.", schema)
     assert fare.id == "custom_fare"
     agent = Agent("Wanda", tools=[fare])
     response = await respond(agent, "Rome?", None, calls("fare", city="Rome"), says("120"))
     assert response.tool_calls[0].content == "['city']"
 
 
-async def test_a_tool_that_the_model_calls_updates_data_and_context() -> None:
+async def test_a_tool_called_by_the_model_updates_data_and_context() -> None:
     def weigh(order: str) -> ToolUpdate:
         """Weigh an order."""
         return ToolUpdate("3 kg", data={"total": 99}, context={"scale": "north"})
@@ -47,7 +47,7 @@ async def test_a_tool_that_the_model_calls_updates_data_and_context() -> None:
     assert [call.name for call in response.tool_calls] == ["find", "weigh", "look"]
 
 
-async def test_an_update_that_does_not_fit_is_a_problem_of_the_turn() -> None:
+async def test_an_update_that_does_not_fit_is_reported_as_a_problem() -> None:
     def weigh(order: str) -> ToolUpdate:
         """Weigh an order."""
         return ToolUpdate("3 kg", data={"total": "heavy", "order": "B2"})
@@ -60,7 +60,7 @@ async def test_an_update_that_does_not_fit_is_a_problem_of_the_turn() -> None:
     assert "total" in str(problem.error)
 
 
-async def test_guidelines_bring_their_tools_only_while_they_hold() -> None:
+async def test_tools_of_a_guideline_are_offered_only_while_it_applies() -> None:
     def escalate(reason: str) -> str:
         """Call a person."""
         return "called"
@@ -77,7 +77,7 @@ async def test_guidelines_bring_their_tools_only_while_they_hold() -> None:
     assert "Calm them." in reply_prompt(agent)
 
 
-async def test_guidelines_of_routes_and_states_hold_there_only() -> None:
+async def test_guidelines_of_routes_and_states_apply_there_only() -> None:
     agent = Agent("Shop")
     route = agent.create_route(title="Order", gather_schema=ORDER, guidelines=[{"action": "Be brief."}])
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["order"])
@@ -91,7 +91,7 @@ async def test_guidelines_of_routes_and_states_hold_there_only() -> None:
     assert "Offer an example." not in reply_prompt(agent)
 
 
-async def test_a_disabled_guideline_is_neither_asked_about_nor_followed() -> None:
+async def test_a_disabled_guideline_is_ignored() -> None:
     guideline = {"condition": "the user is angry", "action": "Calm them.", "enabled": False}
     agent = Agent("Shop", guidelines=[guideline])
     response = await respond(agent, "ARGH", None, says("Hello!"))
@@ -107,7 +107,7 @@ async def test_a_route_may_use_only_its_domains() -> None:
 
     @tool
     def track(order: str) -> str:
-        """Where it is."""
+        """Return the location."""
         return "here"
 
     seen: list[ToolContext] = []
@@ -129,7 +129,7 @@ async def test_a_route_may_use_only_its_domains() -> None:
     assert list(agent.domains_for_route_title("Track")) == ["shipping"]
 
 
-async def test_a_route_with_no_domains_may_use_none() -> None:
+async def test_a_route_with_an_empty_domain_list_has_no_domain_tools() -> None:
     @tool
     def refund(order: str) -> str:
         """Pay back."""
@@ -142,12 +142,12 @@ async def test_a_route_with_no_domains_may_use_none() -> None:
     assert offered_tools(agent) == set()
 
 
-async def test_domains_are_there_for_the_applications_own_code() -> None:
+async def test_application_code_can_use_domains() -> None:
     agent = Agent("Shop", domains={"payment": {"fee": lambda amount: amount // 10}})
     assert agent.domain.payment.fee(100) == 10
 
 
-async def test_capabilities_are_told_and_their_tools_can_be_called() -> None:
+async def test_capabilities_are_in_the_prompt_and_their_tools_are_offered() -> None:
     def refund(order: str) -> str:
         """Pay back."""
         return "paid back"
@@ -159,7 +159,7 @@ async def test_capabilities_are_told_and_their_tools_can_be_called() -> None:
     assert "Up to 100 euros." in reply_prompt(agent)
 
 
-async def test_a_tool_that_the_model_calls_wrongly_is_told_so() -> None:
+async def test_failed_tool_calls_of_the_model_are_reported_as_errors() -> None:
     def refund(order: str) -> str:
         """Pay back."""
         raise RuntimeError("no money")
@@ -171,11 +171,11 @@ async def test_a_tool_that_the_model_calls_wrongly_is_told_so() -> None:
     assert "no money" in (response.tool_calls[1].content or "")
 
 
-async def test_tools_find_what_the_application_passed_along() -> None:
+async def test_tools_can_read_the_extras_of_the_request() -> None:
     found: list[Any] = []
 
     def who() -> str:
-        """Who asks."""
+        """Return who asks."""
         current = request.current()
         found.append((current.session.id if current.session else None, dict(current.extras)))
         return "you"
@@ -185,7 +185,7 @@ async def test_tools_find_what_the_application_passed_along() -> None:
     assert found == [("web-42", {"ip": "::1"})]
 
 
-async def test_a_context_that_is_a_dataclass_stays_one_when_a_tool_changes_it() -> None:
+async def test_a_dataclass_context_keeps_its_type_when_a_tool_changes_it() -> None:
     @dataclass
     class Customer:
         name: str
@@ -208,9 +208,9 @@ async def test_a_context_that_is_a_dataclass_stays_one_when_a_tool_changes_it() 
     assert seen == [Customer("Maya", "gold")]
 
 
-async def test_the_model_is_asked_for_tools_as_often_as_it_calls_them_and_it_is_counted() -> None:
+async def test_all_model_calls_of_a_reply_with_tools_are_counted() -> None:
     def fare(city: str) -> int:
-        """What it costs."""
+        """Return the price."""
         return 120
 
     agent = Agent("Wanda", tools=[fare])

@@ -1,4 +1,4 @@
-"""How an answer came about: scores, the states walked, guidelines, prompts, calls and what they cost."""
+"""The trace of an answer: scores, walked states, guidelines, prompts, calls and token usage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def usage_of(tokens: int) -> ChatUsage:
     return ChatUsage(input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
 
 
-async def test_scores_are_by_title_with_the_reason_for_the_choice() -> None:
+async def test_scores_are_listed_by_title_with_the_reason_for_the_choice() -> None:
     setup = make_travel_setup()
     reading = understands(route=setup.weather, score=80, scores={setup.book: 30})
     response = await respond(setup.agent, "Rain?", None, reading, says("Which city?"))
@@ -24,7 +24,7 @@ async def test_scores_are_by_title_with_the_reason_for_the_choice() -> None:
     assert response.trace.route == "it scored highest (80)"
 
 
-async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
+async def test_walked_states_are_listed_with_action_and_reason() -> None:
     setup = make_travel_setup()
     response = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     assert [(step.state, step.action) for step in response.trace.walked] == [
@@ -38,7 +38,7 @@ async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
     assert [step.state_id for step in response.trace.walked] == ids[1:]
 
 
-async def test_a_walk_is_told_in_an_order_that_can_be_read() -> None:
+async def test_a_trace_is_readable_as_text() -> None:
     setup = make_travel_setup()
     first = await respond(setup.agent, "To Rome…", None, understands(route=setup.book, **FLIGHT), says("One flight"))
     assert str(first.trace).splitlines()[:3] == [
@@ -49,7 +49,7 @@ async def test_a_walk_is_told_in_an_order_that_can_be_read() -> None:
     assert "None" not in str(first.trace)
 
 
-async def test_guidelines_that_were_followed_are_told_with_the_condition() -> None:
+async def test_followed_guidelines_are_listed_with_their_condition() -> None:
     agent = Agent(
         "Wanda",
         guidelines=[
@@ -67,7 +67,7 @@ async def test_guidelines_that_were_followed_are_told_with_the_condition() -> No
     assert "guideline: Calm them. (the user is angry)" in str(response.trace)
 
 
-async def test_prompts_are_those_that_were_sent() -> None:
+async def test_prompts_are_the_sent_system_prompts() -> None:
     setup = make_travel_setup()
     response = await respond(setup.agent, "Fly", None, understands(route=setup.book), says("Where to?"))
     assert response.trace.prompts == tuple(request.system for request in model_requests(setup.agent))
@@ -78,7 +78,7 @@ async def test_prompts_are_those_that_were_sent() -> None:
 
 async def test_every_call_counts_with_its_tokens() -> None:
     def fare(city: str) -> int:
-        """What it costs."""
+        """Return the price."""
         return 120
 
     setup = make_travel_setup(tools=[fare])
@@ -97,7 +97,7 @@ async def test_every_call_counts_with_its_tokens() -> None:
     assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (60, 3, 63)
 
 
-async def test_a_reading_that_was_corrected_counts_twice() -> None:
+async def test_a_retried_understanding_call_counts_twice() -> None:
     setup = make_travel_setup()
     script = (
         says("Hm", usage=usage_of(10)),
@@ -109,7 +109,7 @@ async def test_a_reading_that_was_corrected_counts_twice() -> None:
     assert response.usage.input_tokens == 27
 
 
-async def test_a_strict_answer_costs_its_choice_and_no_reply() -> None:
+async def test_a_strict_answer_counts_the_choice_and_no_reply() -> None:
     agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["One.", "Two."])
     with ScriptedModel([answers({"answer": "r1"}, usage=usage_of(7))]) as model:
         agent.model = model
@@ -119,7 +119,7 @@ async def test_a_strict_answer_costs_its_choice_and_no_reply() -> None:
     assert response.usage.input_tokens == 7
 
 
-async def test_values_that_were_refused_are_told() -> None:
+async def test_rejected_values_are_listed() -> None:
     setup = make_travel_setup()
     reading = understands(route=setup.book, passengers=12, departure="soon")
     response = await respond(setup.agent, "12 of us, soon", None, reading, says("Nine at most"))
@@ -127,7 +127,7 @@ async def test_values_that_were_refused_are_told() -> None:
     assert "passengers" not in response.session.extracted
 
 
-async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
+async def test_ignored_parts_of_an_understanding_are_listed_as_problems() -> None:
     setup = make_travel_setup()
     reading = answers(
         {
@@ -144,7 +144,7 @@ async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
         assert name in problems
 
 
-async def test_nothing_was_decided_is_told_too() -> None:
+async def test_a_turn_without_decisions_has_an_empty_trace() -> None:
     response = await respond(Agent("Wanda"), "Hi", None, says("Hello!"))
     assert response.trace.scores == {}
     assert response.trace.walked == ()

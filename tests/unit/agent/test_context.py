@@ -1,4 +1,4 @@
-"""The context of a turn: made, merged in the right order, never changed, and shown without its secrets."""
+"""The context of a turn: building, merging in order, copying, and hiding secrets."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def make_session(**context: Any) -> SessionState:
     return replace(create_session("web-42"), context=context)
 
 
-async def test_override_beats_session_beats_given() -> None:
+async def test_the_override_takes_precedence_over_the_session_and_the_source() -> None:
     found = await resolve_context({"a": 1, "b": 1, "c": 1}, make_session(b=2, c=2), {"c": 3, "d": 3})
     assert found == {"a": 1, "b": 2, "c": 3, "d": 3}
 
 
-async def test_without_a_context_there_is_what_session_and_override_hold() -> None:
+async def test_without_a_source_the_context_has_session_and_override_values() -> None:
     assert await resolve_context(None, make_session(), None) == {}
     assert await resolve_context(None, make_session(a=1), {"b": 2}) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("kind", [Account, Frozen, Model])
-async def test_a_dataclass_or_model_is_merged_by_name(kind: type[Any]) -> None:
+async def test_a_dataclass_or_model_is_merged_by_field(kind: type[Any]) -> None:
     found = await resolve_context(kind(name="Maya"), make_session(plan="pro", other=1), {"name": "Ana"})
     assert type(found) is kind
     assert (found.name, found.plan) == ("Ana", "pro")
@@ -82,23 +82,23 @@ async def test_a_dataclass_or_model_is_merged_by_name(kind: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", [Account, Frozen, Model])
-async def test_a_name_that_it_has_not_cannot_be_overridden(kind: type[Any]) -> None:
+async def test_an_unknown_field_cannot_be_overridden(kind: type[Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=f"the context {kind.__name__} has no 'nmae', 'x'"):
         await resolve_context(kind(name="Maya"), make_session(), {"nmae": "Ana", "plan": "pro", "x": 1})
 
 
-async def test_a_field_that_is_computed_cannot_be_overridden() -> None:
+async def test_a_computed_field_cannot_be_overridden() -> None:
     with pytest.raises(InvalidArgumentError, match="'size'"):
         await resolve_context(Account("Maya"), make_session(), {"size": 2})
     assert (await resolve_context(Account("Maya"), make_session(size=2))).size == 1
 
 
-async def test_an_open_model_takes_more_names() -> None:
+async def test_a_model_that_allows_extra_fields_accepts_more_names() -> None:
     found = await resolve_context(Open(), make_session(lang="pt"), {"plan": "pro"})
     assert found.model_dump() == {"name": "Maya", "lang": "pt", "plan": "pro"}
 
 
-async def test_another_object_is_passed_on_as_it_is() -> None:
+async def test_an_object_of_another_type_is_passed_on_unchanged() -> None:
     client = Client()
     assert await resolve_context(client, make_session(name="x")) is client
     assert client.name == "db"
@@ -106,17 +106,17 @@ async def test_another_object_is_passed_on_as_it_is() -> None:
         await resolve_context(client, make_session(), {"name": "x"})
 
 
-async def test_a_class_is_no_context() -> None:
+async def test_a_class_is_rejected_as_context() -> None:
     with pytest.raises(InvalidArgumentError, match="pass an instance of Account"):
         await resolve_context(Account, make_session())
 
 
-async def test_an_override_is_a_mapping() -> None:
+async def test_an_override_must_be_a_mapping() -> None:
     with pytest.raises(InvalidArgumentError, match="override must be a mapping"):
         await resolve_context({}, make_session(), [("a", 1)])  # type: ignore[arg-type]
 
 
-async def test_a_function_makes_the_context() -> None:
+async def test_a_function_can_build_the_context() -> None:
     async def loaded(current: SessionState) -> Mapping[str, Any]:
         return {"id": current.id}
 
@@ -146,16 +146,16 @@ async def test_a_function_makes_the_context() -> None:
     assert await resolve_context(lambda: None, make_session()) == {}
 
 
-async def test_a_default_that_holds_something_is_kept() -> None:
+async def test_a_default_argument_of_the_function_is_kept() -> None:
     assert await resolve_context(lambda db={"a": 1}: db, make_session()) == {"a": 1}
 
 
-async def test_a_function_that_wants_more_is_refused() -> None:
+async def test_a_function_with_two_required_arguments_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="requires a, b"):
         await resolve_context(lambda a, b: {}, make_session())
 
 
-async def test_a_function_that_fails_is_heard() -> None:
+async def test_an_exception_in_the_function_is_raised() -> None:
     def broken() -> None:
         raise LookupError("no such user")
 
@@ -163,7 +163,7 @@ async def test_a_function_that_fails_is_heard() -> None:
         await resolve_context(broken, make_session())
 
 
-async def test_a_function_that_blocks_does_not_hold_up_others() -> None:
+async def test_a_blocking_function_runs_in_a_thread() -> None:
     here = threading.get_ident()
     found = await resolve_context(lambda: {"thread": threading.get_ident()}, make_session())
     assert found["thread"] != here
@@ -174,7 +174,7 @@ values = st.dictionaries(names, st.text(max_size=5) | st.lists(st.integers(), ma
 
 
 @given(values, values, st.none() | values)
-async def test_nothing_that_was_given_is_changed(
+async def test_the_passed_values_are_not_changed(
     source: dict[str, Any], added: dict[str, Any], override: dict[str, Any] | None
 ) -> None:
     current = make_session(**added)
@@ -186,7 +186,7 @@ async def test_nothing_that_was_given_is_changed(
 
 
 @pytest.mark.parametrize("make", [Account, Model])
-async def test_a_turn_gets_a_copy(make: Any) -> None:
+async def test_a_turn_uses_a_copy_of_the_context(make: Any) -> None:
     original = make(name="Maya")
     (await resolve_context(original, make_session())).name = "Ana"
     assert original.name == "Maya"
@@ -247,7 +247,7 @@ def test_plain_values_are_shown() -> None:
     }
 
 
-def test_secrets_and_objects_are_left_out_at_any_depth() -> None:
+def test_secrets_and_objects_are_omitted_at_any_depth() -> None:
     secret = SecretStr("s3cret")
     context = {
         "_token": "s3cret",
@@ -264,18 +264,18 @@ def test_secrets_and_objects_are_left_out_at_any_depth() -> None:
     assert context_values(context) == {"deep": [{"z": [1]}]}
 
 
-def test_hidden_fields_are_left_out() -> None:
+def test_hidden_fields_are_omitted() -> None:
     assert context_values(Account("Maya")) == {"name": "Maya", "plan": "free", "size": 1}
     assert context_values(Model(name="Maya")) == {"name": "Maya", "plan": "free"}
     assert context_values(Open.model_validate({"lang": "pt", "_x": 1})) == {"name": "Maya", "lang": "pt"}
 
 
 @pytest.mark.parametrize("context", [None, Client(), Account, Model, 5, "text", print])
-def test_of_other_objects_nothing_is_shown(context: Any) -> None:
+def test_other_objects_have_no_visible_values(context: Any) -> None:
     assert context_values(context) == {}
 
 
-def test_values_that_hold_themselves_come_to_an_end() -> None:
+def test_values_that_contain_themselves_are_truncated() -> None:
     endless: dict[str, Any] = {"a": 1}
     endless["again"] = endless
     assert json.dumps(context_values(endless)).count("again") < 30
@@ -291,6 +291,6 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(st.text().filter(lambda k: k[:1] != "_"), plain, max_size=4))
-def test_what_is_json_is_shown_as_it_is(context: dict[str, Any]) -> None:
+def test_json_values_are_returned_unchanged(context: dict[str, Any]) -> None:
     assert context_values(context) == context
     assert json.loads(json.dumps(context_values(context), allow_nan=False)) == context

@@ -1,4 +1,4 @@
-"""A travel desk to talk to: it books flights and tells the weather."""
+"""A travel agent for tests: it books flights and tells the weather."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Flight(BaseModel):
 
 @dataclass
 class TravelSetup:
-    """The agent, its routes, and what its tool was called with."""
+    """The agent, its routes, and the arguments of its tool calls."""
 
     agent: Agent
     book: Route
@@ -67,29 +67,29 @@ def make_travel_setup(**fields: Any) -> TravelSetup:
 async def respond(
     agent: Agent, message: Any, session: SessionState | str | None, *script: Any, **options: Any
 ) -> Response:
-    """One turn, in which the model does all that was written down, and nothing else."""
+    """Run one turn with a scripted model; fail if the turn does not use the whole script."""
     with ScriptedModel(script) as model:
         agent.model = model
         return await agent.respond(message, session, **options)
 
 
 def model_requests(agent: Agent) -> list[ChatRequest]:
-    """What the model was asked in the last turn."""
+    """Return the requests to the model in the last turn."""
     assert isinstance(agent.model, ScriptedModel)
     return agent.model.requests
 
 
 def reply_prompt(agent: Agent) -> str:
-    """The system prompt of the last turn's answer."""
+    """Return the system prompt of the last model call."""
     return model_requests(agent)[-1].system or ""
 
 
 def offered_tools(agent: Agent) -> set[str]:
-    """The tools that the model could call in the last answer."""
+    """Return the tools offered in the last model call."""
     return {tool.name for tool in model_requests(agent)[-1].tools}
 
 
 async def wait_for_event(event: asyncio.Event) -> None:
-    """Wait for what a turn does, but not for ever, should the turn have failed."""
+    """Wait for an event of a running turn, with a timeout in case the turn failed."""
     async with asyncio.timeout(10):
         await event.wait()

@@ -1,4 +1,4 @@
-"""Routes are found by what is said: by its words, and where it has none of them, by its meaning."""
+"""Routes are ranked by the words of a message, and by its meaning if they share no words."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ misspelled | hotell rooms in berlin plz | Book a hotel room
 misspelled | prescripton renewl | Renew a prescription
 misspelled | tabel for 2 tonite | Reserve a table
 """)
-"""What kind of saying it is, what is said, and the route it is about."""
+"""The kind of message, the message, and the route it is about."""
 
 GERMAN_ROUTES = _rows("""
 Flug buchen | Flüge suchen und buchen | der Nutzer möchte fliegen | Ziel, Abflug, Passagiere
@@ -263,7 +263,7 @@ def _texts(routes: Sequence[Sequence[str]]) -> list[str]:
 def _count_found(
     rank: Rank, routes: Sequence[Sequence[str]], query: Sequence[Sequence[str]]
 ) -> dict[str, tuple[int, int]]:
-    """By kind, how many of the sayings have their route among the first 6, and among the first 24."""
+    """By kind, how many messages have their route among the first 6, and among the first 24."""
     titles = [route[0] for route in routes]
     places: dict[str, list[int]] = defaultdict(list)
     for kind, text, title in query:
@@ -281,7 +281,7 @@ def _reaches(found: dict[str, tuple[int, int]], minimum: dict[str, tuple[int, in
 
 @pytest.fixture
 def no_bundled_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundled embedder's files cannot be read."""
+    """Make the bundled embedder fail to load."""
 
     def fail() -> static.StaticWeights:
         raise ConfigurationError("The files of the package 'wordllama' cannot be read.")
@@ -289,14 +289,14 @@ def no_bundled_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static, "load_weights", fail)
 
 
-def test_a_saying_of_no_word_in_common_has_none() -> None:
+def test_messages_of_kind_no_word_in_common_share_no_word_with_their_route() -> None:
     texts = dict(zip([route[0] for route in ROUTES], _texts(ROUTES), strict=True))
     for kind, query, title in UTTERANCES:
         common = {word.term for word in extract_words(query)} & {word.term for word in extract_words(texts[title])}
         assert bool(common) is (kind == "plain") or kind not in ("plain", "no word in common"), query
 
 
-def test_the_route_is_among_the_first() -> None:
+def test_the_right_route_is_ranked_among_the_first() -> None:
     found = _count_found(TextRanker(_texts(ROUTES)).rank, ROUTES, UTTERANCES)
     minimum = {
         "plain": (24, 24),
@@ -308,7 +308,7 @@ def test_the_route_is_among_the_first() -> None:
     assert _reaches(found, minimum), found
 
 
-def test_words_and_meaning_find_more_than_either_alone(request: pytest.FixtureRequest) -> None:
+def test_words_and_meaning_together_rank_better_than_either_alone(request: pytest.FixtureRequest) -> None:
     def first(rank: Rank) -> int:
         return sum(found for found, _ in _count_found(rank, ROUTES, UTTERANCES).values())
 
@@ -320,43 +320,43 @@ def test_words_and_meaning_find_more_than_either_alone(request: pytest.FixtureRe
     assert combined > meaning > by_words
 
 
-def test_an_agent_may_speak_another_language_throughout() -> None:
+def test_messages_and_routes_may_both_be_in_another_language() -> None:
     found = _count_found(TextRanker(_texts(GERMAN_ROUTES)).rank, GERMAN_ROUTES, GERMAN_UTTERANCES)
     assert found["German"][0] >= 14, found
 
 
 @pytest.mark.usefixtures("no_bundled_embedder")
-def test_words_alone_do_where_vectors_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
+def test_words_alone_are_used_if_the_embedder_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
     relevance = TextRanker(_texts(ROUTES))
     assert _count_found(relevance.rank, ROUTES, UTTERANCES)["plain"] == (24, 24)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_name_that_only_one_route_has_leads_to_it() -> None:
+def test_a_word_that_only_one_route_contains_ranks_it_first() -> None:
     texts = [*_texts(ROUTES), "Zenbuk support. Help with the Zenbuk"]
     assert TextRanker(texts).rank("my zenbuk makes a strange noise when I open it")[0] == len(texts) - 1
 
 
 @pytest.mark.parametrize("query", ["", "  \n", "yes", "ok, do it then", "?!", "\x00"])
-def test_what_says_nothing_keeps_the_given_order(query: str) -> None:
+def test_a_message_without_content_words_keeps_the_order(query: str) -> None:
     assert TextRanker(_texts(ROUTES)).rank(query) == list(range(len(ROUTES)))
 
 
 @pytest.mark.parametrize("texts", [[], ["Book a flight"], ["", ""], ["", "Book a flight"], ["...", "?"]])
-def test_few_and_empty_texts_are_ranked_too(texts: list[str]) -> None:
+def test_few_and_empty_texts_can_be_ranked(texts: list[str]) -> None:
     relevance = TextRanker(texts)
     relevance.prepare()
     assert len(relevance) == len(texts)
     assert sorted(relevance.rank("a flight to Rome")) == list(range(len(texts)))
 
 
-def test_only_the_beginning_of_a_long_message_counts() -> None:
+def test_only_the_beginning_of_a_long_message_is_used() -> None:
     relevance = TextRanker(_texts(ROUTES))
     query = ("I lost my suitcase and my bag. " * 100)[:MAX_QUERY_LENGTH]
     assert relevance.rank(query + " Reserve a table. " * 500) == relevance.rank(query)
 
 
-def test_a_request_is_found_in_a_long_story() -> None:
+def test_a_request_within_a_long_message_is_found() -> None:
     story = (
         "Good morning! I have just come home from three wonderful weeks in the mountains with my brother, his husband,"
         " both dogs, and far too much cheese; we walked every day, it hardly rained, and the view from the hut was"
@@ -366,7 +366,7 @@ def test_a_request_is_found_in_a_long_story() -> None:
     assert "Renew a prescription" in [ROUTES[position][0] for position in first]
 
 
-def test_another_embedder_may_be_used() -> None:
+def test_another_embedder_can_be_used() -> None:
     class Lengths:
         def vectors(self, texts: Sequence[str]) -> Vectors:
             return np.array([[1, 0] if len(text) < 10 else [0, 1] for text in texts], np.float32)
@@ -377,7 +377,7 @@ def test_another_embedder_may_be_used() -> None:
     assert TextRanker(["a long text of its own", "short", "brief"], embedder=Lengths()).rank("tiny") == [1, 2, 0]
 
 
-def test_a_lone_text_is_refused() -> None:
+def test_a_string_instead_of_a_list_of_texts_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="list of strings"):
         TextRanker("Book a flight")
 
@@ -387,7 +387,7 @@ _SOME_TEXTS = st.lists(st.text(max_size=40) | st.sampled_from(_texts(ROUTES)), m
 
 @settings(max_examples=60, deadline=None)
 @given(_SOME_TEXTS, st.text(max_size=80) | st.sampled_from([query for _, query, _ in UTTERANCES]))
-def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[str], query: str) -> None:
+def test_every_text_is_ranked_once_and_equal_texts_keep_their_order(texts: list[str], query: str) -> None:
     order = TextRanker(texts).rank(query)
     assert sorted(order) == list(range(len(texts)))
     seen: dict[str, int] = {}
@@ -396,7 +396,7 @@ def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[s
         seen[texts[position]] = position
 
 
-def test_numpy_and_vectors_are_loaded_when_they_are_needed() -> None:
+def test_numpy_and_vectors_are_only_loaded_when_needed() -> None:
     code = (
         "import sys; from tellback.agent.prompts.relevance import TextRanker; ranker = TextRanker(['one', 'two']);"
         "print(sorted({'numpy', 'tokenizers', 'Stemmer'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""Reading a message: what is asked, how it is put, and that nothing a model answers can do harm."""
+"""Understanding a message: the questions, their prompt, and safe parsing of any model answer."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def read_answer(answer: Any, questions: Questions = QUESTIONS) -> Any:
     return parse_answer(json.dumps(answer), questions)
 
 
-def test_only_what_is_to_be_decided_is_asked() -> None:
+def test_only_open_questions_are_asked() -> None:
     assert questions_about().is_empty
     sole_route = Route("Listen")
     assert questions_about(sole_route).is_empty
-    assert not questions_about(make_chat_route()).is_empty  # whether it is meant
+    assert not questions_about(make_chat_route()).is_empty  # its score is an open question
     assert not questions_about(
         sole_route, guidelines=[Guideline("Be brief.", condition="the user is in a hurry")]
     ).is_empty
@@ -99,7 +99,7 @@ def test_a_sole_route_is_scored_only_before_it_is_entered() -> None:
     assert questions_about(sole_route, session=completed).scored == (sole_route,)
 
 
-def test_conditions_are_those_of_the_agent_and_of_what_lies_ahead() -> None:
+def test_conditions_come_from_the_agent_and_from_reachable_states() -> None:
     questions = questions_about(
         BOOK,
         guidelines=[Guideline("Be brief.", condition="the user is in a hurry")],
@@ -114,7 +114,7 @@ def test_conditions_are_those_of_the_agent_and_of_what_lies_ahead() -> None:
     assert list(questions.condition_keys) == ["c1", "c2", "c3", "c4"]
 
 
-def test_a_condition_that_lies_behind_is_not_asked_for() -> None:
+def test_a_condition_of_a_passed_state_is_not_asked_for() -> None:
     conversation = FlowConversation(BOOK)
     conversation.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
     conversation.take_turn(holds=["the user asks why"])
@@ -122,14 +122,14 @@ def test_a_condition_that_lies_behind_is_not_asked_for() -> None:
     assert questions_about(BOOK, session=conversation.session).conditions == (drop_condition(BOOK),)
 
 
-def test_whether_to_try_again_is_asked_of_a_tool_that_failed() -> None:
+def test_a_failed_tool_adds_its_retry_condition() -> None:
     conversation = FlowConversation(BOOK, look=ValueError("closed"))
     conversation.take_turn(BOOK, a="x", b=1, day=date(2026, 5, 1), note="n")
     [tool] = [state for state in BOOK.states if state.tool is not None]
     assert retry_condition(tool) in questions_about(BOOK, session=conversation.session).conditions
 
 
-def test_the_current_route_and_those_left_stay_in_play_beyond_the_limits() -> None:
+def test_current_and_paused_routes_stay_in_play_beyond_the_limits() -> None:
     routes = [Route(f"Route {number}", gather_schema=Facts, conditions=["x"]) for number in range(6)]
     session = enter_route(SESSION, routes[5].id, "")
     session = enter_route(session, routes[4].id, "")
@@ -139,7 +139,7 @@ def test_the_current_route_and_those_left_stay_in_play_beyond_the_limits() -> No
     assert (questions.open, questions.scored) == (tuple(routes[:2]), tuple(routes[:3]))
 
 
-def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
+def test_the_prompt_contains_routes_fields_conditions_and_terms() -> None:
     completed = leave_route(enter_route(SESSION, CHAT.id, CHAT.title), completed=True)
     prompt = render_understand_prompt("Wanda", QUESTIONS, completed, [Term("PNR", "The name of a booking.")])
     assert "- key_book: Book When: the user wants to book." in prompt
@@ -150,7 +150,7 @@ def test_the_prompt_names_routes_fields_conditions_and_terms() -> None:
     assert "out" not in [line.partition(":")[0].rpartition(".")[2] for line in prompt.splitlines()]
 
 
-def test_the_message_is_shown_with_what_is_known_and_what_was_said() -> None:
+def test_the_message_prompt_contains_known_data_and_earlier_messages() -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"day": date(2026, 5, 1), "out": 3})
     history = [user_message("Hi"), assistant_message("Where to?"), user_message("Rome")]
     assert render_message_prompt(QUESTIONS, session, history, NOW).split("\n") == [
@@ -169,7 +169,7 @@ def test_the_message_is_shown_with_what_is_known_and_what_was_said() -> None:
         st.text(max_size=40) | st.text(alphabet=LINE_ENDS + "aNewest message:", max_size=40), min_size=1, max_size=4
     )
 )
-def test_no_message_can_forge_a_line_of_the_prompt(texts: list[str]) -> None:
+def test_no_message_can_imitate_a_line_of_the_prompt(texts: list[str]) -> None:
     session = merge_extracted(enter_route(SESSION, BOOK.id, BOOK.title), {"a": texts[0]})
     history = [user_message(text) if number % 2 else assistant_message(text) for number, text in enumerate(texts)]
     lines = render_message_prompt(QUESTIONS, session, history, NOW).splitlines()
@@ -179,12 +179,12 @@ def test_no_message_can_forge_a_line_of_the_prompt(texts: list[str]) -> None:
     assert json.loads(lines[-1].partition(": ")[2]) == texts[-1]
 
 
-def test_a_long_message_is_cut() -> None:
+def test_a_long_message_is_truncated() -> None:
     history = [user_message("a" * 5_000), user_message("b" * 50_000)]
     assert len(render_message_prompt(QUESTIONS, SESSION, history, NOW)) < 18_000
 
 
-def test_the_schema_asks_for_what_is_asked_and_nothing_else() -> None:
+def test_the_schema_contains_only_the_requested_parts() -> None:
     assert set(build_output_schema(QUESTIONS)["properties"]) == {"routes", "data", "forget", "conditions"}
     assert set(build_output_schema(questions_about(CHAT))["properties"]) == {"routes"}
     questions = questions_about(guidelines=[Guideline("Be brief.", condition="the user is in a hurry")])
@@ -192,7 +192,7 @@ def test_the_schema_asks_for_what_is_asked_and_nothing_else() -> None:
     jsonschema.Draft202012Validator.check_schema(build_output_schema(QUESTIONS))
 
 
-def test_an_answer_is_read() -> None:
+def test_a_valid_answer_is_parsed() -> None:
     parsed = read_answer(
         {
             "routes": [{"route": "key_book", "score": 80}, {"route": "key_chat", "score": 140}],
@@ -218,13 +218,13 @@ def test_an_answer_is_read() -> None:
         [{"field": "key_book.a", "value": "x"}, {"field": "key_book.b", "value": None}],
     ],
 )
-def test_values_are_read_in_every_shape_and_nulls_are_nothing(data: Any) -> None:
+def test_values_are_parsed_in_every_form_and_nulls_are_ignored(data: Any) -> None:
     parsed = read_answer({"routes": None, "data": data, "forget": None, "conditions": None})
     assert parsed.interpretation == Interpretation(scores={}, data={"book": {"a": "x"}})
     assert parsed.problems == ()
 
 
-def test_a_value_that_does_not_fit_is_set_aside_with_the_reason() -> None:
+def test_a_value_that_does_not_fit_is_rejected_with_the_reason() -> None:
     parsed = read_answer({"data": [{"field": "key_book.b", "value": "many"}, {"field": "key_book.a", "value": "x"}]})
     [rejected] = parsed.interpretation.rejected
     assert (rejected.field, rejected.value) == ("b", "many")
@@ -249,13 +249,13 @@ def test_a_value_that_does_not_fit_is_set_aside_with_the_reason() -> None:
         {"conditions": [1]},
     ],
 )
-def test_what_was_not_asked_for_is_left_out_and_said_so(answer: Mapping[str, Any]) -> None:
+def test_unknown_parts_of_an_answer_are_ignored_and_reported(answer: Mapping[str, Any]) -> None:
     parsed = read_answer(answer)
     assert parsed.interpretation == Interpretation(scores={})
     assert parsed.problems
 
 
-def test_a_score_of_a_route_that_was_not_asked_about_is_left_out() -> None:
+def test_a_score_of_a_route_that_was_not_listed_is_ignored() -> None:
     routes = [Route(f"Route {number}", id=f"r{number}", conditions=["x"]) for number in range(3)]
     questions = questions_about(*routes, limits=Limits(in_play=1, listed=2))
     parsed = read_answer({"routes": [{"route": "key_r1", "score": 60}, {"route": "key_r2", "score": 90}]}, questions)
@@ -263,7 +263,7 @@ def test_a_score_of_a_route_that_was_not_asked_about_is_left_out() -> None:
     assert parsed.problems
 
 
-def test_routes_that_are_no_list_are_said_so() -> None:
+def test_routes_that_are_not_a_list_are_reported() -> None:
     assert read_answer({"routes": "key_book"}).problems
 
 
@@ -274,30 +274,30 @@ def test_a_route_without_values_is_no_problem() -> None:
 @pytest.mark.parametrize(
     "text", ["", "no", "[]", '"x"', "null", "5", "{", '{"a": 1', "```json\n[1]\n```", "[" * 100_000]
 )
-def test_what_is_no_object_is_unreadable(text: str) -> None:
+def test_an_answer_that_is_not_an_object_is_unreadable(text: str) -> None:
     with pytest.raises(UnreadableAnswer):
         parse_answer(text, QUESTIONS)
 
 
 @pytest.mark.parametrize("text", ['{"answer": "r9"}', '{"answer": ["r1"]}', "{}", '"r1"', "r1", '{"answer": null}'])
-def test_a_choice_is_of_what_was_offered(text: str) -> None:
+def test_a_choice_must_be_one_of_the_offered_answers(text: str) -> None:
     assert parse_choice('{"answer": "r2"}', {"r1": "Hello", "r2": "Bye"}) == "Bye"
     with pytest.raises(UnreadableAnswer):
         parse_choice(text, {"r1": "Hello", "r2": "Bye"})
 
 
-def test_an_answer_in_a_fence_is_read() -> None:
+def test_an_answer_in_a_code_fence_is_parsed() -> None:
     text = '```json\n{"conditions": ["' + AGREES + '"]}\n```\n'
     assert parse_answer(text, QUESTIONS).interpretation.true_conditions == {"the user agrees"}
 
 
-def test_a_fence_that_never_ends_is_soon_unreadable() -> None:
+def test_an_unclosed_code_fence_is_unreadable_without_slow_backtracking() -> None:
     with pytest.raises(UnreadableAnswer):
         parse_answer("```json" + "\n" * 20_000, QUESTIONS)
 
 
 @pytest.mark.parametrize("score", ["1" * 400, "-" + "1" * 400, "1e999", "-1e999", "NaN"])
-def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
+def test_a_score_of_any_size_is_clamped_or_ignored(score: str) -> None:
     parsed = parse_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", QUESTIONS)
     assert parsed.interpretation.scores is not None
     assert all(0 <= each <= 100 for each in parsed.interpretation.scores.values())
@@ -306,7 +306,7 @@ def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
 @pytest.mark.parametrize("part", ["routes", "data", "forget", "conditions"])
 @pytest.mark.parametrize("depth", [100, 400, 700, 800, 900, 950, 2_000])
 @pytest.mark.parametrize("value", ["{}", '[{{"field": "key_book.a", "value": {}}}]', '{{"key_book": {}}}', "[{}]"])
-def test_an_answer_of_any_depth_is_read_or_unreadable(part: str, depth: int, value: str) -> None:
+def test_an_answer_of_any_depth_is_parsed_or_unreadable(part: str, depth: int, value: str) -> None:
     nested = "[" * depth + "]" * depth
     with contextlib.suppress(UnreadableAnswer):
         assert parse_answer(f'{{"{part}": {value.format(nested)}}}', QUESTIONS).interpretation
@@ -327,7 +327,7 @@ answers = st.fixed_dictionaries({}, optional=dict.fromkeys(("routes", "data", "f
 
 @settings(deadline=None, max_examples=300)
 @given(garbage | answers)
-def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
+def test_garbage_of_any_shape_is_parsed_or_unreadable(answer: Any) -> None:
     try:
         parsed = parse_answer(json.dumps(answer), QUESTIONS)
     except UnreadableAnswer:
@@ -347,6 +347,6 @@ def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_read_or_unreadable(text: str) -> None:
+def test_any_text_is_parsed_or_unreadable(text: str) -> None:
     with contextlib.suppress(UnreadableAnswer):
         assert parse_answer(text, QUESTIONS).interpretation

@@ -1,4 +1,4 @@
-"""`Persistence`: an agent's sessions and messages, kept by an adapter."""
+"""`Persistence`: an agent's sessions and messages in the database of an adapter."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_turn_saves_the_session_and_both_messages(adapter: InMemoryAdapt
     assert {each.user_id for each in messages} == {"maya"}
 
 
-async def test_another_process_goes_on_where_the_first_was(adapter: InMemoryAdapter) -> None:
+async def test_another_process_continues_the_session(adapter: InMemoryAdapter) -> None:
     first, book = make_flight_agent(persistence=adapter)
     first.model = ScriptedModel([understands(route=book, destination="Rome"), says("When, and how many?")])
     await first.respond("A flight to Rome", "web-42")
@@ -81,7 +81,7 @@ async def test_another_process_goes_on_where_the_first_was(adapter: InMemoryAdap
     ]
 
 
-async def test_tools_that_ran_go_with_what_was_said_next_and_come_back_as_events(adapter: InMemoryAdapter) -> None:
+async def test_tool_calls_are_stored_with_the_next_message_and_restored_as_events(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
     agent, book = make_flight_agent(persistence=persistence)
     reading = understands(route=book, destination="Rome", departure="2026-12-01", passengers=2)
@@ -97,7 +97,7 @@ async def test_tools_that_ran_go_with_what_was_said_next_and_come_back_as_events
     assert await persistence.load_session_history("web-42", limit=1) == history[1:]
 
 
-async def test_without_auto_save_nothing_is_stored_until_it_is_saved(adapter: InMemoryAdapter) -> None:
+async def test_without_auto_save_only_save_stores_turns(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter, auto_save=False)
     agent = Agent(
         "Wanda", model=ScriptedModel([says("Hello!"), says("Again!"), says("And again!")]), persistence=persistence
@@ -135,7 +135,7 @@ async def test_a_session_is_created_with_its_state(persistence: Persistence) -> 
     assert (found.user_id, found.created_at) == ("user_123", session_data.created_at)
 
 
-async def test_a_mapping_or_a_row_makes_a_session_as_well(persistence: Persistence) -> None:
+async def test_a_session_can_be_created_from_a_mapping_or_a_row(persistence: Persistence) -> None:
     one = await persistence.create_session({"user_id": "maya", "agent_name": "Wanda"}, id="one")
     two = await persistence.create_session(
         SessionData("two", user_id="maya", collected_data={"at": datetime(2026, 3, 1, tzinfo=UTC)})
@@ -158,7 +158,7 @@ async def test_a_mapping_or_a_row_makes_a_session_as_well(persistence: Persisten
         ({"user_id": {"$ne": 1}}, "user_id"),
     ],
 )
-async def test_a_wrong_session_is_refused(
+async def test_an_invalid_session_is_rejected(
     persistence: Persistence, adapter: InMemoryAdapter, fields: dict[str, Any], pattern: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=pattern):
@@ -181,7 +181,7 @@ async def test_sessions_are_found_by_user_agent_and_page(persistence: Persistenc
         await persistence.get_user_sessions()
 
 
-async def test_a_session_is_completed_abandoned_and_taken_up_again(persistence: Persistence) -> None:
+async def test_a_session_can_be_completed_abandoned_and_reopened(persistence: Persistence) -> None:
     await persistence.create_session(id="one", user_id="maya")
     completed = await persistence.complete_session("one")
     assert completed is not None
@@ -236,7 +236,7 @@ async def test_messages_are_saved_from_fields_or_events(persistence: Persistence
     ],
     ids=lambda fields: ",".join(fields)[:40] or "nothing",
 )
-async def test_a_wrong_message_is_refused(
+async def test_an_invalid_message_is_rejected(
     persistence: Persistence, adapter: InMemoryAdapter, fields: dict[str, Any]
 ) -> None:
     await persistence.create_session(id="one")
@@ -245,12 +245,12 @@ async def test_a_wrong_message_is_refused(
     assert adapter.snapshot()["messages"] == []
 
 
-async def test_a_message_needs_its_session(persistence: Persistence) -> None:
+async def test_a_message_requires_an_existing_session(persistence: Persistence) -> None:
     with pytest.raises(NotFoundError, match="create_session"):
         await persistence.save_message(session_id="gone", role="user", content="Hi")
 
 
-async def test_one_users_persistence_sees_no_other_user(adapter: InMemoryAdapter) -> None:
+async def test_a_persistence_of_one_user_finds_no_sessions_of_others(adapter: InMemoryAdapter) -> None:
     unscoped, maya_persistence, ben_persistence = (Persistence(adapter, user_id=user) for user in (None, "maya", "ben"))
     await maya_persistence.create_session(id="hers")
     await maya_persistence.save_message(session_id="hers", role="user", content="Secret")
@@ -273,7 +273,7 @@ async def test_one_users_persistence_sees_no_other_user(adapter: InMemoryAdapter
     assert await maya_persistence.delete_session("hers")
 
 
-async def test_a_session_made_for_one_user_is_not_another_senders(adapter: InMemoryAdapter) -> None:
+async def test_a_session_created_for_one_user_is_not_found_for_another_sender(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
     await persistence.create_session(id="hers", user_id="maya")
     agent = Agent("Wanda", model=ScriptedModel([says("Hello Maya")]), persistence=persistence)
@@ -283,7 +283,7 @@ async def test_a_session_made_for_one_user_is_not_another_senders(adapter: InMem
 
 
 @pytest.mark.parametrize("auto_save", [True, False])
-async def test_a_session_passed_as_a_value_is_still_its_owners(adapter: InMemoryAdapter, auto_save: bool) -> None:
+async def test_the_owner_of_a_session_passed_as_a_value_is_checked(adapter: InMemoryAdapter, auto_save: bool) -> None:
     persistence = Persistence(adapter, auto_save)
     await persistence.create_session(id="hers", user_id="maya")
     await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
@@ -295,7 +295,7 @@ async def test_a_session_passed_as_a_value_is_still_its_owners(adapter: InMemory
     assert model.requests == []
 
 
-async def test_one_user_cannot_save_into_anothers_session(adapter: InMemoryAdapter) -> None:
+async def test_a_user_cannot_save_into_another_users_session(adapter: InMemoryAdapter) -> None:
     maya_persistence, ben_persistence = Persistence(adapter, user_id="maya"), Persistence(adapter, user_id="ben")
     await maya_persistence.create_session(id="hers")
     with pytest.raises(NotFoundError):
@@ -310,7 +310,7 @@ async def test_one_user_cannot_save_into_anothers_session(adapter: InMemoryAdapt
     assert adapter.snapshot()["messages"] == []
 
 
-async def test_an_expired_session_leaves_nothing_to_another_user() -> None:
+async def test_a_reused_session_id_does_not_expose_the_expired_session() -> None:
     now = 0.0
     adapter = InMemoryAdapter(session_ttl=10, message_ttl=100, clock=lambda: now)
     persistence = Persistence(adapter)
@@ -323,14 +323,14 @@ async def test_an_expired_session_leaves_nothing_to_another_user() -> None:
     assert len(await persistence.load_session_history("web-42")) == 1
 
 
-async def test_what_was_collected_does_not_say_whose_a_session_is(persistence: Persistence) -> None:
+async def test_collected_metadata_cannot_change_the_owner(persistence: Persistence) -> None:
     row = SessionData("web-42", user_id="mallory", collected_data={"metadata": {"user_id": "maya"}})
     created = await persistence.create_session_with_state(row)
     assert created.session_state.metadata["user_id"] == "mallory"
 
 
-async def test_a_message_that_was_saved_before_is_not_saved_again(persistence: Persistence) -> None:
-    """As one who keeps the log by hand does: save what the user said, load the history, respond."""
+async def test_a_message_saved_by_the_application_is_not_saved_again(persistence: Persistence) -> None:
+    """The application logs manually: it saves the user's message, loads the history and responds."""
     agent = Agent("Wanda", model=ScriptedModel([says("Hello!"), says("Yes?")]), persistence=persistence)
     created = await persistence.create_session_with_state(user_id="maya")
     session = created.session_state
@@ -338,8 +338,8 @@ async def test_a_message_that_was_saved_before_is_not_saved_again(persistence: P
         await persistence.save_message(session_id=session.id, role="user", content=text)
         history = await persistence.load_session_history(session.id)
         session = (await agent.respond(history, session)).session
-    said_and_heard = [each.content for each in await persistence.get_session_messages(session.id)]
-    assert said_and_heard == ["Hi", "Hello!", "Hi", "Yes?"]
+    contents = [each.content for each in await persistence.get_session_messages(session.id)]
+    assert contents == ["Hi", "Hello!", "Hi", "Yes?"]
 
 
 async def test_all_sessions_of_a_user_are_deleted(adapter: InMemoryAdapter) -> None:
@@ -351,19 +351,19 @@ async def test_all_sessions_of_a_user_are_deleted(adapter: InMemoryAdapter) -> N
     assert [each.id for each in adapter.snapshot()["sessions"]] == ["kept"]
 
 
-async def test_a_list_that_lags_behind_does_not_hold_up_a_deletion(adapter: InMemoryAdapter) -> None:
+async def test_a_stale_list_does_not_block_a_deletion(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
     await persistence.create_session(id="one", user_id="maya")
     rows = await adapter.session_repository.list_by_user("maya")
 
-    async def slow_of_user(user_id: str, **page: Any) -> list[SessionData]:
+    async def list_stale_rows(user_id: str, **page: Any) -> list[SessionData]:
         return rows
 
-    adapter.session_repository.list_by_user = slow_of_user  # type: ignore[method-assign]
+    adapter.session_repository.list_by_user = list_stale_rows  # type: ignore[method-assign]
     assert await persistence.delete_user_sessions("maya") == 1
 
 
-async def test_the_adapter_is_initialized_once_at_the_first_use(adapter: InMemoryAdapter) -> None:
+async def test_the_adapter_is_initialized_once_on_first_use(adapter: InMemoryAdapter) -> None:
     started = 0
 
     class Counting(InMemoryAdapter):
@@ -377,7 +377,7 @@ async def test_the_adapter_is_initialized_once_at_the_first_use(adapter: InMemor
     assert started == 1
 
 
-def test_an_adapter_that_lacks_something_is_told_what() -> None:
+def test_an_error_about_an_incomplete_adapter_lists_the_missing_methods() -> None:
     class Half:
         session_repository = message_repository = None
 
@@ -390,7 +390,7 @@ def test_an_adapter_that_lacks_something_is_told_what() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "redis://localhost", InMemoryAdapter, object()])
-def test_what_is_no_adapter_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_an_adapter_is_rejected(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="InMemoryAdapter"):
         Persistence(value)
 
@@ -399,7 +399,7 @@ def test_what_is_no_adapter_is_refused(value: Any) -> None:
     st.dictionaries(st.text(min_size=1), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)),
     st.text(),
 )
-def test_any_state_comes_back_from_its_row(data: dict[str, Any], text: str) -> None:
+def test_any_state_is_restored_from_its_row(data: dict[str, Any], text: str) -> None:
     session = enter_route(create_session("web-42", {"note": text}), "book", "Book a flight", initial_data=data)
 
     async def stored() -> SessionData | None:
@@ -414,7 +414,7 @@ def test_any_state_comes_back_from_its_row(data: dict[str, Any], text: str) -> N
     assert session_data_to_state("web-42", found) == session
 
 
-async def test_events_of_any_order_come_back_in_that_order(persistence: Persistence) -> None:
+async def test_events_are_restored_in_their_order(persistence: Persistence) -> None:
     session = create_session("web-42")
     tool = create_tool_event("agent", [{"tool_id": "look", "arguments": {"n": 1}, "result": "found"}])
     agent_event, user_event = (

@@ -1,4 +1,4 @@
-"""Sessions: values that no helper changes, that survive JSON, and that keep what each route gathered."""
+"""Sessions: helpers never modify them, JSON preserves them, and each route keeps its gathered data."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def make_booking_session(**data: Any) -> SessionState:
     return merge_extracted(enter_route(create_session("web-42"), "book", "Book a flight"), data)
 
 
-def test_a_new_session_is_empty_and_knows_when_it_began() -> None:
+def test_a_new_session_is_empty_and_stores_its_creation_time() -> None:
     before = datetime.now(UTC)
     session = create_session("web-42", {"channel": "whatsapp"})
     assert (session.id, session.extracted, session.current_route, session.version) == ("web-42", {}, None, 0)
@@ -85,12 +85,12 @@ def test_a_new_session_is_empty_and_knows_when_it_began() -> None:
     assert before <= session.metadata["created_at"] == session.metadata["last_updated_at"] <= datetime.now(UTC)
 
 
-def test_sessions_without_an_id_get_one_of_their_own() -> None:
+def test_sessions_without_an_id_get_unique_ids() -> None:
     assert create_session().id != create_session().id
 
 
 @pytest.mark.parametrize("id", ["", 5, b"x"])
-def test_an_id_is_a_text(id: Any) -> None:
+def test_a_session_id_must_be_a_non_empty_string(id: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="session_id must be a non-empty string"):
         create_session(id)
 
@@ -107,14 +107,14 @@ HELPERS: Mapping[str, Callable[[SessionState, dict[str, Any]], Any]] = {
 
 
 @given(sessions, data_values, st.sampled_from(sorted(HELPERS)))
-def test_no_helper_changes_what_it_is_given(session: SessionState, data: dict[str, Any], helper: str) -> None:
+def test_no_helper_modifies_its_arguments(session: SessionState, data: dict[str, Any], helper: str) -> None:
     before = copy.deepcopy((session, data))
     HELPERS[helper](session, data)
     assert (session, data) == before
 
 
 @pytest.mark.parametrize("helper", ["enter_route", "merge_extracted"])
-def test_data_that_changes_later_does_not_change_a_session(helper: str) -> None:
+def test_changing_the_passed_data_does_not_change_a_session(helper: str) -> None:
     data = {"list": [1], "a": 1}
     session = HELPERS[helper](create_session("web-42"), data)
     data["list"].append(2)  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def test_data_that_changes_later_does_not_change_a_session(helper: str) -> None:
     assert session.extracted == {"list": [1], "a": 1}
 
 
-def test_metadata_that_changes_later_does_not_change_a_session() -> None:
+def test_changing_the_passed_metadata_does_not_change_a_session() -> None:
     metadata = {"tags": ["a"]}
     session = create_session("web-42", metadata)
     metadata["tags"].append("b")
@@ -130,13 +130,13 @@ def test_metadata_that_changes_later_does_not_change_a_session() -> None:
 
 
 @given(sessions)
-def test_a_session_survives_json_exactly(session: SessionState) -> None:
+def test_a_session_is_restored_exactly_from_json(session: SessionState) -> None:
     restored = through_json(session)
     assert restored == session
     assert session_state_to_data(restored) == session_state_to_data(session)
 
 
-def test_what_json_does_not_know_is_stored_as_text() -> None:
+def test_values_unknown_to_json_are_stored_as_plain_values() -> None:
     class Colour(Enum):
         RED = "red"
 
@@ -165,14 +165,14 @@ def test_a_secret_in_a_dataclass_of_the_application_is_not_stored() -> None:
     assert stored["collected_data"]["extracted"]["account"]["name"] == "Maya"
 
 
-def test_a_time_of_another_zone_is_the_same_moment() -> None:
+def test_times_in_other_timezones_are_restored_as_the_same_moment() -> None:
     moment = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     session = enter_route(create_session("web-42"), "book", "Book", at=moment)
     assert through_json(session) == session
 
 
 @given(data_values, data_values, data_values)
-def test_leaving_a_route_and_coming_back_keeps_its_data(
+def test_leaving_and_reentering_a_route_keeps_its_data(
     first: dict[str, Any], other: dict[str, Any], update: dict[str, Any]
 ) -> None:
     session = enter_state(make_booking_session(**first), "ask_when", "Ask when")
@@ -188,7 +188,7 @@ def test_leaving_a_route_and_coming_back_keeps_its_data(
     assert merge_extracted(back, update).extracted == {**first, **update}
 
 
-def test_a_completed_route_begins_anew() -> None:
+def test_a_completed_route_starts_with_new_data() -> None:
     completed = leave_route(make_booking_session(to="Rome"), completed=True)
     assert completed.extracted == {"to": "Rome"}
     assert completed.has_completed("book")
@@ -199,7 +199,7 @@ def test_a_completed_route_begins_anew() -> None:
     assert not reentered.has_completed("book")
 
 
-def test_the_history_tells_each_visit() -> None:
+def test_the_route_history_contains_each_visit() -> None:
     start = datetime(2026, 3, 1, tzinfo=UTC)
     times = [start + timedelta(minutes=minute) for minute in range(3)]
     session = enter_route(create_session("web-42"), "book", "Book", at=times[0])
@@ -212,12 +212,12 @@ def test_the_history_tells_each_visit() -> None:
     assert session.metadata["last_updated_at"] == times[2]
 
 
-def test_leaving_no_route_changes_nothing() -> None:
+def test_leaving_without_a_current_route_changes_nothing() -> None:
     session = create_session("web-42")
     assert leave_route(session) == session
 
 
-def test_what_waits_in_a_route_waits_there_while_it_is_left() -> None:
+def test_pending_calls_are_restored_with_their_route() -> None:
     session = replace(make_booking_session(), pending_calls=(PendingCall("pay", ToolCall("c1", "pay", {"amount": 5})),))
     detour = enter_route(session, "weather", "Tell the weather")
     assert detour.pending_calls == ()
@@ -225,7 +225,7 @@ def test_what_waits_in_a_route_waits_there_while_it_is_left() -> None:
     assert leave_route(session, completed=True).pending_calls == ()
 
 
-def test_parts_that_are_missing_are_as_in_a_new_session() -> None:
+def test_missing_parts_get_the_defaults_of_a_new_session() -> None:
     session = session_data_to_state("web-42", {"current_route": "book", "collected_data": None})
     assert session.current_route is not None
     assert session.current_route.title == "book"
@@ -245,6 +245,6 @@ def test_parts_that_are_missing_are_as_in_a_new_session() -> None:
         {"current_route": "book", "collected_data": {"current_route_entered_at": "yesterday"}},
     ],
 )
-def test_data_that_cannot_be_read_is_refused(data: Any) -> None:
+def test_unreadable_data_is_rejected(data: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="session 'web-42' cannot be read"):
         session_data_to_state("web-42", data)
