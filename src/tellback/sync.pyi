@@ -225,13 +225,13 @@ class _Memory:
     def create_space(
         self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
     ) -> MemorySpace:
-        """Make a space."""
+        """Create a space."""
     def get_space(self, id: str) -> MemorySpace | None:
-        """The space of that id, or None."""
+        """Return the space with that id, or None."""
     def list_spaces(self, name: str | None = None) -> list[MemorySpace]:
-        """The spaces, the oldest first; with a name, those called that."""
+        """List the spaces, the oldest first; with `name`, only those with that name."""
     def delete_space(self, id: str) -> None:
-        """Hide a space with all that is in it."""
+        """Hide a space and everything in it."""
     def add_atom(
         self,
         space_id: str,
@@ -245,11 +245,11 @@ class _Memory:
         entity_ids: Iterable[str] | None = None,
         valid_to: DatetimeLike = None,
     ) -> Atom:
-        """Remember something: a fact of importance 3 that is certain, if you do not say otherwise."""
+        """Add a memory: by default a fact with importance 3 and full confidence."""
     def add_atoms(self, space_id: str, atoms: Sequence[Mapping[str, Any]]) -> list[Atom]:
-        """Remember many things in one transaction, for imports: all are stored, or none."""
+        """Add many atoms in one transaction, for imports: either all are stored or none."""
     def get_atom(self, id: str) -> Atom | None:
-        """The atom of that id, whatever its status, or None."""
+        """Return the atom with that id, with any status, or None."""
     def supersede_atom(
         self,
         old_id: str,
@@ -263,13 +263,13 @@ class _Memory:
         entity_ids: Iterable[str] | None = None,
         valid_to: DatetimeLike = None,
     ) -> Atom:
-        """Put a new atom in an old one's place: the old one held until the new one's `valid_from` (now, if not said)."""
+        """Replace an atom with a new one."""
     def archive_atom(self, id: str) -> Atom:
-        """Put an atom aside: it is kept, and recalled only when asked for."""
+        """Archive an atom: it stays stored, but is recalled only with `include_archived`."""
     def restore_atom(self, id: str) -> Atom:
-        """Bring back what was archived."""
+        """Restore an archived atom."""
     def delete_atom(self, id: str) -> Atom:
-        """Forget an atom: it is never recalled again."""
+        """Delete an atom: it is never recalled again."""
     def list_atoms(
         self,
         space_id: str,
@@ -283,7 +283,7 @@ class _Memory:
         include_superseded: bool = False,
         before: str | Atom | None = None,
     ) -> list[Atom]:
-        """Atoms, the newest first: those that are not over or, with `valid_at`, those that held at that moment."""
+        """List atoms, the newest first: those that have not ended or, with `valid_at`, those valid at that time."""
     def create_entity(
         self,
         space_id: str,
@@ -293,21 +293,21 @@ class _Memory:
         attributes: Mapping[str, Any] | None = None,
         aliases: Iterable[str] = (),
     ) -> Entity:
-        """Make an entity that atoms can be about."""
+        """Create an entity that atoms can be linked to."""
     def get_entity(self, id: str) -> Entity | None:
-        """The entity of that id, also one that was merged, or None."""
+        """Return the entity with that id, even if it was merged, or None."""
     def find_entity_by_name(self, space_id: str, type: str | None = None, name: str = "") -> Entity | None:
-        """The entity called that, by its own name or by an alias; case, accents and spacing do not matter."""
+        """Find an entity by its name or an alias, ignoring case, accents and spacing."""
     def merge_entities(self, canonical_id: str, alias_id: str) -> Entity:
-        """Let one entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
+        """Merge the alias entity into the canonical one."""
     def list_entities(
         self, space_id: str, type: str | None = None, limit: int | None = None, *, after: str | Entity | None = None
     ) -> list[Entity]:
-        """Entities, the oldest first, without those that were merged."""
+        """List entities, the oldest first, without merged ones."""
     def search_entities(
         self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
     ) -> list[Entity]:
-        """Entities whose names or description match, the best first; without a query, those most spoken of."""
+        """Search entities by names and description, the best match first; without a query, those with the most atoms first."""
     def recall_by_topic(
         self,
         space_id: str,
@@ -323,7 +323,7 @@ class _Memory:
         neighbours: int = 0,
         include_archived: bool = False,
     ) -> RecallResult:
-        """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance."""
+        """Return the memories that answer a question best, ranked by words, meaning, time, speakers, entities, age and importance."""
     def recall_by_entity(
         self,
         space_id: str,
@@ -336,7 +336,7 @@ class _Memory:
         now: DatetimeLike = None,
         include_archived: bool = False,
     ) -> RecallResult:
-        """Everything about an entity, the newest first."""
+        """Return everything about an entity, the newest first."""
     def recall_timeline(
         self,
         space_id: str,
@@ -351,7 +351,7 @@ class _Memory:
         known_at: DatetimeLike = None,
         now: DatetimeLike = None,
     ) -> RecallResult:
-        """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over."""
+        """Return the memories valid at some time from `from_` to `to`, the oldest first, including those that have ended."""
     def create_binding(
         self,
         conversation_scope: ScopeLike | Iterable[ScopeLike],
@@ -360,23 +360,23 @@ class _Memory:
         *,
         once: bool = False,
     ) -> Binding:
-        """From now on, let conversations become memories."""
+        """Create a binding: from now on, matching conversations become memories."""
     def get_binding(self, id: str) -> Binding | None:
-        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+        """Return the binding with that id if this user created it or it matches this user's conversations, otherwise None."""
     def list_bindings(self) -> list[Binding]:
-        """The bindings this user made, and those that are about this user's conversations."""
+        """List the bindings that this user created, and those that match this user's conversations."""
     def update_binding(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
     ) -> Binding:
-        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
+        """Change a binding's extraction policy, or pause it with `enabled=False`."""
     def delete_binding(self, id: str) -> None:
-        """End a binding, for everyone it is about; memories it made stay, and what was closed before is extracted."""
+        """Delete a binding for all users it applies to."""
     def run_extraction_for_conversation(
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
     ) -> ExtractionRun:
-        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again."""
+        """Extract a conversation now, open or closed."""
     def wait_for_extraction(self, timeout: float | None = None) -> bool:
-        """Wait until this user's conversations that were closed have become memories; False if they have not by then."""
+        """Wait until this user's closed conversations are extracted; return False if `timeout` seconds pass first."""
     def list_jobs(
         self,
         conversation_id: str | None = None,
@@ -385,15 +385,15 @@ class _Memory:
         *,
         before: str | None = None,
     ) -> list[Job]:
-        """This user's extraction jobs, the newest first."""
+        """List this user's extraction jobs, the newest first."""
     def get_job(self, id: str) -> Job | None:
-        """A job of this user as it stands now, or None."""
+        """Return the current state of a job of this user, or None."""
     def retry_job(self, id: str) -> Job:
-        """Queue a job of this user that failed, was cancelled or is done again, as if it were new."""
+        """Queue a failed, cancelled or finished job of this user again, as a new one."""
     def cancel_job(self, id: str) -> Job:
-        """End a job of this user that has not ended yet."""
+        """Cancel a job of this user that has not ended yet."""
     def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
-        """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom."""
+        """Store a conversation verbatim, without a model: each message becomes a dated, cited EPISODE atom."""
 
 class _Agents:
     def list(self) -> builtins.list[AgentSpec]:
@@ -613,15 +613,15 @@ class SyncJobs(_Jobs):
         """Put back the jobs that run here, and finish what runs in the background."""
 
 class SyncAllBindings:
-    """Every binding, whoever made it, also if its maker is gone."""
+    """The bindings of all users."""
     def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[Binding]:
-        """All bindings, or those of a tenant and an app, the oldest first."""
+        """List all bindings, or those of a tenant and an app, the oldest first."""
     def get(self, id: str) -> Binding | None:
-        """The binding of that id, or None."""
+        """Return the binding with that id, or None."""
     def update(self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None) -> Binding:
-        """Change when a binding extracts, or pause it with `enabled=False`: what was closed before is extracted."""
+        """Change a binding's policy, or pause it with `enabled=False`."""
     def delete(self, id: str) -> None:
-        """End a binding; memories it made stay, and what was closed before is extracted."""
+        """Delete a binding."""
 
 class SyncKeys(_Keys):
     """API keys of all tenants and apps."""
@@ -695,13 +695,13 @@ class SyncRemoteJobs(_Jobs):
 class SyncRemoteBindings:
     """All bindings of the credential's tenant and app, of every user."""
     def list(self) -> builtins.list[Binding]:
-        """The bindings of the app, whoever made them, the oldest first."""
+        """List the bindings of the app, the oldest first."""
     def get(self, id: str) -> Binding | None:
-        """The binding of that id, or None."""
+        """Return the binding with that id, or None."""
     def update(self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None) -> Binding:
-        """Change when a binding extracts, or pause it."""
+        """Change a binding's policy, or pause it."""
     def delete(self, id: str) -> None:
-        """End a binding; memories it made stay."""
+        """Delete a binding."""
 
 class SyncRemoteKeys(_Keys):
     """API keys of the credential's tenant and app."""
@@ -724,7 +724,7 @@ class SyncConversations(_Conversations):
     """One user's conversations: an append-only log, never seen by anyone else."""
 
 class SyncMemory(_Memory):
-    """One user's memory: spaces that hold atoms and entities, never seen by anyone else."""
+    """One user's memory: spaces with atoms and entities, isolated from all other users."""
     def replay(
         self,
         namespace: str | None = None,
@@ -752,7 +752,7 @@ class SyncWorkingContextBuilder:
         now: datetime | str | None = None,
         min_score: float | None = None,
     ) -> WorkingContext:
-        """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
+        """Build the information that a model needs before it answers in this conversation or, with None, in a new one."""
 
 class SyncAgents(_Agents):
     """One user's way to the agents that were registered."""
