@@ -1,4 +1,4 @@
-"""`user.admin`: export and erasure of a user's data, and the cost of model calls."""
+"""`user.admin`: export, erasure and usage of a user's data."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from tellback.types.jsontext import dump_stored_json
 from tellback.validation import DatetimeLike
 
 FORMAT_VERSION = 1
-"""Grows when a reader of earlier exports would misread a new one."""
+"""Increased when readers of older versions would misread an export."""
 
 ExportProgressCallback = Callable[[int], Any]
 Record = dict[str, Any]
 
 NESTED_COLLECTION: Collection = "messages"
 TOP_COLLECTIONS: tuple[Collection, ...] = tuple(name for name in COLLECTIONS if name != NESTED_COLLECTION)
-"""The collections that stand for themselves: messages are part of their conversations."""
+"""The top-level collections; messages are nested in their conversations."""
 
 ExportFormat = Literal["json", "zip"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 CHUNK_LENGTH = 500_000
-"""About so many characters are written at once."""
+"""The approximate number of characters per write."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written: where (None for an opened file), in which format, and how many records of each collection."""
+    """A written export: its path (None for an open file), format, and number of records by collection."""
 
     path: str | None
     format: str
@@ -58,7 +58,7 @@ class ExportReport:
 
 @dataclass(slots=True)
 class UserDataExport:
-    """One user's data on their way out, counted as they pass."""
+    """Reads one user's data for an export, and counts the records."""
 
     data: UserData
     scope: Scope
@@ -69,16 +69,16 @@ class UserDataExport:
 
     @property
     def header(self) -> Record:
-        """Whose data it is, and when they were exported."""
+        """The format version, the user and the time of the export."""
         return {"format_version": FORMAT_VERSION, "user": asdict(self.scope), "exported_at": self.now.isoformat()}
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many records of each collection have passed."""
+        """The number of records read, by collection."""
         return {name: self.record_counts[name] for name in COLLECTIONS}
 
     async def collection(self, name: Collection, parent_id: str | None = None) -> AsyncGenerator[Record, None]:
-        """The records of one collection, or those that belong to one conversation or space."""
+        """Yield the records of one collection, or those of one conversation or space."""
         async for record in self.data.records(
             self.scope, name, parent_id=parent_id, include_vectors=self.include_vectors
         ):
@@ -88,7 +88,7 @@ class UserDataExport:
             yield record
 
     async def records(self) -> AsyncGenerator[tuple[Collection, Record], None]:
-        """Every record with its collection; messages follow their conversation."""
+        """Yield all records with their collection; messages follow their conversation."""
         for name in TOP_COLLECTIONS:
             async for record in self.collection(name):
                 yield name, record
@@ -98,7 +98,7 @@ class UserDataExport:
 
 
 async def collect_export(export: UserDataExport) -> Record:
-    """All of it, in memory."""
+    """Return the export as a dict."""
     collections: dict[str, list[Record]] = {name: [] for name in TOP_COLLECTIONS}
     async for name, record in export.records():
         if name == NESTED_COLLECTION:
@@ -111,7 +111,7 @@ async def collect_export(export: UserDataExport) -> Record:
 async def write_export(
     export: UserDataExport, to: str | PathLike[str] | BinaryIO, format: ExportFormat | None
 ) -> ExportReport:
-    """Write an export to a path, or into an opened file, which stays open."""
+    """Write an export to a path, or to an open file, which stays open."""
     file_type = resolve_format(to, format)
     if isinstance(to, str | PathLike):
         async with atomic_write(Path(to)) as file:
@@ -122,22 +122,22 @@ async def write_export(
 
 
 def resolve_format(to: str | PathLike[str] | BinaryIO, format: ExportFormat | None) -> ExportFormat:
-    """Return the format of a file: the one that was asked for, or as its path ends."""
+    """Return the passed format, or the one of the path's extension."""
     path = Path(to) if isinstance(to, str | PathLike) else None
     if path is None and not hasattr(to, "write"):
-        raise InvalidArgumentError(f"to is a path or an opened binary file, not {to!r:.80}.")
+        raise InvalidArgumentError(f"to must be a path or an open binary file, got {to!r:.80}.")
     ending = "json" if path is None else path.suffix.lower().removeprefix(".")
     for known in EXPORT_FORMATS:
         if known == (ending if format is None else format):
             return known
     if format is not None or path is None:
-        raise InvalidArgumentError(f"format is 'json' or 'zip', not {format!r:.80}.")
-    raise InvalidArgumentError(f"{path.name!r} ends neither in .json nor in .zip: name it so, or pass format=... .")
+        raise InvalidArgumentError(f"format must be 'json' or 'zip', got {format!r:.80}.")
+    raise InvalidArgumentError(f"{path.name!r} does not end in .json or .zip: rename it, or pass format=....")
 
 
 @asynccontextmanager
 async def atomic_write(path: Path) -> AsyncGenerator[BinaryIO, None]:
-    """A file beside the path first, and then in its place: whoever looks sees the whole file or none."""
+    """Write a temporary file and move it to the path, so that readers never see a part of it."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -159,7 +159,7 @@ async def _write_json(export: UserDataExport, file: BinaryIO) -> None:
 
 
 async def _json_chunks(export: UserDataExport) -> AsyncGenerator[str, None]:
-    """Yield one JSON object, as `export_user_data` gives it, in pieces."""
+    """Yield the JSON text of the export in pieces."""
     yield dump_stored_json(export.header)[:-1]
     for name in TOP_COLLECTIONS:
         yield f',\n"{name}":'
@@ -204,7 +204,7 @@ def _zip_member(export: UserDataExport, name: str) -> zipfile.ZipInfo:
 
 
 async def _write_chunks(file: IO[bytes], chunks: AsyncIterator[str]) -> None:
-    """Write text in few pieces, each in a thread."""
+    """Write text in large chunks, each in a thread."""
     buffer: list[str] = []
     length = 0
     async for chunk in chunks:
@@ -222,14 +222,14 @@ _WRITERS = {"json": _write_json, "zip": _write_zip}
 log = logging.getLogger("tellback.admin")
 
 ERASURE_POLL_SECONDS = 5.0
-"""How long a process may hold what another one has erased."""
+"""How often a process checks for erasures by other processes."""
 
 ForgetUsers = Callable[[abc.Collection[str]], None]
-"""Drops what this process holds of users who were erased, named as in the events that tell of it."""
+"""Removes cached data of erased users, identified by the subjects of erasure events."""
 
 
 class ErasureReport(dict[str, int]):
-    """How many rows of each table were deleted. `job_ids` are those of the jobs among them.
+    """The number of deleted rows by table. `job_ids` are the ids of deleted jobs.
 
     >>> ErasureReport({"messages": 2}).deleted["messages"]
     2
@@ -255,7 +255,7 @@ async def list_usage(
     before: str | None,
     **filters: str | None,
 ) -> list[UsageRecord]:
-    """Call by call, the newest first; of one user or, with None, of all, or with `filters` of a tenant and app."""
+    """List model calls, newest first: of one user, of all users (None), or of a tenant and app (`filters`)."""
     return await runtime.store.jobs.usage(
         scope,
         since=validation.parse_optional_datetime("since", since),
@@ -274,14 +274,14 @@ async def total_usage(
     until: DatetimeLike,
     **filters: str | None,
 ) -> list[UsageTotal]:
-    """Added up by user, purpose and model."""
+    """Return total usage by user, purpose and model."""
     start = validation.parse_optional_datetime("since", since)
     end = validation.parse_optional_datetime("until", until)
     return await runtime.store.jobs.usage_totals(scope, since=start, until=end, **filters)
 
 
 class Admin(Handle):
-    """Export and erasure of a user's data: of the handle's own user, or of another one of the same tenant and app."""
+    """Export, erasure and usage of the handle's user, or of another user of the same tenant and app."""
 
     def __init__(self, runtime: Runtime, scope: Scope, forget: ForgetUsers) -> None:
         self._runtime = runtime
@@ -317,42 +317,42 @@ class Admin(Handle):
         on_progress: ExportProgressCallback | None = None,
         include_vectors: bool = False,
     ) -> dict[str, Any] | ExportReport:
-        """All that is kept of a user, as one JSON-able dict; with `to`, into a file of any size, and a report of it.
+        """Export all data of a user as a JSON-compatible dict. With `to`, write a file of any size and return a report.
 
-        `to` is a path or an opened binary file. `format` is "json" or "zip" (a JSON-lines file for each collection,
-        and a manifest), by default as the path ends. A file appears only when it is complete, and only its owner may
-        read it. `on_progress` is called with the number of records so far.
+        `to` is a path or an open binary file. `format` is "json" or "zip" (a JSON-lines file per collection, and a
+        manifest); the default is the extension of the path. The file only appears when it is complete, and only its
+        owner may read it. `on_progress` is called with the number of records so far.
         """
         export = self._open_export(user_id, include_vectors, on_progress)
         if to is not None:
             return await write_export(export, to, format)
         if format is not None:
-            raise InvalidArgumentError("format is that of a file: say where to write it with to=... .")
+            raise InvalidArgumentError("format needs a file: pass its path or an open file as to=....")
         return await collect_export(export)
 
     async def export_stream(
         self, user_id: str | None = None, *, include_vectors: bool = False
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """Every record with the collection it belongs to, one by one. Messages follow their conversation."""
+        """Yield all records with their collection. Messages follow their conversation."""
         export = self._open_export(user_id, include_vectors, None)
         async for collection, record in export.records():
             yield collection, record
 
     async def delete_user_data(self, user_id: str | None = None, *, confirm: bool = False) -> ErasureReport:
-        """Delete all that is kept of a user, for good; gives how much there was. Nothing happens without `confirm`.
+        """Permanently delete all data of a user, and return the number of deleted rows. Requires `confirm=True`.
 
-        When it returns, nothing of it is left in any table or file of the store. Deleting again is harmless. If it
-        raises `StoreBusyError` or `StoreFullError`, the message says what is left to be done.
+        When it returns, no table or file of the store contains the data. Deleting again is harmless. If it raises
+        `StoreBusyError` or `StoreFullError`, the message says what remains to be done.
         """
         scope = self._resolve_scope(user_id)
         if confirm is not True:
             raise InvalidArgumentError(
-                f"All data of user {scope.user_id!r} would be deleted for good: pass confirm=True if that is meant."
+                f"This permanently deletes all data of user {scope.user_id!r}: pass confirm=True to confirm."
             )
         try:
             erasure: Erasure = await self._runtime.store.user_data.erase(scope, now=self._runtime.clock())
         finally:
-            # Also if it failed: the rows may be gone, and whatever is still there is read again.
+            # Also after an error: rows may be deleted, and remaining data is read again.
             self._forget({erasure_subject(scope)})
             clear_text_caches()
         return ErasureReport(erasure.counts, erasure.job_ids)
@@ -366,7 +366,7 @@ class Admin(Handle):
         limit: int = 1_000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """List the costs of model calls for this user's memory, call by call and the newest first.
+        """List the model calls for this user's memory, newest first.
 
         For the next page, pass the last record's id as `before`.
         """
@@ -375,7 +375,7 @@ class Admin(Handle):
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
-        """Return the costs of those calls, added up by purpose and model."""
+        """Return the total usage of these calls by purpose and model."""
         return await total_usage(self._runtime, self._scope, since, until)
 
     def _open_export(
@@ -391,7 +391,7 @@ class Admin(Handle):
 
 
 async def follow_erasures(runtime: Runtime, has_cached_data: Callable[[], bool], forget: ForgetUsers) -> None:
-    """Forget whom any process erases, soon after, until cancelled; nothing is asked while nothing is held."""
+    """Remove cached data of users erased by other processes, until cancelled. Idle while nothing is cached."""
     position = 0
     while True:
         await asyncio.sleep(ERASURE_POLL_SECONDS)
@@ -402,7 +402,7 @@ async def follow_erasures(runtime: Runtime, has_cached_data: Callable[[], bool],
         except StoreClosedError:
             return
         except StoreError:
-            log.debug("could not look for erasures", exc_info=True)
+            log.debug("Could not check for erasures", exc_info=True)
             continue
         if subjects:
             forget(frozenset(subjects))

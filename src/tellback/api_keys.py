@@ -1,4 +1,4 @@
-"""`tb.keys`: create, list, verify and revoke the API keys of a server, with a cache for busy servers."""
+"""`tb.keys`: create, list, check and revoke API keys, with a cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tellback.types.access import API_KEY_ROLES, ApiKey, ApiKeyRole, NewApiKey
 from tellback.types.ids import new_id, register_cache
 
 API_KEY_PREFIX = "tb_"
-"""The beginning of every API key, by which it is told from a JWT."""
+"""The prefix of API keys, which distinguishes them from JWTs."""
 
 _ID_PREFIX = "key"
 _SECRET_BYTES = 32
@@ -33,24 +33,24 @@ _SECRET_PATTERN = re.compile(API_KEY_PREFIX + r"([0-9a-f]{28})_([A-Za-z0-9_-]{43
 
 MAX_CACHED_KEYS = 10_000
 MAX_CACHED_MISSES = 1_000
-"""How many are held at most: keys, and ids that no key has, which must not drive out keys."""
+"""Limits of the caches of keys and of unknown ids, which are separate so that unknown ids evict no keys."""
 
 KeyLoader = Callable[[str], Awaitable[StoredKey | None]]
 
 CACHE_SECONDS = 5.0
-"""For how long a key that was checked is good for more requests without asking the store."""
+"""How long a checked key is cached."""
 
 _UNKNOWN_DIGEST = "0" * 64
 
 
 def generate_secret() -> tuple[str, str, str]:
-    """A new key's id, its secret text, and the digest to keep of it."""
+    """Return a new key's id, its secret, and the digest to store."""
     id, token = new_id(_ID_PREFIX), secrets.token_urlsafe(_SECRET_BYTES)
     return id, f"{API_KEY_PREFIX}{id.removeprefix(f'{_ID_PREFIX}_')}_{token}", digest_token(token)
 
 
 def parse_secret(text: object) -> tuple[str, str] | None:
-    """The id of the key that a text claims to be, and the digest of its secret part; None if it is no such text.
+    """Parse a secret to the key's id and the digest of its secret part; None if it is malformed.
 
     >>> id, secret, digest = generate_secret()
     >>> parse_secret(secret) == (id, digest)
@@ -63,7 +63,7 @@ def parse_secret(text: object) -> tuple[str, str] | None:
 
 
 def digest_token(token: str) -> str:
-    """What is kept of a secret. It has 256 bits of chance, so nothing slower is needed to hide it."""
+    """Return the digest to store. A fast hash is enough, because the token has 256 random bits."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -74,10 +74,10 @@ class _CachedKey:
 
 
 class ApiKeyCache:
-    """Keys by id, each held for some seconds; the least recently used are forgotten first.
+    """A cache of keys by id, with a time limit and LRU eviction.
 
-    Those who ask for one key at the same time wait for one look-up. What was read before `invalidate` or `clear` is
-    not held after it, nor given to anyone who asks later.
+    Concurrent lookups of a key share one query. Results read before `invalidate` or `clear` are neither cached after it
+    nor returned to later callers.
     """
 
     def __init__(self, load: KeyLoader, cache_seconds: float, timer: Callable[[], float] = time.monotonic) -> None:
@@ -95,7 +95,7 @@ class ApiKeyCache:
         return len(self._found) + len(self._missing)
 
     async def get(self, id: str) -> StoredKey | None:
-        """The key of that id as it was some seconds ago at most."""
+        """Return the key of that id, at most `cache_seconds` old."""
         for entries in (self._found, self._missing):
             entry = entries.get(id)
             if entry is not None and self._timer() < entry.expires:
@@ -106,18 +106,18 @@ class ApiKeyCache:
         if task is None:
             task = self._loading[request_key] = asyncio.create_task(self._load_key(id))
             task.add_done_callback(lambda ended: self._on_loaded(request_key, ended))
-        return await asyncio.shield(task)  # whoever gives up does so alone
+        return await asyncio.shield(task)  # a cancelled caller must not cancel the others' lookup
 
     def invalidate(self, id: str) -> None:
-        """Look this one up again."""
+        """Remove one key from the cache."""
         self._generation += 1
         self._found.pop(id, None)
         self._missing.pop(id, None)
 
     def clear(self) -> None:
-        """Look all of them up again."""
+        """Remove all keys from the cache."""
         self._generation += 1
-        # New ones: another thread may erase a user while this one looks.
+        # Replace the dicts, because another thread may be reading them.
         self._found, self._missing = OrderedDict(), OrderedDict()
 
     async def _load_key(self, id: str) -> StoredKey | None:
@@ -142,7 +142,7 @@ class ApiKeyCache:
     ) -> None:
         self._loading.pop(request_key, None)
         if not task.cancelled():
-            task.exception()  # heard, also if everyone who waited has gone
+            task.exception()  # mark the exception as retrieved even if nobody waits
 
 
 _caches: WeakSet[ApiKeyCache] = WeakSet()
@@ -156,11 +156,11 @@ def _clear_all_caches() -> None:
         cache.clear()
 
 
-register_cache(_clear_all_caches)  # a user who is erased takes their keys along, at once
+register_cache(_clear_all_caches)  # erasing a user deletes the keys as well
 
 
 class Keys(Handle):
-    """API keys of all tenants and apps. Their secrets are shown once, when they are made, and never stored.
+    """API keys of all tenants and apps. Secrets are returned once, on creation, and never stored.
 
     >>> import asyncio
     >>> from tellback import Tellback
@@ -196,10 +196,10 @@ class Keys(Handle):
         expires_at: datetime | str | timedelta | None = None,
         rate_limit: int | None = None,
     ) -> NewApiKey:
-        """Make a key. `expires_at` is a moment, or how long from now; `rate_limit` is in requests a minute.
+        """Create a key. `expires_at` is a date or a duration from now; `rate_limit` is in requests per minute.
 
-        A key of the role "user" is fixed to `user_id`, one of "app" acts for any user of its tenant and app, and one of
-        "admin" may also do what concerns all of them.
+        A key of the role "user" belongs to `user_id`. A key of the role "app" may act for any user of its tenant and
+        app. A key of the role "admin" may also use operations on all of them.
         """
         now = self._clock()
         id, secret, digest = generate_secret()
@@ -217,40 +217,40 @@ class Keys(Handle):
         return NewApiKey(await self._store.create(key, digest), secret)
 
     async def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[ApiKey]:
-        """All keys, or those of a tenant and an app, also revoked and expired ones, the oldest first."""
+        """List all keys, or those of a tenant and app, including revoked and expired ones, oldest first."""
         _validate_names(tenant_id, app_id)
         return await self._store.list_keys(tenant_id=tenant_id, app_id=app_id)
 
     async def get(self, id: str) -> ApiKey | None:
-        """The key of that id, or None."""
+        """Return the key of that id, or None."""
         stored = await self._store.get(id) if validation.is_valid_id(id) else None
         return None if stored is None else stored.key
 
     async def revoke(self, id: str, *, tenant_id: str | None = None, app_id: str | None = None) -> ApiKey:
-        """End a key for good: at once in this process, and within some seconds in others.
+        """Revoke a key permanently: immediately in this process, and within seconds in others.
 
-        With a tenant and an app, a key of another one raises `NotFoundError`. Revoking twice is harmless.
+        With a tenant and app, a key of another one raises `NotFoundError`. Revoking a key again is harmless.
         """
         id = validation.validate_id("API key", id)
         _validate_names(tenant_id, app_id)
         try:
             return await self._store.revoke(id, tenant_id=tenant_id, app_id=app_id, now=self._clock())
         finally:
-            self._cache.invalidate(id)  # also if it failed: it may have been done all the same
+            self._cache.invalidate(id)  # even after an error, because the key may have been revoked
 
     async def check(self, secret: str) -> ApiKey:
-        """The key whose secret this is; raises `NotAuthenticatedError` if it is unknown, expired or revoked."""
+        """Return the key of a secret. Raises `NotAuthenticatedError` if it is unknown, expired or revoked."""
         parsed = parse_secret(secret)
         if parsed is None:
             raise NotAuthenticatedError(
-                f"This is not an API key: a key begins with {API_KEY_PREFIX} and must be passed whole, as it was shown."
+                f"Invalid API key: a key begins with {API_KEY_PREFIX} and must be passed completely."
             )
         id, digest = parsed
         stored = await self._cache.get(id)
-        # An id that does not exist takes as long as a wrong secret, and is answered the same.
+        # Unknown ids take the same time and raise the same error as wrong secrets.
         is_match = hmac.compare_digest(digest, _UNKNOWN_DIGEST if stored is None else stored.digest)
         if stored is None or not is_match:
-            raise NotAuthenticatedError("The API key is unknown: use one that was made for this server.")
+            raise NotAuthenticatedError("The API key is unknown: use one that was created on this server.")
         key = stored.key
         if key.revoked_at is not None:
             raise NotAuthenticatedError(f"The API key {key.id} was revoked: use another one.")
@@ -260,7 +260,7 @@ class Keys(Handle):
 
 
 class AppKeys:
-    """The API keys of one tenant and app: those of others are unknown."""
+    """The API keys of one tenant and app; keys of others do not exist for it."""
 
     def __init__(self, keys: Keys, tenant_id: str, app_id: str) -> None:
         self._keys = keys
@@ -276,7 +276,7 @@ class AppKeys:
         expires_at: datetime | str | timedelta | None = None,
         rate_limit: int | None = None,
     ) -> NewApiKey:
-        """Make a key. Its secret is shown this once."""
+        """Create a key. Its secret is only returned here."""
         return await self._keys.create(
             role,
             name=name,
@@ -288,26 +288,26 @@ class AppKeys:
         )
 
     async def list(self) -> builtins.list[ApiKey]:
-        """The keys of the app, also revoked and expired ones, the oldest first."""
+        """List the keys of the app, including revoked and expired ones, oldest first."""
         return await self._keys.list(self._tenant_id, self._app_id)
 
     async def get(self, id: str) -> ApiKey | None:
-        """The key of that id, or None."""
+        """Return the key of that id, or None."""
         key = await self._keys.get(id)
         return key if key is not None and (key.tenant_id, key.app_id) == (self._tenant_id, self._app_id) else None
 
     async def revoke(self, id: str) -> ApiKey:
-        """End a key for good. It stays in the list, with the moment it was revoked."""
+        """Revoke a key permanently. It stays in the list with `revoked_at`."""
         return await self._keys.revoke(id, tenant_id=self._tenant_id, app_id=self._app_id)
 
 
 def _validate_user(role: ApiKeyRole, user_id: str | None) -> str | None:
     if role == "user":
         if user_id is None:
-            raise InvalidArgumentError("A key of the role 'user' is fixed to one user: pass user_id=... .")
+            raise InvalidArgumentError("A key of the role 'user' belongs to one user: pass user_id=....")
         return validation.validate_scope_id("user_id", user_id)
     if user_id is not None:
-        raise InvalidArgumentError(f"A key of the role {role!r} acts for any user: only one of 'user' takes a user_id.")
+        raise InvalidArgumentError(f"Only keys of the role 'user' accept a user_id, not those of the role {role!r}.")
     return None
 
 
@@ -316,11 +316,11 @@ def _parse_expiry(value: datetime | str | timedelta, now: datetime) -> datetime:
         try:
             expires_at = now + validation.parse_duration("expires_at", value)
         except OverflowError:
-            raise InvalidArgumentError(f"expires_at is too far away: {value!r}.") from None
+            raise InvalidArgumentError(f"expires_at is too far in the future: {value!r}.") from None
     else:
         expires_at = validation.parse_datetime("expires_at", value)
     if expires_at <= now:
-        raise InvalidArgumentError(f"expires_at must lie ahead, but {expires_at.isoformat()} has passed.")
+        raise InvalidArgumentError(f"expires_at must be in the future, got {expires_at.isoformat()}.")
     return expires_at
 
 

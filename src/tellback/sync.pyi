@@ -98,7 +98,7 @@ class _Jobs:
 
 class _Keys:
     def get(self, id: str) -> ApiKey | None:
-        """The key of that id, or None."""
+        """Return the key of that id, or None."""
 
 class _Conversations:
     def create(
@@ -423,7 +423,7 @@ class _Agents:
 
 class _Admin:
     def delete_user_data(self, user_id: str | None = None, *, confirm: bool = False) -> ErasureReport:
-        """Delete all that is kept of a user, for good; gives how much there was."""
+        """Permanently delete all data of a user, and return the number of deleted rows."""
     def usage(
         self,
         since: datetime | str | None = None,
@@ -433,11 +433,11 @@ class _Admin:
         limit: int = 1000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """List the costs of model calls for this user's memory, call by call and the newest first."""
+        """List the model calls for this user's memory, newest first."""
     def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
-        """Return the costs of those calls, added up by purpose and model."""
+        """Return the total usage of these calls by purpose and model."""
 
 class SyncTellback:
     """The application: conversations and memories of many users in one store."""
@@ -509,7 +509,7 @@ class SyncTellback:
     clock: Callable[[], datetime]
 
 class SyncTellbackClient:
-    """A server over HTTP."""
+    """A client for a server."""
     def __init__(self, target: TellbackClient) -> None: ...
     def usage(
         self,
@@ -520,29 +520,29 @@ class SyncTellbackClient:
         limit: int = 1000,
         before: str | None = None,
     ) -> list[UsageRecord]:
-        """List the costs of model calls for this user's memory, call by call and the newest first."""
+        """List the model calls for this user's memory, newest first."""
     def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
-        """Return the costs of those calls, added up by purpose and model."""
+        """Return the total usage of these calls by purpose and model."""
     def user(self, user_id: str | None = None) -> SyncRemoteUser:
-        """The handle of a user of the credential's tenant and app."""
+        """Return the handle of a user of the credential's tenant and app."""
     @property
     def events(self) -> SyncRemoteEvents:
-        """The feed of everyone's changes in the credential's tenant and app: for admins."""
+        """The changes of all users in the credential's tenant and app."""
     @property
     def jobs(self) -> SyncRemoteJobs:
-        """Everyone's jobs in the credential's tenant and app: for admins."""
+        """The jobs of all users in the credential's tenant and app."""
     @property
     def bindings(self) -> SyncRemoteBindings:
-        """Everyone's bindings in the credential's tenant and app: for admins."""
+        """The bindings of all users in the credential's tenant and app."""
     @property
     def keys(self) -> SyncRemoteKeys:
-        """The API keys of the credential's tenant and app: for admins."""
+        """The API keys of the credential's tenant and app."""
     def close_stale(self, older_than: timedelta | float) -> list[str]:
-        """Close every user's open conversations in which nothing happened for that long; gives their ids."""
+        """Close open conversations of all users without changes for that long, and return their ids."""
     def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
-        """Queue everyone's conversations of a namespace to be extracted again, the oldest first; gives how many."""
+        """Queue all users' conversations of a namespace for extraction, oldest first, and return the counts."""
     def close(self) -> None:
         """Close the connections."""
 
@@ -636,40 +636,40 @@ class SyncKeys(_Keys):
         expires_at: datetime | str | timedelta | None = None,
         rate_limit: int | None = None,
     ) -> NewApiKey:
-        """Make a key."""
+        """Create a key."""
     def list(self, tenant_id: str | None = None, app_id: str | None = None) -> builtins.list[ApiKey]:
-        """All keys, or those of a tenant and an app, also revoked and expired ones, the oldest first."""
+        """List all keys, or those of a tenant and app, including revoked and expired ones, oldest first."""
     def revoke(self, id: str, *, tenant_id: str | None = None, app_id: str | None = None) -> ApiKey:
-        """End a key for good: at once in this process, and within some seconds in others."""
+        """Revoke a key permanently: immediately in this process, and within seconds in others."""
     def check(self, secret: str) -> ApiKey:
-        """The key whose secret this is; raises `NotAuthenticatedError` if it is unknown, expired or revoked."""
+        """Return the key of a secret."""
 
 class SyncRemoteUser(_User):
-    """One user's handle, as `tb.user(...)` gives it, of what a server keeps."""
+    """The handle of one user on a server, like `tb.user(...)`."""
     @property
     def user_id(self) -> str | None:
-        """The user's id, if the client was told."""
+        """The user's id, if it was passed."""
     @property
     def conversations(self) -> SyncRemoteConversations:
-        """What was said."""
+        """The user's conversations."""
     @property
     def memory(self) -> SyncRemoteMemory:
-        """What is remembered of the user."""
+        """The user's memory."""
     @property
     def working_context(self) -> SyncRemoteWorkingContextBuilder:
-        """What a model should know before it answers."""
+        """Builds the context for a model's answer."""
     @property
     def agents(self) -> SyncRemoteAgents:
-        """The agents that the server has, for this user."""
+        """The agents of the server, for this user."""
     @property
     def events(self) -> SyncRemoteEvents:
-        """The feed of this user's changes."""
+        """The change feed of this user."""
     @property
     def admin(self) -> SyncRemoteAdmin:
-        """All that is kept of the user: to be exported, erased, or counted."""
+        """Export, erasure and usage of the user's data."""
 
 class SyncRemoteEvents:
-    """Changes in the order they were committed."""
+    """Changes in commit order."""
     def subscribe(
         self,
         after: int | Literal["latest"] | None = None,
@@ -677,10 +677,10 @@ class SyncRemoteEvents:
         types: Collection[str] | None = None,
         user_id: str | None = None,
     ) -> Generator[Event]:
-        """Events after a position, then new ones as they come, until you stop reading."""
+        """Yield events after a position, then new ones, without gaps or duplicates."""
 
 class SyncRemoteJobs(_Jobs):
-    """Jobs of everyone in the credential's tenant and app."""
+    """The jobs of all users in the credential's tenant and app."""
     def list(
         self,
         status: JobStatus | str | None = None,
@@ -693,7 +693,7 @@ class SyncRemoteJobs(_Jobs):
         """Jobs of all users of the app, or of one, the newest first."""
 
 class SyncRemoteBindings:
-    """All bindings of the credential's tenant and app, of every user."""
+    """The bindings of all users in the credential's tenant and app."""
     def list(self) -> builtins.list[Binding]:
         """List the bindings of the app, the oldest first."""
     def get(self, id: str) -> Binding | None:
@@ -714,11 +714,11 @@ class SyncRemoteKeys(_Keys):
         expires_at: datetime | str | timedelta | None = None,
         rate_limit: int | None = None,
     ) -> NewApiKey:
-        """Make a key."""
+        """Create a key."""
     def list(self) -> builtins.list[ApiKey]:
-        """The keys of the app, also revoked and expired ones, the oldest first."""
+        """List the keys of the app, including revoked and expired ones, oldest first."""
     def revoke(self, id: str) -> ApiKey:
-        """End a key for good."""
+        """Revoke a key permanently."""
 
 class SyncConversations(_Conversations):
     """One user's conversations: an append-only log, never seen by anyone else."""
@@ -758,7 +758,7 @@ class SyncAgents(_Agents):
     """One user's way to the agents that were registered."""
 
 class SyncAdmin(_Admin):
-    """Export and erasure of a user's data: of the handle's own user, or of another one of the same tenant and app."""
+    """Export, erasure and usage of the handle's user, or of another user of the same tenant and app."""
     @overload
     def export_user_data(
         self,
@@ -769,7 +769,7 @@ class SyncAdmin(_Admin):
         on_progress: ExportProgressCallback | None = None,
         include_vectors: bool = False,
     ) -> dict[str, Any]:
-        """All that is kept of a user, as one JSON-able dict; with `to`, into a file of any size, and a report of it."""
+        """Export all data of a user as a JSON-compatible dict."""
     @overload
     def export_user_data(
         self,
@@ -783,18 +783,18 @@ class SyncAdmin(_Admin):
     def export_stream(
         self, user_id: str | None = None, *, include_vectors: bool = False
     ) -> Generator[tuple[str, dict[str, Any]]]:
-        """Every record with the collection it belongs to, one by one."""
+        """Yield all records with their collection."""
 
 class SyncRemoteConversations(_Conversations):
-    """One user's conversations, kept by a server."""
+    """The conversations of one user on a server, with the methods of `user.conversations`."""
 
 class SyncRemoteMemory(_Memory):
-    """One user's memory, kept by a server."""
+    """The memory of one user on a server, with the methods of `user.memory`."""
     def follow_job(self, id: str) -> Generator[Job]:
-        """A job as it stands, and again at each change, until it is over."""
+        """Yield a job now and after each change, until it is finished."""
 
 class SyncRemoteWorkingContextBuilder:
-    """Builds the working context of a user's conversations, on a server."""
+    """Builds the working context of a user's conversations on a server."""
     def build(
         self,
         conversation_id: str | None,
@@ -810,10 +810,10 @@ class SyncRemoteWorkingContextBuilder:
         now: datetime | str | None = None,
         min_score: float | None = None,
     ) -> WorkingContext:
-        """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
+        """Build the context for a model's answer in this conversation, or (with None) in a new one."""
 
 class SyncRemoteAgents(_Agents):
-    """One user's way to the agents that a server has."""
+    """The agents of a server, for one user."""
     def respond(
         self,
         name: str,
@@ -826,7 +826,7 @@ class SyncRemoteAgents(_Agents):
         trace_id: str | None = None,
         wait: float | None = None,
     ) -> Response:
-        """Let an agent with routes answer, as `agent.respond` does."""
+        """Run a turn of an agent with routes, like `agent.respond`."""
     def respond_stream(
         self,
         name: str,
@@ -839,12 +839,12 @@ class SyncRemoteAgents(_Agents):
         trace_id: str | None = None,
         wait: float | None = None,
     ) -> Generator[StreamChunk]:
-        """`respond` as chunks: text as it comes, and one last that is `done`."""
+        """Run `respond` and yield chunks; the last one is `done`."""
     def sessions(self, name: str) -> SyncRemoteSessions:
-        """The user's sessions with an agent with routes."""
+        """Return the handle of the user's sessions with an agent."""
 
 class SyncRemoteAdmin(_Admin):
-    """Export and erasure of a user's data: of the handle's own user, or of another one if the credential may."""
+    """Export, erasure and usage of the handle's user, or of another user if the credential allows it."""
     def export_user_data(
         self,
         user_id: str | None = None,
@@ -853,10 +853,10 @@ class SyncRemoteAdmin(_Admin):
         format: Literal["json", "zip"] | None = None,
         include_vectors: bool = False,
     ) -> dict[str, Any] | int:
-        """All that is kept of a user, as one dict; with `to`, into a file of any size, and gives its bytes."""
+        """Export all data of a user as a dict."""
 
 class SyncRemoteSessions:
-    """The methods of `Persistence`, for one user and one agent."""
+    """The methods of `Persistence` for one user and agent."""
     def get_session(self, session_id: str) -> SessionData | None:
         """Return a session, or None if it does not exist or belongs to another user."""
     def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
@@ -866,14 +866,14 @@ class SyncRemoteSessions:
     def abandon_session(self, session_id: str) -> SessionData | None:
         """Mark a session as abandoned."""
     def create_session(self, id: str | None = None, *, initial_data: Mapping[str, Any] | None = None) -> SessionData:
-        """Begin a session."""
+        """Create a session."""
     def find_active_session(self) -> SessionData | None:
-        """The active session that was created last."""
+        """Return the newest active session, or None."""
     def get_user_sessions(self, limit: int | None = None, *, status: SessionStatus | None = None) -> list[SessionData]:
-        """The user's sessions, those created last first."""
+        """List the user's sessions, newest first."""
     def delete_session(self, session_id: str) -> bool:
-        """Forget where a session stood; says whether it was there."""
+        """Delete a session; return False if it does not exist."""
     def get_session_messages(self, session_id: str, limit: int | None = None) -> list[MessageData]:
-        """A session's messages in order: the last `limit` of them."""
+        """Return the last `limit` messages of a session, in order."""
     def load_session_history(self, session_id: str, limit: int = 200) -> list[AgentEvent]:
-        """What was said and done in a session, as `respond` takes it; of the last `limit` messages."""
+        """Return the events of the last `limit` messages of a session, as `respond` accepts them."""

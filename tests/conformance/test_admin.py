@@ -176,9 +176,9 @@ async def test_a_cancelled_export_leaves_nothing_behind(admin: Admin, tmp_path: 
 
 async def test_what_makes_no_sense_is_refused(admin: Admin, tmp_path: Path) -> None:
     for arguments, problem in (
-        ({"to": tmp_path / "maya.csv"}, "neither in .json nor in .zip"),
+        ({"to": tmp_path / "maya.csv"}, "does not end in .json or .zip"),
         ({"to": tmp_path / "maya.json", "format": "csv"}, "'json' or 'zip'"),
-        ({"to": 7}, "a path or an opened binary file"),
+        ({"to": 7}, "a path or an open binary file"),
         ({"format": "zip"}, "to="),
         ({"user_id": "*"}, "user_id"),
         ({"user_id": ""}, "user_id"),

@@ -127,7 +127,7 @@ async def test_keys_of_an_erased_user_open_nothing_at_once(tb: Tellback) -> None
     [
         ({"role": "root"}, "role"),
         ({"role": "user"}, "user_id"),
-        ({"role": "app", "user_id": "maya"}, "any user"),
+        ({"role": "app", "user_id": "maya"}, "not those of the role"),
         ({"role": "user", "user_id": "*"}, "user_id"),
         ({"tenant_id": ""}, "tenant_id"),
         ({"app_id": "*"}, "app_id"),

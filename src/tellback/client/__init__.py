@@ -1,4 +1,4 @@
-"""A server over HTTP, with the surface of the in-process handles.
+"""A client for a server over HTTP, with the interface of the in-process handles.
 
 async with TellbackClient("http://127.0.0.1:8765", api_key="tb_...") as client:
     reply = await client.user("maya").chat("Where should we eat tonight?")

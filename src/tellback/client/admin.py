@@ -1,4 +1,4 @@
-"""Jobs, bindings, API keys, the change feed, and a user's export, erasure and usage, on a server."""
+"""Handles for jobs, bindings, API keys, the change feed, exports, erasure and usage on a server."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ RECONNECT_SECONDS = 1.0
 
 
 class RemoteJobs(RemoteHandle, JobOperations):
-    """Jobs of everyone in the credential's tenant and app."""
+    """The jobs of all users in the credential's tenant and app."""
 
     async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
-        """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+        """Wait until these jobs have finished, successfully or not; return False on a timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         interval, pending = FIRST_POLL_SECONDS, [*ids]
         while pending:
@@ -43,7 +43,7 @@ class RemoteJobs(RemoteHandle, JobOperations):
 
 
 class RemoteBindings(RemoteHandle, BindingOperations):
-    """All bindings of the credential's tenant and app, of every user."""
+    """The bindings of all users in the credential's tenant and app."""
 
 
 class RemoteKeys(RemoteHandle, KeyOperations):
@@ -51,7 +51,7 @@ class RemoteKeys(RemoteHandle, KeyOperations):
 
 
 class RemoteEvents(RemoteHandle):
-    """Changes in the order they were committed. A subscription goes on where it was when a connection is lost."""
+    """Changes in commit order. A subscription resumes after a lost connection."""
 
     def __init__(self, transport: Transport, user: str | None, *, everyone: bool = False) -> None:
         super().__init__(transport, user)
@@ -64,10 +64,10 @@ class RemoteEvents(RemoteHandle):
         types: Collection[str] | None = None,
         user_id: str | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Events after a position, then new ones as they come, until you stop reading. None is lost, none comes twice.
+        """Yield events after a position, then new ones, without gaps or duplicates.
 
-        Without `after` it starts at the beginning, with "latest" at what happens from now on. While the server or its
-        store cannot be reached it waits, and goes on where it was; it raises if that is so from the start.
+        Without `after` it starts with the first event, with "latest" with new events. While the server or its store is
+        unavailable, it waits and resumes. It raises if the first connection fails.
         """
         position: int | str = 0 if after is None else after
         has_connected = False
@@ -78,7 +78,7 @@ class RemoteEvents(RemoteHandle):
                     async for item in events:
                         has_connected = True
                         if item.event == "ready" and item.id is not None:
-                            position = int(item.id)  # where "latest" was: from here on none may be missed
+                            position = int(item.id)  # the position of "latest": resume from here
                             continue
                         event: Event = ChangeWire.decode(json.loads(item.data))
                         yield event
@@ -102,7 +102,7 @@ class RemoteEvents(RemoteHandle):
 
 
 class RemoteAdmin(RemoteHandle, AdminOperations):
-    """Export and erasure of a user's data: of the handle's own user, or of another one if the credential may."""
+    """Export, erasure and usage of the handle's user, or of another user if the credential allows it."""
 
     async def export_user_data(
         self,
@@ -112,14 +112,15 @@ class RemoteAdmin(RemoteHandle, AdminOperations):
         format: Literal["json", "zip"] | None = None,
         include_vectors: bool = False,
     ) -> dict[str, Any] | int:
-        """All that is kept of a user, as one dict; with `to`, into a file of any size, and gives its bytes.
+        """Export all data of a user as a dict. With `to`, write a file of any size and return its number of bytes.
 
-        `format` is "json" or "zip", by default as the path ends. A file appears only when it is complete.
+        `format` is "json" or "zip"; the default is the extension of the path. The file only appears when it is
+        complete.
         """
         query = encode_arguments(user_id=user_id, include_vectors="true" if include_vectors else None)
         if to is None:
             if format is not None:
-                raise InvalidArgumentError("format is that of a file: say where to write it with to=... .")
+                raise InvalidArgumentError("format needs a file: pass its path or an open file as to=....")
             payload: dict[str, Any] = await self._get(self._path("export_user_data"), query)
             return payload
         query["format"] = resolve_format(to, format)

@@ -1,4 +1,4 @@
-"""`user.agents` of a server: agents by spec, agents with routes, and their sessions."""
+"""`user.agents` on a server: agents from specs, agents with routes, and their sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tellback.wire.turns import TurnOutcomeWire, decode_delta
 
 
 class RemoteSessions(RemoteHandle, SessionOperations):
-    """The methods of `Persistence`, for one user and one agent. How the agent got where it is stays on the server."""
+    """The methods of `Persistence` for one user and agent. The agent's internal state stays on the server."""
 
     def __init__(self, transport: Transport, user: str | None, agent: str) -> None:
         super().__init__(transport, user, {"name": agent})
@@ -34,25 +34,25 @@ class RemoteSessions(RemoteHandle, SessionOperations):
     async def create_session(
         self, id: str | None = None, *, initial_data: Mapping[str, Any] | None = None
     ) -> SessionData:
-        """Begin a session. Raises `SessionConflictError` if its id is taken."""
+        """Create a session. Raises `SessionConflictError` if the id exists."""
         body = encode_arguments(id=id, initial_data=encode_metadata(initial_data))
         session: SessionData = SessionWire.decode(await self._post(self._path("create_session"), body))
         return session
 
     async def find_active_session(self) -> SessionData | None:
-        """The active session that was created last."""
+        """Return the newest active session, or None."""
         found = await self.get_user_sessions(limit=1, status="active")
         return found[0] if found else None
 
     async def get_user_sessions(
         self, limit: int | None = None, *, status: SessionStatus | None = None
     ) -> list[SessionData]:
-        """The user's sessions, those created last first."""
+        """List the user's sessions, newest first."""
         path, query = self._path("list_sessions"), encode_arguments(status=status)
         return await list_all(self._transport, path, SessionWire.decode, limit, user=self._user, query=query)
 
     async def delete_session(self, session_id: str) -> bool:
-        """Forget where a session stood; says whether it was there."""
+        """Delete a session; return False if it does not exist."""
         try:
             await self._transport.call("DELETE", self._path("delete_session", id=session_id), user=self._user)
         except NotFoundError:
@@ -60,29 +60,29 @@ class RemoteSessions(RemoteHandle, SessionOperations):
         return True
 
     async def get_session_messages(self, session_id: str, limit: int | None = None) -> list[MessageData]:
-        """A session's messages in order: the last `limit` of them."""
+        """Return the last `limit` messages of a session, in order."""
         path = self._path("get_session_messages", id=session_id)
         return await list_all(
             self._transport, path, SessionMessageWire.decode, limit, user=self._user, query={}, is_backwards=True
         )
 
     async def load_session_history(self, session_id: str, limit: int = 200) -> list[Event]:
-        """What was said and done in a session, as `respond` takes it; of the last `limit` messages."""
+        """Return the events of the last `limit` messages of a session, as `respond` accepts them."""
         messages = await self.get_session_messages(session_id, limit)
         return [event for each in messages for event in message_to_events(each)]
 
 
 class RemoteAgents(RemoteHandle):
-    """One user's way to the agents that a server has."""
+    """The agents of a server, for one user."""
 
     async def list(self) -> builtins.list[AgentSpec]:
-        """The descriptions of all agents that have one; a credential of the role "user" is not shown any."""
+        """List the specs of all agents that have one; empty for credentials of the role "user"."""
         payload = await self._get(self._path("list_agents"))
         specs = map(AgentWire.decode, payload["items"])
         return [spec for spec in specs if spec is not None]
 
     async def get(self, name: str) -> AgentSpec | None:
-        """The description of that name, or None."""
+        """Return the spec of that name, or None."""
         try:
             payload = await self._get(self._path("get_agent", name=name))
         except NotFoundError:
@@ -99,7 +99,7 @@ class RemoteAgents(RemoteHandle):
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
     ) -> TurnResult:
-        """Run one turn of an agent, with the arguments its description asks for. Its tools are the server's."""
+        """Run one turn of an agent, with the arguments that its spec declares. Its tools run on the server."""
         body = _encode_invocation(arguments, conversation_id, model, turn)
         headers = key_header(turn.get("idempotency_key"))
         payload = await self._post(self._path("invoke_agent", name=name), body, headers, has_own_key=True)
@@ -114,7 +114,7 @@ class RemoteAgents(RemoteHandle):
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """`invoke` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        """Run `invoke` and yield deltas, then the `TurnResult`. Closing the iterator cancels the turn."""
         body = _encode_invocation(arguments, conversation_id, model, turn)
         path, headers = self._path("invoke_agent", name=name), key_header(turn.get("idempotency_key"))
         async with aclosing(self._stream_turn(path, body, headers)) as events:
@@ -136,10 +136,10 @@ class RemoteAgents(RemoteHandle):
         trace_id: str | None = None,
         wait: float | None = None,
     ) -> Response:
-        """Let an agent with routes answer, as `agent.respond` does. The server keeps the session.
+        """Run a turn of an agent with routes, like `agent.respond`. The server stores the session.
 
-        A `session` that is a value is sent with its version: if it is not the newest any more, that raises
-        `PreconditionFailedError`; by its id, turns wait for each other.
+        A `session` value is sent with its version: if the session has changed since, `PreconditionFailedError` is
+        raised. With a session id, turns queue.
         """
         body = _encode_respond_body(history, session, approvals, metadata, trace_id, wait)
         headers = _respond_headers(session, idempotency_key)
@@ -158,7 +158,7 @@ class RemoteAgents(RemoteHandle):
         trace_id: str | None = None,
         wait: float | None = None,
     ) -> AsyncGenerator[StreamChunk, None]:
-        """`respond` as chunks: text as it comes, and one last that is `done`. Closing the iterator cancels the turn."""
+        """Run `respond` and yield chunks; the last one is `done`. Closing the iterator cancels the turn."""
         body = _encode_respond_body(history, session, approvals, metadata, trace_id, wait)
         accumulated = ""
         path, headers = self._path("respond", name=name), _respond_headers(session, idempotency_key)
@@ -171,7 +171,7 @@ class RemoteAgents(RemoteHandle):
                     yield last_chunk(accumulated, AgentResponseWire.model_validate(data).value())
 
     def sessions(self, name: str) -> RemoteSessions:
-        """The user's sessions with an agent with routes."""
+        """Return the handle of the user's sessions with an agent."""
         return RemoteSessions(self._transport, self._user, name)
 
 
@@ -182,7 +182,7 @@ def _encode_invocation(
     reject_local_arguments(turn)
     unsupported = [name for name in ("provider", "tail_limit") if turn.get(name) is not None]
     if unsupported:
-        raise InvalidArgumentError(f"{', '.join(unsupported)} cannot be chosen on a server.")
+        raise InvalidArgumentError(f"{', '.join(unsupported)} cannot be sent to a server.")
     approvals = turn.get("approvals")
     return encode_arguments(
         arguments=arguments,

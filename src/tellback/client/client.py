@@ -1,4 +1,4 @@
-"""`TellbackClient`: a Tellback server over HTTP, and the handle of one of its users."""
+"""`TellbackClient`, a client for a Tellback server, and the handle of a user."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _chat_turn_loop(
 ) -> TurnLoop:
     reject_unknown_arguments("chat", more, ChatArguments)
     if more.get("skills") is not None:
-        raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
+        raise InvalidArgumentError("skills cannot be sent to a server: configure them for an agent on the server.")
     names = ("system", "session_id", "conversation_id", "memory_wait")
     common_fields = encode_arguments(namespace=namespace, **{name: more.get(name) for name in names})
-    # Null is not the same as leaving them out: without a space nothing is remembered, and `closeAfter` never closes.
+    # Null is sent explicitly: a null `space` disables memory, a null `closeAfter` never closes.
     common_fields["space"] = space
     if "close_after" in more:
         common_fields["closeAfter"] = encode_duration("close_after", more["close_after"])
@@ -58,44 +58,44 @@ def _encode_attachment(attachment: Any) -> dict[str, Any]:
 
 
 class RemoteUser(TurnRunner):
-    """One user's handle, as `tb.user(...)` gives it, of what a server keeps.
+    """The handle of one user on a server, like `tb.user(...)`.
 
-    `user_id` is None for a credential that is of one user: then it is that one.
+    `user_id` is None for a credential of a single user, whose data it then accesses.
     """
 
     @property
     def user_id(self) -> str | None:
-        """The user's id, if the client was told."""
+        """The user's id, if it was passed."""
         return self._user
 
     @property
     def conversations(self) -> RemoteConversations:
-        """What was said."""
+        """The user's conversations."""
         return RemoteConversations(self._transport, self._user)
 
     @property
     def memory(self) -> RemoteMemory:
-        """What is remembered of the user."""
+        """The user's memory."""
         return RemoteMemory(self._transport, self._user)
 
     @property
     def working_context(self) -> RemoteWorkingContextBuilder:
-        """What a model should know before it answers."""
+        """Builds the context for a model's answer."""
         return RemoteWorkingContextBuilder(self._transport, self._user)
 
     @property
     def agents(self) -> RemoteAgents:
-        """The agents that the server has, for this user."""
+        """The agents of the server, for this user."""
         return RemoteAgents(self._transport, self._user)
 
     @property
     def events(self) -> RemoteEvents:
-        """The feed of this user's changes."""
+        """The change feed of this user."""
         return RemoteEvents(self._transport, self._user)
 
     @property
     def admin(self) -> RemoteAdmin:
-        """All that is kept of the user: to be exported, erased, or counted."""
+        """Export, erasure and usage of the user's data."""
         return RemoteAdmin(self._transport, self._user)
 
     async def chat(
@@ -106,9 +106,9 @@ class RemoteUser(TurnRunner):
         model: str | Model | None = None,
         **more: Unpack[ChatArguments],
     ) -> TurnResult:
-        """Say something, and be answered by a model that remembers: `reply.text`, `reply.atoms_used`.
+        """Send a message and get an answer by a model that uses the user's memories: `reply.text`, `reply.atoms_used`.
 
-        The arguments are those of `tb.user(...).chat`; `tools` are called here.
+        The arguments are those of `tb.user(...).chat`; `tools` run in this process.
         """
         return await self._run(self._path("chat"), await self._build_loop(text, namespace, space, model, more))
 
@@ -120,7 +120,7 @@ class RemoteUser(TurnRunner):
         model: str | Model | None = None,
         **more: Unpack[ChatArguments],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        """Run `chat` and yield deltas, then the `TurnResult`. Closing the iterator cancels the turn."""
         loop = await self._build_loop(text, namespace, space, model, more)
         async with aclosing(self._run_streamed(self._path("chat"), loop)) as items:
             async for item in items:
@@ -136,7 +136,7 @@ class RemoteUser(TurnRunner):
         if id is None:
             found = await conversations.find(namespace, more.get("session_id"))
             if found is None:
-                raise InvalidArgumentError("nothing waits for a decision in that chat: pass its conversation_id.")
+                raise InvalidArgumentError("The chat has no open conversation: pass the conversation_id.")
             id = found.id
         assert loop.body is not None
         loop.body["conversationId"] = id
@@ -146,7 +146,7 @@ class RemoteUser(TurnRunner):
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay queued. `skipped` counts conversations that no binding matches."""
+    """The result of a replay. `skipped` is the number of conversations without a matching binding."""
 
     conversations: int
     jobs: int
@@ -154,13 +154,13 @@ class ReplayResult:
 
 
 class TellbackClient(RemoteHandle, AppOperations):
-    """A server over HTTP. `client.user("maya")` has what `tb.user("maya")` has: same methods, values and errors.
+    """A client for a server. `client.user("maya")` has the methods, values and errors of `tb.user("maya")`.
 
-    `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent
-    again without harm is, up to `retries` times, when there was no answer. `timeout` is in seconds. `http` is an
-    `httpx2.AsyncClient` of your own.
+    `api_key` is an API key or a JWT; with one of a single user, call `client.user()`. Requests that are safe to repeat
+    are retried up to `retries` times if no response arrives. `timeout` is in seconds. `http` is a custom
+    `httpx2.AsyncClient`.
 
-    Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
+    Use it with `async with`, or with `with` in synchronous code, where every method blocks.
 
     >>> client = TellbackClient("https://memory.example.com", api_key="tb_...")
     >>> client.user("maya").user_id
@@ -179,40 +179,40 @@ class TellbackClient(RemoteHandle, AppOperations):
         super().__init__(Transport(url, api_key, seconds=timeout, retries=retries, http=http), None)
 
     def user(self, user_id: str | None = None) -> RemoteUser:
-        """The handle of a user of the credential's tenant and app."""
+        """Return the handle of a user of the credential's tenant and app."""
         return RemoteUser(
             self._transport, None if user_id is None else validation.validate_scope_id("user_id", user_id)
         )
 
     @property
     def events(self) -> RemoteEvents:
-        """The feed of everyone's changes in the credential's tenant and app: for admins."""
+        """The changes of all users in the credential's tenant and app. Needs an admin."""
         return RemoteEvents(self._transport, None, everyone=True)
 
     @property
     def jobs(self) -> RemoteJobs:
-        """Everyone's jobs in the credential's tenant and app: for admins."""
+        """The jobs of all users in the credential's tenant and app. Needs an admin."""
         return RemoteJobs(self._transport, None)
 
     @property
     def bindings(self) -> RemoteBindings:
-        """Everyone's bindings in the credential's tenant and app: for admins."""
+        """The bindings of all users in the credential's tenant and app. Needs an admin."""
         return RemoteBindings(self._transport, None)
 
     @property
     def keys(self) -> RemoteKeys:
-        """The API keys of the credential's tenant and app: for admins."""
+        """The API keys of the credential's tenant and app. Needs an admin."""
         return RemoteKeys(self._transport, None)
 
     async def close_stale(self, older_than: timedelta | float) -> list[str]:
-        """Close every user's open conversations in which nothing happened for that long; gives their ids."""
+        """Close open conversations of all users without changes for that long, and return their ids."""
         body = encode_arguments(older_than=encode_duration("older_than", older_than))
         return [id async for page in self._post_pages("close_everyones_stale", body) for id in page["conversationIds"]]
 
     async def replay(self, namespace: str | None = None, extraction_version: str | None = None) -> ReplayResult:
-        """Queue everyone's conversations of a namespace to be extracted again, the oldest first; gives how many.
+        """Queue all users' conversations of a namespace for extraction, oldest first, and return the counts.
 
-        It does not wait until that is done: `jobs.list` tells.
+        It does not wait for the jobs: see `jobs.list`.
         """
         body = encode_arguments(namespace=namespace, extraction_version=extraction_version)
         counts = Counter[str]()
@@ -221,7 +221,7 @@ class TellbackClient(RemoteHandle, AppOperations):
         return ReplayResult(**counts)
 
     async def _post_pages(self, operation: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Send a request again and again, with the cursor of the answer before, until all is done."""
+        """Repeat a request with the cursor of the previous response until there is none."""
         cursor: str | None = None
         while True:
             page = await self._post(self._path(operation), {**body, **encode_arguments(cursor=cursor)})
@@ -231,7 +231,7 @@ class TellbackClient(RemoteHandle, AppOperations):
                 return
 
     async def open(self) -> Self:
-        """Nothing to do: connections are made when they are needed."""
+        """Return the client. Connections are opened when needed."""
         return self
 
     async def close(self) -> None:

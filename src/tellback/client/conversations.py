@@ -1,4 +1,4 @@
-"""`user.conversations` of a server: the log, and turns."""
+"""`user.conversations` on a server: the log, and turns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tellback.wire.turns import TurnOutcomeWire
 
 
 class RemoteConversations(TurnRunner, ConversationOperations):
-    """One user's conversations, kept by a server. It has the methods of `user.conversations`."""
+    """The conversations of one user on a server, with the methods of `user.conversations`."""
 
     async def append_messages(
         self, id: str, messages: Sequence[Message | Mapping[str, Any]]
     ) -> builtins.list[StoredMessage]:
-        """Append many messages in one transaction, for imports: all are stored, or none."""
+        """Append many messages in one transaction: all are stored, or none."""
         return await super().append_messages(id, messages) if messages else []
 
     async def raw_turns(
@@ -34,23 +34,23 @@ class RemoteConversations(TurnRunner, ConversationOperations):
         after: int | None = None,
         include_hidden: bool = False,
     ) -> builtins.list[StoredMessage]:
-        """The same with internal messages: what a model sees."""
+        """List messages like `messages`, including internal ones, as a model sees them."""
         return await self.messages(id, limit, True, before, after, include_hidden)
 
     async def run_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> TurnResult:
-        """Let the server store the user's message, ask the model, and store everything as it comes.
+        """Run a turn on the server: store the user's message, call the model, and store its messages.
 
-        The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` are called
-        here, whenever the model asks for them.
+        The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` run in this
+        process.
         """
         return await self._run(self._path("run_turn", id=id), await self._build_loop(id, model, user_text, more))
 
     async def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """`run_turn` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        """Run `run_turn` and yield deltas, then the `TurnResult`. Closing the iterator cancels the turn."""
         loop = await self._build_loop(id, model, user_text, more)
         async with aclosing(self._run_streamed(self._path("run_turn", id=id), loop)) as items:
             async for item in items:

@@ -1,4 +1,4 @@
-"""`user.memory` and `user.working_context` of a server."""
+"""`user.memory` and `user.working_context` on a server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tellback.wire.operations import OPERATIONS, MemoryOperations
 from tellback.wire.values import JobWire
 
 MAX_WAIT_SECONDS = 20.0
-"""How many seconds one request waits."""
+"""The maximum seconds that one request waits."""
 RECONNECT_SECONDS = 1.0
 
 
 class RemoteWorkingContextBuilder(RemoteHandle):
-    """Builds the working context of a user's conversations, on a server."""
+    """Builds the working context of a user's conversations on a server."""
 
     async def build(
         self,
@@ -39,17 +39,17 @@ class RemoteWorkingContextBuilder(RemoteHandle):
         now: datetime | str | None = None,
         min_score: float | None = None,
     ) -> WorkingContext:
-        """Put together what a model should know before it answers in this conversation, or with None, in a new one."""
+        """Build the context for a model's answer in this conversation, or (with None) in a new one."""
         arguments = {name: value for name, value in locals().items() if name != "self"}
         context: WorkingContext = await self._call(OPERATIONS["build_working_context"], (), arguments)
         return context
 
 
 class RemoteMemory(RemoteHandle, MemoryOperations):
-    """One user's memory, kept by a server. It has the methods of `user.memory`."""
+    """The memory of one user on a server, with the methods of `user.memory`."""
 
     async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
-        """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
+        """Yield a job now and after each change, until it is finished. Waits while the server is unavailable."""
         path, job = self._path("follow_job", id=id), None
         while job is None or not job.status.is_finished:
             try:
@@ -65,8 +65,8 @@ class RemoteMemory(RemoteHandle, MemoryOperations):
             if job is None or not job.status.is_finished:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
-        """Wait until this user's closed conversations have become memories; False if they have not by then."""
+    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - returns False
+        """Wait until all closed conversations of this user are extracted; return False on a timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             remaining = (

@@ -34,20 +34,20 @@ SAFE_METHODS = ("GET", "HEAD")
 RETRY_STATUSES = (429, 503)
 MAX_RETRY_SECONDS = 20.0
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""Each stream has a connection to itself while it is open: how many there may be, the server says."""
+"""Open streams use one connection each; the server limits their number."""
 STREAM_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
-"""Between two events there may be nothing but a heartbeat: silence is no failure within a minute."""
+"""The server sends heartbeats, so a minute of silence means a failure."""
 MAX_POLLS = 8
-"""How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
+"""How often to poll for the result of an equal request in progress."""
 
 
 PAGE_SIZE = 200
-"""How many to ask for at once; a server may give fewer, and tells where it goes on."""
+"""The page size to request; the server may return fewer items and a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event of a stream."""
+    """A server-sent event."""
 
     event: str
     data: str
@@ -55,16 +55,16 @@ class ServerEvent:
 
 
 async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent, None]:
-    """The events in a stream of bytes; comments, which keep it alive, are left out.
+    """Parse server-sent events from a stream of bytes; comments are skipped.
 
-    Lines are split as the protocol says, and not where other characters look like the end of one. httpx-sse is not
-    used: it is made for httpx, not httpx2, and has no limit for the size of an event.
+    Lines are split only at the line breaks of the protocol. httpx-sse is not used: it is made for httpx, not httpx2,
+    and does not limit the size of an event.
     """
     buffer, searched = bytearray(), 0
     carriage_return = b""
     async for chunk in chunks:
         chunk = carriage_return + chunk
-        carriage_return = b"\r" if chunk.endswith(b"\r") else b""  # what it is, the next piece tells
+        carriage_return = b"\r" if chunk.endswith(b"\r") else b""  # may be the first half of \r\n
         buffer += chunk[: len(chunk) - len(carriage_return)].replace(b"\r\n", b"\n")
         start = 0
         while (end := buffer.find(b"\n\n", max(start, searched - 1))) >= 0:
@@ -78,7 +78,7 @@ async def parse_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEve
 
 
 def _check_size(block: bytearray) -> bytearray:
-    """What is an event, or will be: its end, or half of it, does not count."""
+    """Raise if an event, or its part read so far, is too large."""
     if len(block) - block.endswith(b"\n") > MAX_FRAME_BYTES:
         raise RemoteError(f"The server sent an event of more than {MAX_FRAME_BYTES} bytes.")
     return block
@@ -99,14 +99,14 @@ def _parse_event(block: bytearray) -> ServerEvent | None:
 
 
 class Transport:
-    """Sends requests. One is shared by all handles of a client."""
+    """Sends requests; shared by all handles of a client."""
 
     def __init__(
         self, url: str, api_key: str | None, *, seconds: float, retries: int, http: httpx2.AsyncClient | None
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigurationError(
-                f"TellbackClient takes the address of a server, http://… or https://…, not {url!r:.80}."
+                f"TellbackClient needs the URL of a server, http://… or https://…, got {url!r:.80}."
             )
         self.url = url.rstrip("/")
         self._headers = {"User-Agent": f"tellback-client/{__version__}", "Accept": "application/json"}
@@ -117,7 +117,7 @@ class Transport:
         self._owns_http = http is None
 
     async def close(self) -> None:
-        """Close the connections, unless they were given."""
+        """Close the connections, unless the HTTP client was passed in."""
         if self._owns_http:
             await self._http.aclose()
 
@@ -133,10 +133,10 @@ class Transport:
         has_own_key: bool = False,
         is_read: bool = False,
     ) -> Any:
-        """The JSON of an answer. What may be sent twice is, if there was no answer.
+        """Send a request and return the JSON of the response. Safe requests are retried.
 
-        A request that changes something gets an idempotency key, unless it `has_own_key`: then the caller's is in it,
-        or it is sent once. One that `is_read` changes nothing, whatever its method.
+        A request that changes something gets an idempotency key, unless `has_own_key`: then it contains the caller's
+        key, or it is sent only once. A request with `is_read` changes nothing, whatever its method.
         """
         is_read = is_read or method in SAFE_METHODS
         if not is_read and not has_own_key:
@@ -154,7 +154,7 @@ class Transport:
         raise AssertionError("unreachable")
 
     async def _send(self, request: httpx2.Request, *, is_read: bool, has_key: bool) -> httpx2.Response:
-        """Any answer; one that says to come again is the last one's."""
+        """Send a request with retries, and return any response, including the error of the last attempt."""
         may_repeat = is_read or has_key
         for attempt in range(self._retries + 1):
             is_last = attempt == self._retries
@@ -168,7 +168,7 @@ class Transport:
                 continue
             if is_last or response.status_code not in RETRY_STATUSES or not (may_repeat or response.status_code == 429):
                 return response
-            if not is_read and _is_in_doubt(response):  # it may have been done: that is for the caller to see
+            if not is_read and _is_in_doubt(response):  # it may have been processed; the caller must decide
                 return response
             await asyncio.sleep(_retry_delay(attempt, response.headers.get("Retry-After")))
         raise AssertionError("unreachable")
@@ -183,7 +183,7 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[ServerEvent, None]:
-        """The events of a stream as they come; an `error` among them is raised. Closing it ends the request."""
+        """Yield the events of a stream; an `error` event is raised. Closing the iterator ends the request."""
         headers = {**(headers or {}), "Accept": "text/event-stream"}
         request = self._build_request(method, path, user, query, headers, body, STREAM_TIMEOUT)
         async with (
@@ -220,7 +220,7 @@ class Transport:
     async def download(
         self, path: str, *, user: str | None, query: Mapping[str, Any] | None
     ) -> AsyncGenerator[httpx2.Response, None]:
-        """An answer whose body is read piece by piece; that it breaks off raises `RemoteUnavailableError`."""
+        """Open a response to read in pieces. Raises `RemoteUnavailableError` if the connection breaks."""
         request = self._build_request("GET", path, user, query, timeout=STREAM_TIMEOUT)
         async with self._open_response(request) as response:
             try:
@@ -250,21 +250,21 @@ class Transport:
 
 
 def decode_response(response: httpx2.Response) -> Any:
-    """The JSON of an answer; raises the error that it tells of."""
+    """Return the JSON of a response, or raise its error."""
     if response.status_code == 204:
         return None
     try:
-        # json.loads takes half a character, which was said and stored; stricter readers do not.
+        # json.loads accepts lone surrogates, which stored texts may contain; stricter parsers do not.
         payload = json.loads(response.content)
     except ValueError:
-        if response.status_code in UNAVAILABLE_STATUSES:  # of a proxy before it, as a rule
+        if response.status_code in UNAVAILABLE_STATUSES:  # usually from a proxy
             raise RemoteUnavailableError(
-                f"The server is not there: {response.url.host} answered with {response.status_code}.",
+                f"The server is unavailable: {response.url.host} responded with {response.status_code}.",
                 response.status_code,
             ) from None
         raise RemoteError(
-            f"The server answered {response.request.method} {response.request.url.path} with {response.status_code}"
-            " and what is no JSON: is it a Tellback server?",
+            f"The response to {response.request.method} {response.request.url.path} has status {response.status_code}"
+            " and is not JSON: check that the URL is a Tellback server.",
             response.status_code,
         ) from None
     if response.status_code < 400:
@@ -280,11 +280,11 @@ def _encode_body(body: Any) -> bytes:
         return json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InvalidArgumentError(
-            f"a text holds half a character, {error.object[error.start : error.end]!r}, which cannot be sent: what is"
-            " sent is UTF-8."
+            f"The text contains a lone surrogate, {error.object[error.start : error.end]!r}, which cannot be encoded"
+            " as UTF-8."
         ) from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"what is sent must be JSON: {error}.") from None
+        raise InvalidArgumentError(f"The request cannot be encoded as JSON: {error}.") from None
 
 
 def _encode_query(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -292,14 +292,14 @@ def _encode_query(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     for name, value in query.items():
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, str) and not validation.is_valid_id(each):
-                raise InvalidArgumentError(f"{name} holds characters that cannot be sent: {each!r:.80}.")
+                raise InvalidArgumentError(f"{name} contains characters that cannot be sent: {each!r:.80}.")
     return query
 
 
 def _is_in_doubt(response: httpx2.Response) -> bool:
     try:
         return bool((json.loads(response.content).get("data") or {}).get("inDoubt"))
-    except (ValueError, AttributeError):  # a proxy's
+    except (ValueError, AttributeError):  # response of a proxy
         return False
 
 
@@ -314,7 +314,7 @@ def _unreachable_error(url: str, error: Exception) -> RemoteUnavailableError:
 
 
 def _interrupted_error(url: str, error: Exception) -> RemoteUnavailableError:
-    return RemoteUnavailableError(f"The answer of {url} was cut off ({type(error).__name__}).")
+    return RemoteUnavailableError(f"The response of {url} was interrupted ({type(error).__name__}).")
 
 
 async def list_all(
@@ -328,9 +328,9 @@ async def list_all(
     cursor: str | None = None,
     is_backwards: bool = False,
 ) -> list[Any]:
-    """Up to `limit` values of a list, or all of them. One is asked for at least, so that an unknown path is noticed.
+    """List up to `limit` values, or all. Requests at least one item, so that an unknown path raises.
 
-    With `is_backwards` each page goes before those that were read.
+    With `is_backwards`, each page is put before the previous ones.
     """
     max_items = None if limit is None else validation.validate_count("limit", limit)
     items: list[Any] = []
@@ -345,7 +345,7 @@ async def list_all(
 
 
 class RemoteHandle(Handle):
-    """A part of what a server keeps of one user."""
+    """Base class of handles for one user's data on a server."""
 
     def __init__(
         self, transport: Transport, user: str | None, segments: Mapping[str, str] = MappingProxyType({})
@@ -386,7 +386,7 @@ class RemoteHandle(Handle):
         return operation.decode(payload)
 
     def _path(self, operation: str, **segments: str) -> str:
-        """The path of an operation that has no method in process."""
+        """Return the path of an operation without a handle's method."""
         return OPERATIONS[operation].encode((), {}, {**self._segments, **segments}).path
 
     async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
@@ -402,7 +402,7 @@ class RemoteHandle(Handle):
     async def _stream_turn(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """The events of a turn, which must end with its result."""
+        """Yield the events of a turn. Raises if the stream ends without the result."""
         has_ended = False
         events = self._transport.stream_events(
             "POST", path, user=self._user, body={**body, "stream": True}, headers=headers
@@ -416,9 +416,9 @@ class RemoteHandle(Handle):
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    """The header of an idempotency key, which must be printable ASCII."""
+    """Return the header of an idempotency key, which must be printable ASCII."""
     if key is None:
         return {}
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or key != key.strip():
-        raise InvalidArgumentError(f"idempotency_key is sent in a header, so it is printable ASCII, not {key!r:.80}.")
+        raise InvalidArgumentError(f"idempotency_key must be printable ASCII, got {key!r:.80}.")
     return {"Idempotency-Key": key}

@@ -22,22 +22,22 @@ from tellback.wire.arguments import encode_arguments, encode_content, encode_map
 from tellback.wire.turns import TurnResultWire, decode_delta
 
 LOCAL_ARGUMENTS = ("sender", "session", "extras")
-"""What tools find in `tellback.request` in process: there is nothing to bind on a server."""
+"""Arguments for `tellback.request`, which cannot be sent to a server."""
 
 SAMPLING_SETTINGS = ("temperature", "top_p")
-"""What of `config` a server passes on to its provider."""
+"""Settings of `config` that a server forwards to its provider."""
 
-_RUNS_LOCALLY = "it would have to run there"
-_SKILLS = "give skills to an agent that it serves"
-_EVENTS = "its events stay there; stream the turn instead"
-_MODEL_SPECIFIC = "it knows its own models; max_context_tokens can be sent"
-_TYPED = "it answers in text; ask for JSON, and check reply.text here"
+_RUNS_LOCALLY = "it would have to run on the server"
+_SKILLS = "configure skills for an agent on the server"
+_EVENTS = "the server does not send these events; stream the turn instead"
+_MODEL_SPECIFIC = "the server knows its models; send max_context_tokens instead"
+_TYPED = "the server returns text; request JSON and validate reply.text here"
 UNSUPPORTED_OPTIONS = {
     "skills": _SKILLS,
     "skill_resolver": _SKILLS,
     "skill_context": _SKILLS,
     "open_skills": _SKILLS,
-    "providers": "it chooses who serves a model",
+    "providers": "the server chooses the provider",
     "chat_fn": _RUNS_LOCALLY,
     "chat_stream_fn": _RUNS_LOCALLY,
     "count_tokens_fn": _RUNS_LOCALLY,
@@ -50,17 +50,17 @@ UNSUPPORTED_OPTIONS = {
     "output_type": _TYPED,
     "output_retries": _TYPED,
 }
-"""The options that a server does not take."""
+"""Options that cannot be sent to a server, with the reason."""
 _DEFAULT_OPTIONS = ChatOptions()
 
 DEFAULT_CYCLES = ChatOptions().max_iterations
 
 
 def resolve_turn_options(model: str | Model | None, arguments: Mapping[str, Any]) -> ChatOptions:
-    """Return the options of a caller in one value, as in process. What a server cannot be told is refused."""
+    """Return the caller's options as one value. Raises for options that cannot be sent to a server."""
     options, max_cycles = arguments.get("options"), arguments.get("max_cycles")
     if isinstance(options, Mapping) and options.get("on_max_iterations") == "raise":
-        raise InvalidArgumentError("options.on_max_iterations is 'answer' on a server: a turn ends with an answer.")
+        raise InvalidArgumentError("options.on_max_iterations must be 'answer' for turns on a server.")
     resolved = resolve_options(
         options,
         model=model,
@@ -76,7 +76,7 @@ def resolve_turn_options(model: str | Model | None, arguments: Mapping[str, Any]
 
 
 def encode_options(options: ChatOptions) -> dict[str, Any] | None:
-    """The options that are sent as such."""
+    """Encode the options that are sent unchanged."""
     encoded = encode_arguments(
         system_prompt=options.system,
         max_context_tokens=options.max_context_tokens,
@@ -89,34 +89,32 @@ def encode_options(options: ChatOptions) -> dict[str, Any] | None:
 
 def _sampling_settings(config: Any) -> dict[str, Any]:
     if not isinstance(config, Mapping | None):
-        raise InvalidArgumentError(f"options.config is a mapping, not {config!r:.80}.")
+        raise InvalidArgumentError(f"options.config must be a mapping, got {config!r:.80}.")
     others = [str(name) for name in config or () if name not in SAMPLING_SETTINGS]
     if others:
         raise InvalidArgumentError(
-            f"options.config cannot send {', '.join(others)} to a server, which takes"
-            f" {' and '.join(SAMPLING_SETTINGS)}: its provider's other settings are its own."
+            f"options.config: {', '.join(others)} cannot be sent to a server, which accepts only"
+            f" {' and '.join(SAMPLING_SETTINGS)}."
         )
     return dict(config or {})
 
 
 def reject_local_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse what only means something in the process where the turn runs."""
+    """Raise for arguments that only work in the process that runs the turn."""
     local_names = [name for name in LOCAL_ARGUMENTS if arguments.get(name) is not None]
     if local_names:
-        raise InvalidArgumentError(
-            f"{', '.join(local_names)} cannot be sent to a server: tools of the client run here."
-        )
+        raise InvalidArgumentError(f"{', '.join(local_names)} cannot be sent to a server.")
 
 
 def reject_unknown_arguments(method: str, arguments: Mapping[str, Any], known: type[Any]) -> None:
-    """Refuse keyword arguments that are not in a `TypedDict`."""
+    """Raise for keyword arguments that are not in a `TypedDict`."""
     unknown = arguments.keys() - known.__annotations__.keys()
     if unknown:
-        raise InvalidArgumentError(f"{method} takes no {', '.join(sorted(unknown))}.")
+        raise InvalidArgumentError(f"{method}() got unexpected arguments: {', '.join(sorted(unknown))}.")
 
 
 def encode_approvals(approvals: Mapping[str, Any]) -> dict[str, Any]:
-    """Decisions on calls, by their ids."""
+    """Encode decisions on calls, by call id."""
     return {
         id: {"approved": each.approved, "reason": each.reason, "input": each.input}
         for id, each in as_approvals(approvals).items()
@@ -124,14 +122,14 @@ def encode_approvals(approvals: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LocalTools:
-    """The tools of a turn, and what a person has decided on their calls."""
+    """The client's tools of a turn, and the decisions on their calls."""
 
     def __init__(self, tools: Sequence[ToolEntry] | None, approvals: Mapping[str, Any] | None) -> None:
         self._tools = tools_by_name(tools or ())
         self.decisions = {} if approvals is None else as_approvals(approvals)
 
     def encode_descriptions(self) -> list[dict[str, Any]] | None:
-        """What the server is told of them."""
+        """Encode the tools' descriptions for the server."""
         descriptions = [
             {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
             for tool in self._tools.values()
@@ -139,7 +137,7 @@ class LocalTools:
         return descriptions or None
 
     async def run_pending(self, pending: Sequence[ToolCall]) -> list[dict[str, Any]]:
-        """What came of the calls that may run now, or that were refused; none if all of them wait for a person."""
+        """Run the approved calls, and return their results and rejections. Empty if all calls wait for a decision."""
         ready = [call for call in pending if self._may_run(call)]
         approved: list[ToolCall] = []
         refused: list[ToolResult] = []
@@ -165,20 +163,20 @@ class LocalTools:
 
 
 def _encode_result(result: ToolResult) -> dict[str, Any]:
-    """What a tool gave: its text, or all its parts where it gave more than that."""
+    """Encode a tool's result: its text, or all its parts."""
     content = result.content if result.parts is None else encode_content(result.parts)
     return {"toolUseId": result.id, "content": content, "isError": result.is_error}
 
 
 class TurnLoop:
-    """What is sent next, until nothing waits for tools that run here.
+    """Decides which request to send next, until no call is pending for a local tool.
 
-    `arguments` is what the caller passed by keyword, and `model_class` reads what the server gives. `common_fields` are
-    in every request, and `first_fields` in the first one, besides what all turns have in common. `names_conversation`
-    says that later requests name the conversation in the body.
+    `arguments` are the caller's keyword arguments, and `model_class` decodes the responses. `common_fields` are sent in
+    each request, `first_fields` only in the first. With `names_conversation`, later requests contain the conversation
+    id in the body.
 
-    All requests of a turn share its cycles, which the server counts too. When they are used up, what the tools gave
-    is sent once more, for an answer without tools, as in process.
+    All requests of a turn share its cycles, which the server also counts. When they are used up, the results of the
+    tools are sent once more, for an answer without tools, as in process.
     """
 
     def __init__(
@@ -221,34 +219,34 @@ class TurnLoop:
 
     @property
     def is_first(self) -> bool:
-        """Whether nothing was sent yet."""
+        """Whether no response has arrived yet."""
         return self._result is None
 
     @property
     def result(self) -> TurnResult:
-        """How the turn ended, of all its parts."""
+        """The merged result of all requests."""
         assert self._result is not None
         return self._result
 
     async def resume(self, pending: tuple[ToolCall, ...]) -> None:
-        """Begin with what was decided on calls that wait."""
+        """Start with the decisions on pending calls."""
         results = await self._local_tools.run_pending(pending)
-        # Those on calls that do not wait, or not for our tools: the server says what is wrong with them.
+        # Decisions on other calls are sent as well, so that the server reports the error.
         undecidable = encode_approvals(self._local_tools.decisions)
         assert self.body is not None
-        self._calls_before = 1  # the reply that asked is counted with those that follow
+        self._calls_before = 1  # the reply with the calls is counted with the following ones
         if results:
             self.body["toolResults"] = results
         if undecidable or not results:
             self.body["approvals"] = undecidable
 
     async def advance(self, payload: Any) -> None:
-        """Take what the server gave, run what waits for its tools, and make ready what came of it."""
+        """Process a response: run the pending calls of local tools, and prepare the next request."""
         after: TurnResult = self._model_class.model_validate(payload).value()
         result = self._result = after if self._result is None else merge_results(self._result, after)
         self.key, self.body = None, None
         if self._calls_at_limit is not None:
-            if result.model_calls > self._calls_at_limit:  # if not, some wait for a person
+            if result.model_calls > self._calls_at_limit:  # otherwise some calls wait for a decision
                 self._result = mark_max_cycles(result)
             return
         results = await self._local_tools.run_pending(result.pending)
@@ -263,7 +261,7 @@ class TurnLoop:
 
 
 class TurnRunner(RemoteHandle):
-    """Sends a turn to its path, request by request."""
+    """Base class of handles that run turns."""
 
     async def _run(self, path: str, loop: TurnLoop) -> TurnResult:
         while (body := loop.body) is not None:
@@ -284,7 +282,7 @@ class TurnRunner(RemoteHandle):
 
 
 def merge_results(before: TurnResult, after: TurnResult) -> TurnResult:
-    """One turn of its parts."""
+    """Merge the results of two requests of one turn."""
     known = {message.id for message in before.messages}
     done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
     return replace(
@@ -292,7 +290,7 @@ def merge_results(before: TurnResult, after: TurnResult) -> TurnResult:
         tool_invocations=tuple(done.values()),
         context=after.context or before.context,
         problems=(*before.problems, *after.problems),
-        model_calls=before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
+        model_calls=before.model_calls + after.model_calls - 1,  # the model call with the tool calls is in both
         messages=(*before.messages, *(message for message in after.messages if message.id not in known)),
         usage=before.usage + after.usage,
         total_latency_ms=before.total_latency_ms + after.total_latency_ms,
@@ -300,5 +298,5 @@ def merge_results(before: TurnResult, after: TurnResult) -> TurnResult:
 
 
 def mark_max_cycles(result: TurnResult) -> TurnResult:
-    """A turn that was asked for an answer without tools; calls that it makes all the same are not made."""
+    """Mark a turn that used all cycles; calls that it still made are not run."""
     return replace(result, ok=True, status="max_cycles", stop_reason="max_iterations", pending=())

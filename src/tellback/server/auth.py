@@ -446,7 +446,7 @@ class Authenticator:
         if self._is_open and not (authorization or "").startswith(f"Bearer {API_KEY_PREFIX}"):
             return OPEN_PRINCIPAL  # OpenAI clients always send some API key
         if authorization is None:
-            raise NotAuthenticatedError("No credential: send `Authorization: Bearer <API key or token>`.")
+            raise NotAuthenticatedError("The request has no credential: send `Authorization: Bearer <API key or JWT>`.")
         scheme, _, secret = authorization.partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:

@@ -124,7 +124,7 @@ def error_from_problem(problem: Mapping[str, Any], status: int) -> TellbackError
     >>> error_from_problem({"code": "not-found", "detail": "There is no atom 'atom_1'.", "data": {"id": "atom_1"}}, 404)
     NotFoundError("There is no atom 'atom_1'.")
     """
-    detail, code = str(problem.get("detail") or f"The server answered with {status}."), str(problem.get("code"))
+    detail, code = str(problem.get("detail") or f"The server responded with {status}."), str(problem.get("code"))
     kind = _CLASS_BY_CODE.get(code)
     if kind is None:
         return (RemoteUnavailableError if status in UNAVAILABLE_STATUSES else RemoteError)(detail, status)

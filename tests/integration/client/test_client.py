@@ -98,9 +98,9 @@ async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
             await send({"type": "lifespan.shutdown.complete"})
 
     async with running_server(plain) as url, TellbackClient(url, "tb_x") as client:
-        with pytest.raises(RemoteError, match="is it a Tellback server"):
+        with pytest.raises(RemoteError, match="check that the URL is a Tellback server"):
             await client.user("maya").conversations.list()
-    with pytest.raises(Exception, match="address"):
+    with pytest.raises(Exception, match="URL of a server"):
         TellbackClient("tellback.db")
 
 

@@ -106,7 +106,7 @@ async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
 UNSENDABLE_OPTIONS: list[tuple[Any, str]] = [
     ({"config": {"temperature": 0.1, "seed": 7, "thinking": {}}}, "config.*seed, thinking"),
     (ChatOptions(config={"seed": 7}), "config.*seed"),
-    ({"config": 7}, "config is a mapping"),
+    ({"config": 7}, "config must be a mapping"),
     ({"output_type": int}, "output_type"),
     ({"output_retries": 5}, "output_retries"),
     ({"chat_fn": print}, "chat_fn"),

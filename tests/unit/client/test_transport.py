@@ -155,9 +155,9 @@ async def test_what_the_wire_cannot_hold_is_refused() -> None:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse_request))
     async with http, TellbackClient("http://127.0.0.1", "tb_x", http=http) as client:
         maya = client.user("maya")
-        with pytest.raises(InvalidArgumentError, match="half a character"):
+        with pytest.raises(InvalidArgumentError, match="lone surrogate"):
             await maya.conversations.append_user_message("conv_1", "half \ud83d")
-        with pytest.raises(InvalidArgumentError, match="half a character"):
+        with pytest.raises(InvalidArgumentError, match="lone surrogate"):
             await maya.chat("half \ud83d")
         with pytest.raises(InvalidArgumentError, match="namespace"):
             await maya.conversations.list(namespace="\ud800")
