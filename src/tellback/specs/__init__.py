@@ -1,6 +1,6 @@
-"""Agents described in JSON or YAML: one description serves every user, with values bound when it is invoked.
+"""Agent specs in JSON or YAML. One spec serves all users; its parameters are bound on each invocation.
 
-Names are loaded when first used: a description is checked with pydantic, which not every program needs.
+Names are loaded on first use, because specs are validated with pydantic, which not every program needs.
 """
 
 from __future__ import annotations

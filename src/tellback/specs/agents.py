@@ -1,5 +1,4 @@
-"""`SpecRegistry` and `Agents`: register descriptions for an application,
-and invoke them for one user with their tools."""
+"""`SpecRegistry` registers agent specs for an application, and `Agents` invokes them for one user."""
 
 from __future__ import annotations
 
@@ -31,19 +30,19 @@ if TYPE_CHECKING:
 
 
 LOOK_BACK = 100
-"""How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
+"""How many of the newest messages to search for the reply whose tool calls are approved."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSpec:
-    """A description, and the functions its tools may name."""
+    """A spec and the functions that its tools can refer to."""
 
     spec: AgentSpec
     functions: Mapping[str, Tool]
 
 
 class SpecRegistry:
-    """The agents that were registered, for all users.
+    """The registered agents, shared by all users.
 
     >>> registry = SpecRegistry()
     >>> registry.register({"name": "support", "systemPrompt": "Be kind."}).name
@@ -58,20 +57,20 @@ class SpecRegistry:
     def register(
         self, spec: SpecSource, tools: Iterable[Tool | Callable[..., Any]] = (), replace: bool = False
     ) -> AgentSpec:
-        """Add a description, with the functions for its tools of type FUNCTION; others of `tools` are not used.
+        """Register a spec with the functions for its tools of type FUNCTION; other functions in `tools` are ignored.
 
-        A name that is taken raises `AgentSpecError`, unless `replace`.
+        Raises `AgentSpecError` if the name is already registered, unless `replace` is true.
         """
         from tellback.specs.loader import load_spec
 
         loaded = load_spec(spec)
         if loaded.name in self._agents and not replace:
             raise AgentSpecError(
-                "name", "there is such an agent already: pass replace=True to replace it.", loaded.name
+                "name", "an agent with this name is already registered: pass replace=True to replace it.", loaded.name
             )
         if callable(tools) or isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise AgentSpecError(
-                "tools", f"they are a list of functions, not {tools!r:.80}: write tools=[…].", loaded.name
+                "tools", f"must be a list of functions, got {tools!r:.80}: write tools=[…].", loaded.name
             )
         try:
             functions = tools_by_name(tools)
@@ -82,21 +81,21 @@ class SpecRegistry:
         return loaded
 
     def get(self, name: str) -> AgentSpec | None:
-        """The description of that name, or None."""
+        """Return the spec with this name, or None."""
         found = self._agents.get(name) if isinstance(name, str) else None
         return None if found is None else found.spec
 
     def registered(self, name: str) -> RegisteredSpec:
-        """The same with its functions; an unknown name raises `NotFoundError`."""
+        """Return the spec with its functions. Raises `NotFoundError` for an unknown name."""
         found = self._agents.get(name) if isinstance(name, str) else None
         if found is None:
             known = ", ".join(map(repr, self._agents)) or "none"
-            raise NotFoundError("agent", name, f"Registered are: {known}.")
+            raise NotFoundError("agent", name, f"Registered agents: {known}.")
         return found
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order of registration."""
+        """The names of the registered agents, in the order of registration."""
         return tuple(self._agents)
 
 
@@ -107,12 +106,12 @@ def _validate_functions(spec: AgentSpec, functions: Mapping[str, Tool]) -> None:
         if tool.type == "FUNCTION" and tool.name not in functions:
             problem = format_unknown_name(tool.name, list(functions), "function")
             raise AgentSpecError(
-                f"tools[{index}].name", f"{problem} Pass it: register_agent(spec, tools=[…]).", spec.name
+                f"tools[{index}].name", f"{problem} Pass the function: register_agent(spec, tools=[…]).", spec.name
             )
 
 
 def build_invocation_metadata(agent: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """What every reply of an invocation carries as metadata: the agent's name, and a digest of its arguments."""
+    """Return the metadata of an invocation's replies: the agent's name and a digest of the arguments."""
     canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
     return {"agent": agent, "arguments_digest": hashlib.sha256(canonical.encode()).hexdigest()}
 
@@ -120,7 +119,7 @@ def build_invocation_metadata(agent: str, arguments: Mapping[str, Any]) -> dict[
 async def validate_resumed(
     conversations: Conversations, id: str, call_ids: Collection[str], current: Mapping[str, str]
 ) -> None:
-    """That the reply whose calls are decided is of the same invocation; `InvalidArgumentError` if it is not."""
+    """Raise `InvalidArgumentError` unless the reply with the pending calls came from the same invocation."""
     for message in reversed(await conversations.raw_turns(id, LOOK_BACK)):
         if not any(call.id in call_ids for call in message.tool_calls):
             continue
@@ -128,29 +127,29 @@ async def validate_resumed(
         if previous.get("agent") != current["agent"]:
             asker = f"agent {previous['agent']!r:.80}" if "agent" in previous else "a turn without an agent"
             raise InvalidArgumentError(
-                f"{asker} asked for this decision, not agent {current['agent']!r}: go on with that."
+                f"These approvals belong to {asker}, not to agent {current['agent']!r}: resume that turn instead."
             )
         if previous.get("arguments_digest") != current["arguments_digest"]:
             raise InvalidArgumentError(
-                f"agent {current['agent']!r} asked for this decision with other arguments: invoke it with the same ones"
-                " (the message may be left out)."
+                f"Agent {current['agent']!r} requested these approvals with other arguments: invoke it with the same"
+                " arguments (the message may be omitted)."
             )
         return
 
 
 class Agents(Handle):
-    """One user's way to the agents that were registered."""
+    """Invokes the registered agents for one user."""
 
     def __init__(self, registry: SpecRegistry, user: UserHandle) -> None:
         self._registry = registry
         self._user = user
 
     def list(self) -> builtins.list[AgentSpec]:
-        """All descriptions, in the order of registration."""
+        """Return all registered specs, in the order of registration."""
         return [self._registry.registered(name).spec for name in self._registry.names]
 
     def get(self, name: str) -> AgentSpec | None:
-        """The description of that name, or None."""
+        """Return the spec with this name, or None."""
         return self._registry.get(name)
 
     async def invoke(
@@ -162,13 +161,13 @@ class Agents(Handle):
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
     ) -> TurnResult:
-        """Run one turn of an agent, with the arguments its description asks for.
+        """Run one turn of an agent with the arguments that its spec requires.
 
-        It is kept in a new conversation, of the description's namespace or else the agent's name, or in
-        `conversation_id`. `model` goes before the description's own, and Tellback's is used if there is neither.
-        A space that is not this user's raises `NotFoundError` before anything is stored or sent, and whatever else is
-        wrong is found before a conversation is opened. With `approvals`, a turn that waits for them goes on: by the
-        same agent, with the same arguments but for the message, which is not needed then.
+        The turn is stored in `conversation_id`, or in a new conversation whose namespace is that of the spec or the
+        agent's name. The model is `model`, the spec's model or Tellback's model, in this order. A memory space of
+        another user raises `NotFoundError`. All arguments are validated before a conversation is created or anything
+        is sent. `approvals` resume a paused turn of the same agent; pass the same arguments, optionally without the
+        message.
         """
         request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
         return await self._user.conversations.turns.run(request)
@@ -182,7 +181,7 @@ class Agents(Handle):
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
-        """`invoke` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        """Like `invoke`, but stream deltas; the last item is the `TurnResult`. Closing the stream cancels the turn."""
         request = await self._build_turn_request(name, arguments, conversation_id, model, turn)
         items = self._user.conversations.turns.stream(request)
         try:
@@ -199,14 +198,14 @@ class Agents(Handle):
         model: str | Model | None,
         turn: InvokeOptions,
     ) -> TurnRequest:
-        """The turn to run; no conversation is opened before all is known to be well."""
+        """Build the turn to run. Creates a conversation only after all validation has passed."""
         from tellback.specs.arguments import bind_with_arguments
 
         registered = self._registry.registered(name)
         await self._validate_options(name, turn)
         resuming = turn.get("approvals") is not None
         if resuming and conversation_id is None:
-            raise InvalidArgumentError("approvals go on with a turn: pass its conversation_id.")
+            raise InvalidArgumentError("approvals resume a turn: pass its conversation_id.")
         spec, used = bind_with_arguments(registered.spec, arguments, resuming=resuming)
         memory, conversations = self._user.memory, self._user.conversations
         await validate_spaces(spec, memory, turn.get("memory_space_id"))
@@ -218,7 +217,7 @@ class Agents(Handle):
         request = build_turn_request(
             self._user, conversation_id, model, **turn_arguments, agent=spec.name, reply_metadata=metadata
         )
-        resolve_caller(request.options)  # a model that nobody serves is found here
+        resolve_caller(request.options)  # raises for an unknown model
         if conversation_id is None:
             created = await conversations.create(spec.namespace or spec.name)
             assert request.draft is not None, "only a resumed turn has no message"
@@ -229,17 +228,17 @@ class Agents(Handle):
         return request
 
     async def _validate_options(self, name: str, turn: InvokeOptions) -> None:
-        """That the keywords are those of a turn, and how to recall is right, which a turn would only find out later."""
+        """Validate the keywords and the recall options now, because the turn would fail later."""
         if unknown_options := set(turn) - InvokeOptions.__annotations__.keys():
             raise InvalidArgumentError(
-                f"invoke takes no {', '.join(sorted(unknown_options))}: the description of {name!r:.80} says what is"
-                " run."
+                f"invoke() does not accept {', '.join(sorted(unknown_options))}: the spec of {name!r:.80} defines what"
+                " is run."
             )
         recall = turn.get("recall")
         if recall is not None:
             validation.validate_recall_options("recall", recall)
             if "memory_space_id" in recall:
-                raise InvalidArgumentError("memory_space_id goes beside recall, not into it.")
+                raise InvalidArgumentError("memory_space_id must be passed as an argument of invoke, not in recall.")
             await self._user.working_context.build(None, None, **recall)
 
     def _resolve_model(self, spec: BoundSpec, model: str | Model | None) -> str | Model:
@@ -247,14 +246,14 @@ class Agents(Handle):
         found = next((each for each in candidates if each is not None), None)
         if found is None:
             raise ConfigurationError(
-                f"No model is set for agent {spec.name!r}: pass invoke(model=...), name one in its description, or"
-                " pass Tellback(..., model=...) for all turns."
+                f"Agent {spec.name!r} has no model: pass invoke(model=...), set one in its spec, or pass"
+                " Tellback(..., model=...) for all turns."
             )
         return found
 
 
 def _to_turn_arguments(spec: BoundSpec, tools: builtins.list[Tool]) -> dict[str, Any]:
-    """What the description says of a turn."""
+    """Return the turn's arguments from the spec."""
     options = {"system": spec.system, "max_output_tokens": spec.max_output_tokens, "config": spec.config or None}
     return {
         "user_text": spec.user_message,
@@ -274,7 +273,7 @@ _MEMORY_TOOLS: Mapping[str, type[Any]] = {
 
 
 async def validate_spaces(spec: BoundSpec, memory: Memory, extra_space_id: str | None = None) -> None:
-    """Every space must be one of this user's: another's raises `NotFoundError`, as if there were none."""
+    """Raise `NotFoundError` for a memory space of another user, as if it did not exist."""
     space_ids = [tool.memory_space_id for tool in spec.tools if isinstance(tool, MemoryToolSpec)]
     for id in dict.fromkeys(space_ids if extra_space_id is None else [*space_ids, extra_space_id]):
         if await memory.get_space(id) is None:
@@ -300,7 +299,7 @@ def _build_memory_tool(tool: ToolSpec, memory: Memory) -> Tool:
 
 
 def _build_function_tool(tool: FunctionSpec, registered: Tool) -> Tool:
-    """A registered function with what the description says of it: it can be stricter than the function, never laxer."""
+    """Apply the spec's settings to a registered function: they can be stricter than the function's, never laxer."""
     return Tool(
         name=registered.name,
         description=registered.description if tool.description is None else tool.description,

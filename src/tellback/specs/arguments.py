@@ -1,4 +1,4 @@
-"""`bind`: validate an invocation's arguments and put them into a description."""
+"""`bind`: validate the arguments of an invocation and bind them to a spec."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tellback.specs.model import OMITTED, AgentSpec, BoundSpec, Parameter, find_
 
 
 def bind(spec: AgentSpec, arguments: Mapping[str, Any] | None = None, *, resuming: bool = False) -> BoundSpec:
-    """The description with the arguments' values where it names them; nothing else of it changes.
+    """Return the spec with every parameter replaced by its argument.
 
-    A value is used as it is: one that looks like `$other` is that text. An argument that is missing, null without
-    leave, or does not fit its place, raises `AgentSpecError`. `resuming` needs no message: a turn goes on that has one.
+    Values are used literally: a value such as `$other` stays a text. A missing argument, a null that is not declared,
+    or a value of the wrong type raises `AgentSpecError`. With `resuming`, no message is required, because the paused
+    turn already has one.
 
     >>> from tellback.specs import load_spec
     >>> bind(load_spec({"name": "support", "model": "$model"}), {"model": "m-1", "userMessage": "Hi"}).model
@@ -29,7 +30,7 @@ def bind(spec: AgentSpec, arguments: Mapping[str, Any] | None = None, *, resumin
 def bind_with_arguments(
     spec: AgentSpec, arguments: Mapping[str, Any] | None, *, resuming: bool
 ) -> tuple[BoundSpec, dict[str, Any]]:
-    """The same, and the values that were put in, by name, but for those of the message alone."""
+    """Like `bind`, but also return the used arguments by name, without those used only in the message."""
     tree = spec_to_tree(spec)
     message = tree.pop("userMessage")
     values = _resolve_arguments(
@@ -46,7 +47,7 @@ def bind_with_arguments(
     except ValidationError as error:
         raise build_spec_error(error, spec.name) from error
     if bound.user_message is None and not resuming:
-        raise AgentSpecError("userMessage", "there is nothing to answer: its argument was not given.", spec.name)
+        raise AgentSpecError("userMessage", "there is no message: its argument is missing.", spec.name)
     return bound, {name: values[name] for name in _parameter_names(tree) if name in values}
 
 
@@ -55,13 +56,13 @@ def _parameter_names(tree: Any) -> set[str]:
 
 
 def _resolve_arguments(spec: AgentSpec, arguments: Any, optional: Collection[str]) -> dict[str, Any]:
-    """The arguments as plain JSON, checked against those declared, with defaults; `optional` ones may be missing."""
+    """Return the arguments as plain JSON, validated against the declarations and completed with defaults."""
     if not isinstance(arguments, Mapping):
-        raise AgentSpecError("arguments", f"they are a mapping, not {arguments!r:.60}.", spec.name)
+        raise AgentSpecError("arguments", f"must be a mapping, got {arguments!r:.60}.", spec.name)
     values: dict[str, Any] = {}
     for name, value in arguments.items():
         if not isinstance(name, str):
-            raise AgentSpecError("arguments", f"their names are texts, not {name!r:.60}.", spec.name)
+            raise AgentSpecError("arguments", f"argument names must be strings, got {name!r:.60}.", spec.name)
         values[name] = copy_plain_json(value, f"arguments.{name}", max_length=None, agent=spec.name)
     if spec.arguments is None:
         return values
@@ -73,26 +74,26 @@ def _resolve_arguments(spec: AgentSpec, arguments: Any, optional: Collection[str
         if name not in values and declared.has_default:
             values[name] = copy_plain_json(declared.default)
         elif name not in values and declared.required and name not in optional:
-            raise AgentSpecError(f"arguments.{name}", "it is required, and was not given.", spec.name)
+            raise AgentSpecError(f"arguments.{name}", "required, but missing.", spec.name)
         elif name in values and declared.may_be_null and values[name] is None:
             continue
         elif name in values and declared.type is not None and not is_json_type(declared.type, values[name]):
-            problem = f"it is of type {declared.type}, not {values[name]!r:.60}."
+            problem = f"must be of type {declared.type}, got {values[name]!r:.60}."
             raise AgentSpecError(f"arguments.{name}", problem, spec.name)
     return values
 
 
 def _resolve_leaf(spec: AgentSpec, values: Mapping[str, Any], leaf: Any, path: str) -> Any:
-    """The value of a parameter. An argument that may be missing leaves its place out."""
+    """Return the value of a parameter, or `OMITTED` for a missing optional argument."""
     if not isinstance(leaf, Parameter):
         return leaf
     name, declared = leaf.name, (spec.arguments or {}).get(leaf.name)
     if name in values:
         if values[name] is None and not (declared is not None and declared.may_be_null):
-            problem = f"the argument {name!r} is null: give it a value, or declare it with required: false"
+            problem = f"the argument {name!r} is null: pass a value, or declare it with required: false"
             raise AgentSpecError(path, f"{problem} and default: null.", spec.name)
         return values[name]
     if declared is not None:
         return OMITTED
-    problem = f"the argument {name!r} was not given: pass arguments={{{name!r}: …}}."
+    problem = f"the argument {name!r} is missing: pass arguments={{{name!r}: …}}."
     raise AgentSpecError(path, problem, spec.name)

@@ -1,4 +1,4 @@
-"""The model of an agent description: its fields, its tools, and `$name` parameters in it."""
+"""The model of an agent spec: its fields, its tools, and its `$name` parameters."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tellback.errors import AgentSpecError
 
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _MALFORMED_PARAMETER = re.compile(r"\$(\{.*\}|[A-Za-z_]\S*)\Z")
-"""What looks like an argument to people who know other templates: `${x}`, `$a-b`, `$a.b`."""
+"""Text in the parameter syntax of other template languages: `${x}`, `$a-b`, `$a.b`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Stands in a description for the argument of that name.
+    """A placeholder in a spec for the argument of that name.
 
     >>> str(Parameter("userMessage"))
     '$userMessage'
@@ -44,9 +44,9 @@ class Parameter:
 
 
 def parse_parameter(text: str, path: str = "") -> str | Parameter:
-    """A text of a description: the argument it names if it is `$name` and nothing else, or the text itself.
+    """Return the parameter if the whole text is `$name`, otherwise the text itself.
 
-    `$$` at the beginning stands for one `$`. What is meant for an argument and names none raises `AgentSpecError`.
+    `$$` at the beginning is an escaped `$`. A malformed parameter raises `AgentSpecError`.
 
     >>> parse_parameter("$space"), parse_parameter("$$space"), parse_parameter("costs $5"), parse_parameter("$5")
     (Parameter(name='space'), '$space', 'costs $5', '$5')
@@ -58,8 +58,8 @@ def parse_parameter(text: str, path: str = "") -> str | Parameter:
     if _MALFORMED_PARAMETER.match(text):
         raise AgentSpecError(
             path,
-            f"{text!r:.60} names no argument: write '$name', with letters, digits and '_', or {'$' + text!r:.60} for"
-            " that very text.",
+            f"{text!r:.60} is not a valid parameter: write '$name', with letters, digits and '_', or"
+            f" {'$' + text!r:.60} for that exact text.",
         )
     return text
 
@@ -69,7 +69,7 @@ def _parse_leaf(value: Any, path: str) -> Any:
 
 
 def escape_text(text: str) -> str:
-    """A text as a description has it: the inverse of `parse_parameter`."""
+    """Escape a text for a spec; the inverse of `parse_parameter`."""
     return f"${text}" if text.startswith("$") else text
 
 
@@ -77,7 +77,7 @@ OMITTED = object()
 
 
 def map_tree(value: Any, convert: Callable[[Any, str], Any], path: str = "") -> Any:
-    """A copy of a JSON value with each leaf converted, given its path; what becomes `OMITTED` is left out."""
+    """Copy a JSON value and convert each leaf with its path; leaves converted to `OMITTED` are removed."""
     if isinstance(value, Mapping):
         pairs = ((key, map_tree(each, convert, f"{path}.{key}" if path else str(key))) for key, each in value.items())
         return {key: each for key, each in pairs if each is not OMITTED}
@@ -88,7 +88,7 @@ def map_tree(value: Any, convert: Callable[[Any, str], Any], path: str = "") -> 
 
 
 def find_parameters(value: Any) -> list[tuple[str, Parameter]]:
-    """Every parameter in a tree, with its path."""
+    """Return every parameter in a tree with its path."""
     found: list[tuple[str, Parameter]] = []
 
     def collect(leaf: Any, path: str) -> None:
@@ -104,8 +104,7 @@ CONFIG_KEYS = (
     *("frequency_penalty", "presence_penalty", "repetition_penalty", "verbosity"),
     *("reasoning_effort", "reasoning", "thinking", "thinking_config"),
 )
-"""How a model is to answer. A provider's other options say where a request goes, and with which key: those stay in
-code."""
+"""The model options allowed in a spec. Other provider options, such as URLs and API keys, can only be set in code."""
 
 
 def _or_parameter(value: Any, validate: Any) -> Any:
@@ -118,7 +117,7 @@ def _identity(value: Any) -> Any:
 
 T = TypeVar("T")
 Bindable = Annotated[T, WrapValidator(_or_parameter), PlainSerializer(_identity)]
-"""In an `AgentSpec` such a field may hold a `Parameter` instead; in a `BoundSpec` it never does."""
+"""A field whose value can be a `Parameter` in an `AgentSpec`, but never in a `BoundSpec`."""
 
 Text = Annotated[str, Field(strict=True, max_length=100_000)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=r"\S")]
@@ -136,7 +135,7 @@ ArgumentType = Literal["string", "number", "integer", "boolean", "array", "objec
 
 
 class SpecNode(BaseModel):
-    """A part of a description: keys in camelCase or snake_case, and no others."""
+    """A part of a spec. Keys may be in camelCase or snake_case; unknown keys are rejected."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
@@ -144,7 +143,7 @@ class SpecNode(BaseModel):
 
 
 class ArgumentSpec(SpecNode):
-    """What an argument of an invocation must be. One with a default may be left out."""
+    """The declaration of an argument. An argument with a default is optional."""
 
     type: ArgumentType | None = None
     required: Flag = True
@@ -153,12 +152,12 @@ class ArgumentSpec(SpecNode):
 
     @property
     def has_default(self) -> bool:
-        """Whether a default was given, even if it is null."""
+        """Whether a default is declared, even if it is null."""
         return "default" in self.model_fields_set
 
     @property
     def may_be_null(self) -> bool:
-        """Whether null stands for nothing: it is the default of an argument that is not required."""
+        """Whether null is allowed: it is the default and the argument is not required."""
         return self.has_default and self.default is None and not self.required
 
     @model_serializer(mode="wrap")
@@ -168,7 +167,7 @@ class ArgumentSpec(SpecNode):
 
 
 class ToolSpec(SpecNode):
-    """What all tools of a description have."""
+    """The common fields of all tools."""
 
     type: str
     name: ToolName
@@ -177,53 +176,53 @@ class ToolSpec(SpecNode):
 
 
 class MemoryToolSpec(ToolSpec):
-    """A tool that works in a memory space."""
+    """A tool that uses a memory space."""
 
     memory_space_id: Bindable[Name]
 
 
 class RecallToolSpec(MemoryToolSpec):
-    """A tool that recalls."""
+    """A tool that recalls memories."""
 
     limit: Bindable[Hits | None] = None
     category_names: Bindable[Categories | None] = None
 
 
 class RecallByTopicSpec(RecallToolSpec):
-    """What is remembered about a topic."""
+    """Recall memories about a topic."""
 
     type: Literal["RECALL_BY_TOPIC"]
     min_score: Bindable[UnitFraction | None] = None
 
 
 class RecallByEntitySpec(RecallToolSpec):
-    """What is remembered about a person or a thing."""
+    """Recall memories about a person or a thing."""
 
     type: Literal["RECALL_BY_ENTITY"]
 
 
 class RecallTimelineSpec(RecallToolSpec):
-    """How things changed."""
+    """Recall memories in the order of time."""
 
     type: Literal["RECALL_TIMELINE"]
 
 
 class RememberSpec(MemoryToolSpec):
-    """Keep something."""
+    """Store a memory."""
 
     type: Literal["REMEMBER"]
     requires_approval: Flag = False
 
 
 class ForgetSpec(MemoryToolSpec):
-    """Put memories aside."""
+    """Archive memories."""
 
     type: Literal["FORGET"]
     requires_approval: Flag = False
 
 
 class FunctionSpec(ToolSpec):
-    """A Python function that was registered with the description, by its name as a tool."""
+    """A Python function registered with the spec, by its tool name."""
 
     type: Literal["FUNCTION"]
     requires_approval: Flag = False
@@ -269,10 +268,10 @@ class _AgentFields(SpecNode):
 
 
 class AgentSpec(_AgentFields):
-    """An agent as it is described; `load_spec` makes it of JSON, YAML, a file or a mapping.
+    """An agent spec; `load_spec` creates it from JSON, YAML, a file or a mapping.
 
-    Where a text was `$name` and nothing else, there is a `Parameter`, and `bind` puts the argument's value in its
-    place. `model_dump(by_alias=True)` and `model_dump_json(by_alias=True)` write it as `load_spec` reads it.
+    A text that was only `$name` is a `Parameter`, which `bind` replaces with the argument's value. `load_spec` can
+    read the output of `model_dump(by_alias=True)` and `model_dump_json(by_alias=True)`.
 
     >>> AgentSpec(name="support", system="$tone").system
     Parameter(name='tone')
@@ -300,13 +299,13 @@ class AgentSpec(_AgentFields):
 
 
 class BoundSpec(_AgentFields):
-    """An agent with every argument in its place: what one invocation runs. `bind` makes it."""
+    """An agent spec with all parameters replaced by arguments, for one invocation; `bind` creates it."""
 
     user_message: MessageText | None = None
 
 
 def _to_written(value: Any, excluded: tuple[str, ...] = ()) -> Any:
-    """A copy with `$name` where there is a parameter, and with texts that begin with `$` marked as such."""
+    """Copy a value with parameters written as `$name`, and with texts that begin with `$` escaped."""
     if isinstance(value, Parameter):
         return str(value)
     if isinstance(value, str):
@@ -324,7 +323,7 @@ def _to_written(value: Any, excluded: tuple[str, ...] = ()) -> Any:
 
 
 def spec_to_tree(spec: AgentSpec) -> dict[str, Any]:
-    """All that a description says, by the keys of JSON, but for the arguments it declares."""
+    """Convert a spec to a tree with JSON keys, without its argument declarations."""
     tree = _node_to_tree(spec, spec.model_fields_set - set(spec.LITERAL_FIELDS))
     return {**tree, "userMessage": spec.user_message}
 

@@ -1,4 +1,4 @@
-"""Strategies for descriptions of agents, as anyone might write them."""
+"""Hypothesis strategies for agent specs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIGS = st.sampled_from(["temperature", "stop", "reasoning", "thinking_config"
 
 
 def tools(also: st.SearchStrategy[str] = NO_VALUES) -> st.SearchStrategy[dict[str, Any]]:
-    """One tool of any type; what can be read from the arguments may also be one of those texts."""
+    """Generate a tool of any type; bindable values may also be one of the texts in `also`."""
     common = {"name": TOOL_NAMES}
     may = {"description": LITERALS | also, "timeout": st.integers(1, 600) | st.floats(0.5, 600) | also}
     in_memory = {**common, "memorySpaceId": NAMES | also}
@@ -56,7 +56,7 @@ def tools(also: st.SearchStrategy[str] = NO_VALUES) -> st.SearchStrategy[dict[st
 def specs(
     also: st.SearchStrategy[str] = NO_VALUES, marked: st.SearchStrategy[str] = NO_VALUES
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """A whole description; what can be read from the arguments may be one of `also`, what is a text one of `marked`."""
+    """Generate a whole spec; bindable values may also be one of `also`, and texts one of `marked`."""
     return st.fixed_dictionaries(
         {"name": NAMES | marked},
         optional={

@@ -1,4 +1,4 @@
-"""Agents run by their description: with the caller's own memory, and nobody else's."""
+"""Invoking registered agent specs with the memory of the calling user."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_an_invocation_can_be_streamed(agents: Agents, arguments: dict[str
     assert items[-1].text == "A blue kettle."
 
 
-async def test_a_stream_that_is_closed_ends_the_turn(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
+async def test_closing_a_stream_cancels_the_turn(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     conversation = await maya.conversations.create("support")
     stream = agents.invoke_stream(
         "support", arguments, model=ScriptedModel(["A kettle."]), conversation_id=conversation.id
@@ -100,7 +100,7 @@ async def test_a_stream_that_is_closed_ends_the_turn(agents: Agents, maya: User,
     assert outcome.text == "Yes."
 
 
-async def test_a_conversation_goes_on(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
+async def test_an_invocation_continues_a_conversation(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     model = ScriptedModel([says("A kettle."), says("Blue.")])
     first = await agents.invoke("support", arguments, model=model)
     second = await agents.invoke(
@@ -115,7 +115,7 @@ async def test_a_conversation_goes_on(agents: Agents, maya: User, arguments: dic
     assert texts == ["What did I order?", "A kettle.", "Which colour?", "Blue."]
 
 
-async def test_the_model_and_the_namespace_can_be_described(tb: Tellback, maya: User) -> None:
+async def test_a_spec_sets_the_model_and_the_namespace(tb: Tellback, maya: User) -> None:
     registry = SpecRegistry()
     registry.register({"name": "echo", "namespace": "$kind", "model": "no-such-model", "userMessage": "Hello."})
     agents = Agents(registry, maya)
@@ -126,7 +126,7 @@ async def test_the_model_and_the_namespace_can_be_described(tb: Tellback, maya: 
         await agents.invoke("echo", {"kind": "greetings"})
 
 
-async def test_a_turn_that_waits_for_approval_goes_on(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
+async def test_approvals_resume_a_paused_turn(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     [atom] = await maya.memory.list_atoms(arguments["space"])
     model = ScriptedModel([calls("drop", ids=[atom.id]), says("It is forgotten.")])
     paused = await agents.invoke("support", arguments, model=model)
@@ -142,7 +142,9 @@ async def test_a_turn_that_waits_for_approval_goes_on(agents: Agents, maya: User
     assert await maya.memory.list_atoms(arguments["space"]) == []
 
 
-async def test_replies_say_which_agent_gave_them(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
+async def test_replies_have_the_agents_name_in_their_metadata(
+    agents: Agents, maya: User, arguments: dict[str, Any]
+) -> None:
     outcome = await agents.invoke("support", arguments, model=ScriptedModel(["A kettle."]))
     question, reply = await maya.conversations.messages(outcome.conversation_id or "")
     assert question.metadata is None
@@ -152,7 +154,7 @@ async def test_replies_say_which_agent_gave_them(agents: Agents, maya: User, arg
 
 
 async def request_note(maya: User) -> tuple[Agents, dict[str, Any], dict[str, Any]]:
-    """Agents that note things, the arguments of one that asked whether it may, and what goes on with it."""
+    """Return agents, the arguments of an invocation that waits for approval, and the keywords that resume it."""
     registry = SpecRegistry()
     note = {"type": "REMEMBER", "name": "note", "memorySpaceId": "$space", "requiresApproval": True}
     for name in ("noter", "scribe"):
@@ -166,7 +168,7 @@ async def request_note(maya: User) -> tuple[Agents, dict[str, Any], dict[str, An
     return agents, {"space": space.id}, resumed
 
 
-async def test_a_decision_holds_for_the_arguments_it_was_asked_with(maya: User) -> None:
+async def test_approvals_require_the_arguments_of_the_paused_turn(maya: User) -> None:
     agents, values, resumed = await request_note(maya)
     other = await maya.memory.create_space("other")
     before = await maya.conversations.raw_turns(resumed["conversation_id"], include_hidden=True)
@@ -179,9 +181,9 @@ async def test_a_decision_holds_for_the_arguments_it_was_asked_with(maya: User) 
     assert len(await maya.memory.list_atoms(values["space"])) == 1
 
 
-async def test_a_decision_holds_for_the_agent_that_asked(maya: User) -> None:
+async def test_approvals_require_the_agent_of_the_paused_turn(maya: User) -> None:
     agents, values, resumed = await request_note(maya)
-    with pytest.raises(InvalidArgumentError, match="agent 'noter' asked"):
+    with pytest.raises(InvalidArgumentError, match="belong to agent 'noter'"):
         await agents.invoke("scribe", values, model=ScriptedModel([]), **resumed)
     assert await maya.memory.list_atoms(values["space"]) == []
     conversation = await maya.conversations.create("chat")
@@ -198,7 +200,7 @@ async def test_a_decision_holds_for_the_agent_that_asked(maya: User) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"n": 1.0}, {"n": "\ud800"}, {"n": [1, {"b": 1, "a": "é"}]}, {}])
-def test_a_digest_is_of_the_values_alone(arguments: dict[str, Any]) -> None:
+def test_an_arguments_digest_depends_only_on_the_values(arguments: dict[str, Any]) -> None:
     metadata = build_invocation_metadata("x", arguments)
     assert metadata == build_invocation_metadata("x", json.loads(json.dumps(arguments)))
     assert metadata != build_invocation_metadata("x", {**arguments, "n": 2})
@@ -214,7 +216,7 @@ async def read_everything(user: User) -> list[Any]:
     return [*await user.conversations.list(), *atoms]
 
 
-async def test_another_users_space_is_refused_before_anything_happens(
+async def test_another_users_space_is_rejected_before_anything_is_stored(
     tb: Tellback, registry: SpecRegistry, arguments: dict[str, Any]
 ) -> None:
     before = await read_everything(tb.user("maya"))
@@ -229,7 +231,7 @@ async def test_another_users_space_is_refused_before_anything_happens(
     assert await read_everything(tb.user("maya")) == before
 
 
-async def test_a_literal_space_serves_its_owner_only(tb: Tellback, maya: User) -> None:
+async def test_a_literal_space_works_only_for_its_owner(tb: Tellback, maya: User) -> None:
     handbook = await maya.memory.create_space("handbook")
     registry = SpecRegistry()
     registry.register(
@@ -245,7 +247,7 @@ async def test_a_literal_space_serves_its_owner_only(tb: Tellback, maya: User) -
         await Agents(registry, tb.user("bob")).invoke("handbook", question, model=ScriptedModel([]))
 
 
-async def test_one_space_of_many_that_is_not_the_users_is_enough(
+async def test_a_single_space_of_another_user_rejects_the_invocation(
     tb: Tellback, maya: User, arguments: dict[str, Any]
 ) -> None:
     other_space = await tb.user("bob").memory.create_space("secrets")
@@ -258,7 +260,7 @@ async def test_one_space_of_many_that_is_not_the_users_is_enough(
     assert await maya.conversations.list() == []
 
 
-async def test_a_space_to_recall_from_must_be_the_users_too(tb: Tellback, agents: Agents, maya: User) -> None:
+async def test_memory_space_id_must_belong_to_the_user(tb: Tellback, agents: Agents, maya: User) -> None:
     agents._registry.register({"name": "plain"})
     own_space, other_space = await maya.memory.create_space("mine"), await tb.user("bob").memory.create_space("theirs")
     await maya.memory.add_atom(own_space.id, "Maya ordered a blue kettle.")
@@ -271,20 +273,20 @@ async def test_a_space_to_recall_from_must_be_the_users_too(tb: Tellback, agents
     assert len(await maya.conversations.list()) == 1
 
 
-async def test_a_deleted_space_is_unknown(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
+async def test_a_deleted_space_is_not_found(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     await maya.memory.delete_space(arguments["space"])
     with pytest.raises(NotFoundError, match=arguments["space"]):
         await agents.invoke("support", arguments, model=ScriptedModel([]))
 
 
-async def test_another_users_conversation_is_unknown(tb: Tellback, agents: Agents, arguments: dict[str, Any]) -> None:
+async def test_another_users_conversation_is_not_found(tb: Tellback, agents: Agents, arguments: dict[str, Any]) -> None:
     other_conversation = await tb.user("bob").conversations.create("support")
     with pytest.raises(NotFoundError, match=other_conversation.id):
         await agents.invoke("support", arguments, model=ScriptedModel([]), conversation_id=other_conversation.id)
     assert await tb.user("bob").conversations.messages(other_conversation.id) == []
 
 
-async def test_what_does_not_bind_stores_nothing(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
+async def test_missing_arguments_store_nothing(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
     for name in ("space", "userMessage", "temperature"):
         values = {key: value for key, value in arguments.items() if key != name}
         with pytest.raises(AgentSpecError, match=name):
@@ -302,7 +304,7 @@ async def test_what_does_not_bind_stores_nothing(agents: Agents, maya: User, arg
         *({"approvals": {"c1": True}}, {"approvals": 5}),
     ],
 )
-async def test_a_mistake_opens_no_conversation(
+async def test_invalid_options_create_no_conversation(
     agents: Agents, maya: User, arguments: dict[str, Any], wrong: dict[str, Any]
 ) -> None:
     with pytest.raises((InvalidArgumentError, ConfigurationError)):
@@ -312,13 +314,13 @@ async def test_a_mistake_opens_no_conversation(
     assert await maya.conversations.list() == []
 
 
-async def test_an_agent_without_a_model_is_named(agents: Agents, arguments: dict[str, Any]) -> None:
+async def test_a_missing_model_is_reported_with_the_agents_name(agents: Agents, arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="'support'"):
         await agents.invoke("support", arguments)
 
 
 @pytest.mark.parametrize("options", [{"tools": []}, {"options": {}}, {"content": "Hi."}, {"user_text": "Hi."}])
-async def test_an_invocation_cannot_change_what_is_described(
+async def test_an_invocation_cannot_override_the_spec(
     agents: Agents, maya: User, arguments: dict[str, Any], options: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(options))):
@@ -331,17 +333,17 @@ async def test_an_invocation_cannot_change_what_is_described(
 
 @tool(requires_approval=True)
 async def refund(order: str) -> str:
-    """Give the money back."""
+    """Refund an order."""
     return f"refunded {order}"
 
 
 async def weather(city: str) -> str:
-    """Tell the weather."""
+    """Return the weather."""
     return f"rain in {city}"
 
 
 async def unlisted() -> str:
-    """Do what nobody asked for."""
+    """Do something else."""
     return "done"
 
 
@@ -353,7 +355,7 @@ def functions(**of_weather: Any) -> dict[str, Any]:
     }
 
 
-async def test_functions_are_used_by_name_and_no_others(maya: User) -> None:
+async def test_only_functions_in_the_spec_are_offered(maya: User) -> None:
     registry = SpecRegistry()
     registry.register(functions(description="$about", timeout=5), tools=[weather, refund, unlisted])
     script = [calls("weather", city="Lisbon"), calls("refund", order="A-7")]
@@ -361,14 +363,14 @@ async def test_functions_are_used_by_name_and_no_others(maya: User) -> None:
         outcome = await Agents(registry, maya).invoke("clerk", {"about": "Today's weather."}, model=model)
     assert [(each.name, each.description) for each in model.requests[0].tools] == [
         ("weather", "Today's weather."),
-        ("refund", "Give the money back."),
+        ("refund", "Refund an order."),
     ]
     assert outcome.tool_invocations[0].content == "rain in Lisbon"
     assert outcome.status == "approval"
     assert outcome.pending[0].name == "refund"
 
 
-async def test_a_description_can_ask_for_approval_but_not_waive_it(maya: User) -> None:
+async def test_a_spec_can_require_approval_but_not_waive_it(maya: User) -> None:
     registry = SpecRegistry()
     spec = functions(requiresApproval=True)
     spec["tools"][1]["requiresApproval"] = False
@@ -379,7 +381,7 @@ async def test_a_description_can_ask_for_approval_but_not_waive_it(maya: User) -
     assert [each.requires_approval for each in model.requests[0].tools] == [True, True]
 
 
-async def test_a_description_can_shorten_the_time_of_a_function_but_not_lengthen_it(maya: User) -> None:
+async def test_a_spec_can_shorten_the_timeout_of_a_function_but_not_lengthen_it(maya: User) -> None:
     registry = SpecRegistry()
     quick = tool(name="weather", timeout=2)(weather)
     for name, function, seconds in (("a", quick, 60), ("b", quick, 1), ("c", weather, 60), ("d", weather, None)):
@@ -393,7 +395,7 @@ async def test_a_description_can_shorten_the_time_of_a_function_but_not_lengthen
     assert found == [2, 1, 60, None]
 
 
-async def test_a_function_gets_its_arguments_as_it_wants_them(maya: User) -> None:
+async def test_arguments_are_converted_to_the_types_of_the_function(maya: User) -> None:
     seen: list[Any] = []
 
     async def travel(day: date, /, people: int = 1) -> str:
@@ -421,7 +423,7 @@ async def test_a_tool_object_can_be_registered_as_a_function(maya: User) -> None
     assert "nine" in json.dumps(outcome.tool_invocations[0].content)
 
 
-def test_a_function_that_was_not_given_is_refused() -> None:
+def test_a_missing_or_ambiguous_function_is_rejected() -> None:
     with pytest.raises(AgentSpecError) as raised:
         SpecRegistry().register(functions(), tools=[weather, tool(name="refunds")(unlisted)])
     assert raised.value.path == "tools[1].name"
@@ -435,20 +437,20 @@ def test_a_function_that_was_not_given_is_refused() -> None:
 
 
 @pytest.mark.parametrize("tools", [None, 5, weather, "weather", {"weather": weather}, [lambda: 1], [object]])
-def test_what_is_no_list_of_functions_is_refused(tools: Any) -> None:
+def test_tools_must_be_a_list_of_functions(tools: Any) -> None:
     with pytest.raises(AgentSpecError) as raised:
         SpecRegistry().register({"name": "x"}, tools=tools)
     assert raised.value.path == "tools"
 
 
 @pytest.mark.parametrize("name", [[], {}, None, 5])
-async def test_what_is_no_name_is_no_agent(agents: Agents, name: Any) -> None:
+async def test_a_name_that_is_not_a_string_is_not_found(agents: Agents, name: Any) -> None:
     assert agents.get(name) is None
-    with pytest.raises(NotFoundError, match="Registered are"):
+    with pytest.raises(NotFoundError, match="Registered agents"):
         await agents.invoke(name, {})
 
 
-def test_a_name_is_taken_once_unless_replaced(registry: SpecRegistry) -> None:
+def test_registering_a_name_again_requires_replace(registry: SpecRegistry) -> None:
     with pytest.raises(AgentSpecError, match="replace=True"):
         registry.register({"name": "support"})
     assert registry.get("support") is not None
@@ -459,7 +461,7 @@ def test_a_name_is_taken_once_unless_replaced(registry: SpecRegistry) -> None:
     assert registry.names == ("support",)
 
 
-def test_what_is_registered_can_be_listed(agents: Agents, registry: SpecRegistry) -> None:
+def test_registered_agents_are_listed(agents: Agents, registry: SpecRegistry) -> None:
     registry.register("name: second")
     assert [spec.name for spec in agents.list()] == ["support", "second"]
     assert agents.get("second") == registry.get("second")
@@ -472,7 +474,7 @@ async def test_an_unknown_agent_is_not_found(agents: Agents, maya: User) -> None
     assert await maya.conversations.list() == []
 
 
-def test_a_refused_description_leaves_the_registry_as_it_was(registry: SpecRegistry) -> None:
+def test_a_rejected_spec_leaves_the_registry_unchanged(registry: SpecRegistry) -> None:
     before = registry.get("support")
     with pytest.raises(AgentSpecError):
         registry.register({"name": "support", "tools": [5]}, replace=True)

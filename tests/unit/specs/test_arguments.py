@@ -1,4 +1,4 @@
-"""Arguments go where a description names them, and nowhere else."""
+"""Binding arguments to the parameters of a spec."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def dump_spec(bound_spec: BoundSpec) -> dict[str, Any]:
     return found
 
 
-# What holds for any arguments
+# Properties for any arguments
 
 
 @given(specs(), st.dictionaries(PARAMETER_NAMES, JSON))
 @settings(deadline=None)
-def test_arguments_that_nothing_names_change_nothing(description: dict[str, Any], arguments: dict[str, Any]) -> None:
+def test_unused_arguments_change_nothing(description: dict[str, Any], arguments: dict[str, Any]) -> None:
     spec = load_spec({**description, "userMessage": "Hello."})
     assert bind(spec, arguments) == bind(spec)
 
 
 @given(specs(), st.data())
 @settings(deadline=None)
-def test_an_argument_changes_its_place_only(description: dict[str, Any], data: st.DataObject) -> None:
+def test_an_argument_changes_only_its_parameter(description: dict[str, Any], data: st.DataObject) -> None:
     place = data.draw(st.sampled_from(sorted(PLACES)))
     value = data.draw(st.sampled_from(PLACES[place]))
     description = {**description, "userMessage": "Hello."}
@@ -67,7 +67,7 @@ def load_spec_field(key: str) -> str:
 
 @given(st.dictionaries(st.sampled_from("abc"), VALUES | st.sampled_from(["$a", "$b", "$$a"]), min_size=3))
 @settings(deadline=None)
-def test_a_value_that_looks_like_a_parameter_is_not_read_again(arguments: dict[str, Any]) -> None:
+def test_a_value_that_looks_like_a_parameter_stays_a_text(arguments: dict[str, Any]) -> None:
     spec = load_spec({"name": "x", "userMessage": "Hi.", "config": {"seed": "$a", "stop": ["$b", {"three": "$c"}]}})
     bound_spec = bind(spec, arguments)
     expected = {"seed": arguments["a"], "stop": [arguments["b"], {"three": arguments["c"]}]}
@@ -76,7 +76,7 @@ def test_a_value_that_looks_like_a_parameter_is_not_read_again(arguments: dict[s
 
 @given(JSON | st.just({"type": "FORGET", "name": "forget", "memorySpaceId": "ms"}))
 @settings(deadline=None)
-def test_whatever_an_argument_is_the_tools_stay_the_same(value: Any) -> None:
+def test_an_argument_cannot_change_the_tools(value: Any) -> None:
     spec = load_spec({"name": "x", "userMessage": "Hi.", "tools": [{**TOOL, "description": "$it", "limit": "$it"}]})
     arguments = {"it": value, "space": "ms_1"}
     with pytest.raises(AgentSpecError, match=r"at tools\[0\]\.(description|limit)"):
@@ -85,7 +85,7 @@ def test_whatever_an_argument_is_the_tools_stay_the_same(value: Any) -> None:
 
 @given(specs(), st.dictionaries(PARAMETER_NAMES, JSON, max_size=3))
 @settings(deadline=None)
-def test_binding_changes_neither_the_description_nor_the_arguments(
+def test_binding_changes_neither_the_spec_nor_the_arguments(
     description: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     spec = load_spec({**description, "config": {"stop": ["$it", {"again": "$it"}]}})
@@ -103,23 +103,23 @@ def test_binding_changes_neither_the_description_nor_the_arguments(
 
 @given(NAMES, WORDS.filter(lambda text: bool(text.strip())))
 @settings(deadline=None)
-def test_one_description_serves_every_user(space: str, message: str) -> None:
+def test_one_spec_serves_every_user(space: str, message: str) -> None:
     bound_spec = bind(load_spec({"name": "x", "tools": [TOOL]}), {"space": space, "userMessage": message})
     first: Any = bound_spec.tools[0]
     assert (first.memory_space_id, bound_spec.user_message) == (space, message)
 
 
-# What is refused, before anything runs
+# Rejected arguments
 
 
 @pytest.mark.parametrize(
     ("changes", "arguments", "path", "message"),
     [
-        ({}, {"userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' was not given"),
-        ({}, {"space": "ms"}, "userMessage", "'userMessage' was not given"),
-        ({}, {"space": 5, "userMessage": "Hi."}, "tools[0].memorySpaceId", "a text, not 5"),
+        ({}, {"userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' is missing"),
+        ({}, {"space": "ms"}, "userMessage", "'userMessage' is missing"),
+        ({}, {"space": 5, "userMessage": "Hi."}, "tools[0].memorySpaceId", "a string, got 5"),
         ({}, {"space": "", "userMessage": "Hi."}, "tools[0].memorySpaceId", "at least 1"),
-        ({}, {"space": ["ms"], "userMessage": "Hi."}, "tools[0].memorySpaceId", "a text"),
+        ({}, {"space": ["ms"], "userMessage": "Hi."}, "tools[0].memorySpaceId", "a string"),
         ({}, {"space": "ms", "userMessage": None}, "userMessage", "is null"),
         ({}, {"space": None, "userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' is null"),
         ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": None}, "maxCycles", "default: null"),
@@ -135,16 +135,16 @@ def test_one_description_serves_every_user(space: str, message: str) -> None:
             "tools[0].categoryNames",
             "at least 1",
         ),
-        ({}, {"space": "ms", "userMessage": {"text": "Hi."}}, "userMessage", "a text"),
-        ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": "3"}, "maxCycles", "a whole number"),
+        ({}, {"space": "ms", "userMessage": {"text": "Hi."}}, "userMessage", "a string"),
+        ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": "3"}, "maxCycles", "an integer"),
         ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": 0}, "maxCycles", "greater"),
-        ({"config": {"stop": ["$n"]}}, {"space": "ms", "userMessage": "Hi."}, "config.stop[0]", "'n' was not given"),
+        ({"config": {"stop": ["$n"]}}, {"space": "ms", "userMessage": "Hi."}, "config.stop[0]", "'n' is missing"),
         ({"config": {"seed": "$n"}}, {"space": "ms", "userMessage": "Hi.", "n": object()}, "arguments.n", "not JSON"),
-        ({}, {"space": "ms", "userMessage": "Hi.", 5: 1}, "arguments", "texts"),
+        ({}, {"space": "ms", "userMessage": "Hi.", 5: 1}, "arguments", "must be strings"),
         ({}, ["space"], "arguments", "a mapping"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(
+def test_invalid_arguments_are_rejected_with_their_path(
     changes: dict[str, Any], arguments: Any, path: str, message: str
 ) -> None:
     error = bind_error({"name": "support", "tools": [TOOL], **changes}, arguments)
@@ -183,7 +183,7 @@ def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
         ({"userMessage": "Hi.", "space": 5}, "arguments.space", "type string"),
         ({"userMessage": "Hi.", "space": "ms", "cycles": True}, "arguments.cycles", "type integer"),
         ({"userMessage": "Hi.", "space": "ms", "cycle": 3}, "arguments.cycle", "did you mean 'cycles'"),
-        ({"space": "ms"}, "userMessage", "not given"),
+        ({"space": "ms"}, "userMessage", "missing"),
     ],
 )
 def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, message: str) -> None:
@@ -192,7 +192,7 @@ def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, me
     assert message in error.problem
 
 
-def test_null_stands_for_nothing_only_where_that_is_declared() -> None:
+def test_null_is_accepted_only_where_it_is_declared() -> None:
     names = {"type": "array", "required": False}
     spec = {"name": "x", "tools": [{**TOOL, "categoryNames": "$names"}], "arguments": {"space": {}, "names": names}}
     values = {"space": "ms", "userMessage": "Hi."}
@@ -205,28 +205,28 @@ def test_null_stands_for_nothing_only_where_that_is_declared() -> None:
     assert first.category_names == ("diet",)
 
 
-def test_a_list_whose_arguments_were_left_out_is_not_everything() -> None:
+def test_a_list_that_is_empty_without_its_arguments_is_rejected() -> None:
     tool = {**TOOL, "memorySpaceId": "ms", "categoryNames": ["$name"]}
     spec = {"name": "x", "tools": [tool], "arguments": {"name": {"required": False}}}
     assert bind_error(spec, {"userMessage": "Hi."}).path == "tools[0].categoryNames"
 
 
-def test_a_message_that_may_be_missing_is_still_needed() -> None:
+def test_an_optional_message_is_required_unless_resuming() -> None:
     spec = {"name": "x", "userMessage": "$text", "arguments": {"text": {"required": False}}}
     assert bind_error(spec, {}).path == "userMessage"
     assert bind(load_spec(spec), {}, resuming=True).user_message is None
 
 
-def test_a_default_that_looks_like_a_parameter_is_a_text() -> None:
+def test_a_default_that_looks_like_a_parameter_stays_a_text() -> None:
     spec = {"name": "x", "model": "$model", "arguments": {"model": {"default": "$other"}}}
     assert bind(load_spec(spec), {"userMessage": "Hi."}).model == "$other"
 
 
-def test_a_message_of_any_characters_is_passed_on() -> None:
+def test_a_message_may_contain_any_characters() -> None:
     assert bind(load_spec({"name": "x"}), {"userMessage": "a\x00b"}).user_message == "a\x00b"
 
 
-def test_going_on_needs_no_message_even_if_its_argument_is_declared_as_required() -> None:
+def test_resuming_needs_no_message_even_if_its_argument_is_required() -> None:
     described = {
         "name": "payer",
         "arguments": {"userMessage": {"type": "string"}, "space": {"type": "string"}},
@@ -234,7 +234,7 @@ def test_going_on_needs_no_message_even_if_its_argument_is_declared_as_required(
     }
     spec = load_spec(described)
     assert bind(spec, {"space": "ms_1"}, resuming=True).user_message is None
-    with pytest.raises(AgentSpecError, match="userMessage: it is required"):
+    with pytest.raises(AgentSpecError, match="userMessage: required"):
         bind(spec, {"space": "ms_1"})
-    with pytest.raises(AgentSpecError, match="space: it is required"):
+    with pytest.raises(AgentSpecError, match="space: required"):
         bind(spec, {}, resuming=True)

@@ -1,4 +1,4 @@
-"""Descriptions of agents are read alike from everywhere, and whatever is wrong with one is said with its place."""
+"""Loading agent specs from mappings, text and files, and reporting errors with their path."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def with_tool(**changes: Any) -> dict[str, Any]:
     return {"name": "support", "tools": [TOPIC, {**TOPIC, "name": "other", **changes}]}
 
 
-# What can be read
+# Valid specs
 
 
-def test_a_description_is_read_with_its_parameters() -> None:
+def test_a_spec_is_loaded_with_its_parameters() -> None:
     spec = load_spec(SUPPORT)
     assert (spec.name, spec.system, spec.max_cycles) == ("support", "Be brief.", 4)
     first: Any = spec.tools[0]
@@ -57,7 +57,7 @@ def test_a_description_is_read_with_its_parameters() -> None:
     assert message == Parameter("userMessage")
 
 
-def test_both_spellings_of_a_key_are_read() -> None:
+def test_keys_may_be_camel_case_or_snake_case() -> None:
     snake = {
         "name": "support",
         "system_prompt": "Be brief.",
@@ -80,19 +80,19 @@ def test_both_spellings_of_a_key_are_read() -> None:
 
 @given(specs())
 @settings(deadline=None)
-def test_yaml_json_and_a_mapping_give_equal_descriptions(description: dict[str, Any]) -> None:
+def test_yaml_json_and_a_mapping_give_equal_specs(description: dict[str, Any]) -> None:
     expected = load_spec(description)
     assert load_spec(json.dumps(description)) == expected
     assert load_spec(json.dumps(description, ensure_ascii=False, indent=2)) == expected
     assert load_spec(yaml.safe_dump(description)) == expected
     bare = yaml.safe_dump(description, allow_unicode=True, sort_keys=False)
-    if yaml.safe_load(bare) == description:  # a line break of another alphabet is not written as it is read
+    if yaml.safe_load(bare) == description:  # PyYAML does not round-trip all Unicode line breaks
         assert load_spec(bare) == expected
     assert load_spec(expected) is expected
 
 
 @pytest.mark.parametrize("ending", ["json", "yaml", "yml"])
-def test_a_file_is_read_by_its_ending(tmp_path: Path, ending: str) -> None:
+def test_a_file_is_loaded_by_its_suffix(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"support.{ending}"
     text = json.dumps(SUPPORT) if ending == "json" else yaml.safe_dump(SUPPORT)
     path.write_text(text, encoding="utf-8-sig")
@@ -100,18 +100,18 @@ def test_a_file_is_read_by_its_ending(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["json", "yaml", "yml"])
-def test_a_text_never_names_a_file(tmp_path: Path, ending: str) -> None:
+def test_a_string_is_never_a_file_name(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"support.{ending}"
     path.write_text("name: secret")
     assert "pathlib.Path" in load_error(str(path)).problem
 
 
-def test_dates_and_times_stay_texts_as_in_json() -> None:
+def test_dates_and_times_stay_strings() -> None:
     config = load_spec("name: x\nconfig: {stop: [2026-01-01, 12:30:45, 1:30.5]}").config
     assert config == {"stop": ["2026-01-01", "12:30:45", "1:30.5"]}
 
 
-def test_a_long_number_to_the_base_of_60_is_a_text() -> None:
+def test_a_sexagesimal_number_is_a_string() -> None:
     long = "1" + ":59" * 80_000
     assert load_spec(f"name: x\nconfig: {{stop: {long}}}").config == {"stop": long}
 
@@ -121,7 +121,7 @@ MARKED = WORDS.map(lambda text: f"$${text}") | st.sampled_from(["$5", "$", "$ 5"
 
 @given(specs(PARAMETERS, MARKED))
 @settings(deadline=None)
-def test_what_is_written_out_is_read_back(description: dict[str, Any]) -> None:
+def test_a_dumped_spec_loads_as_an_equal_spec(description: dict[str, Any]) -> None:
     spec = load_spec(description)
     for alias in (True, False):
         assert load_spec(spec.model_dump(by_alias=alias)) == spec
@@ -129,7 +129,7 @@ def test_what_is_written_out_is_read_back(description: dict[str, Any]) -> None:
         assert load_spec(spec.model_dump_json(by_alias=alias)) == spec
 
 
-def test_declared_arguments_are_written_out_as_they_were() -> None:
+def test_declared_arguments_round_trip() -> None:
     declared = {"a": {"default": "$x"}, "b": {"required": False}, "c": {"required": False, "default": None}}
     spec = load_spec({"name": "x", "arguments": declared})
     reloaded = load_spec(spec.model_dump(by_alias=True))
@@ -146,22 +146,22 @@ def test_declared_arguments_are_written_out_as_they_were() -> None:
 @example("$name")
 @example("$")
 @example("$$")
-def test_any_text_can_be_written_literally(text: str) -> None:
+def test_any_text_can_be_escaped(text: str) -> None:
     assert parse_parameter("$" + text if text.startswith("$") else text) == text
 
 
 @given(PARAMETER_NAMES, WORDS)
-def test_only_a_whole_text_names_an_argument(name: str, rest: str) -> None:
+def test_only_a_whole_text_is_a_parameter(name: str, rest: str) -> None:
     assert parse_parameter(f"${name}") == Parameter(name)
     assert parse_parameter(f"${name} {rest}") == f"${name} {rest}"
     assert parse_parameter(f" ${name}") == f" ${name}"
 
 
 @pytest.mark.parametrize("text", ["${x}", "${x }", "$tone-of-voice", "$user.name", "$café", "$x!"])
-def test_what_nearly_names_an_argument_is_refused(text: str) -> None:
+def test_malformed_parameters_are_rejected(text: str) -> None:
     error = load_error({"name": "support", "config": {"stop": ["a", text]}})
     assert (error.path, error.agent) == ("config.stop[1]", "support")
-    assert f"'${text}' for that very text" in error.problem
+    assert f"'${text}' for that exact text" in error.problem
     assert load_spec({"name": "x", "systemPrompt": f"${text}"}).system == text
 
 
@@ -169,7 +169,7 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
     assert load_spec({"name": "x", "systemPrompt": "Talk like $user, for $5."}).system == "Talk like $user, for $5."
 
 
-# What is wrong, and where
+# Invalid specs
 
 
 @pytest.mark.parametrize(
@@ -177,22 +177,22 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
     [
         ({}, "name", "required"),
         ({"name": ""}, "name", "at least 1"),
-        ({"name": "  "}, "name", "not empty"),
-        ({"name": 5}, "name", "a text, not 5"),
-        ({"name": "$who"}, "name", "cannot be read from the arguments"),
+        ({"name": "  "}, "name", "not be empty"),
+        ({"name": 5}, "name", "a string, got 5"),
+        ({"name": "$who"}, "name", "cannot be a parameter"),
         ({"name": "x" * 300}, "name", "200"),
         ({"name": "x", "sytemPrompt": "y"}, "sytemPrompt", "did you mean 'systemPrompt'"),
         ({"name": "x", "sytem": "y"}, "sytem", "did you mean 'system'"),
         ({"name": "x", "system": "y", "systemPrompt": "z"}, "system", "two spellings"),
         ({"name": "x", "maxCycles": 2, "max_cycles": 3}, "max_cycles", "two spellings"),
-        ({"name": "x", "tools": "$tools"}, "tools", "cannot be read from the arguments"),
+        ({"name": "x", "tools": "$tools"}, "tools", "cannot be a parameter"),
         ({"name": "x", "tools": {}}, "tools", "a list"),
         ({"name": "x", "tools": [5]}, "tools[0]", "an object"),
-        ({"name": "x", "config": "$config"}, "config", "cannot be read from the arguments"),
+        ({"name": "x", "config": "$config"}, "config", "cannot be a parameter"),
         ({"name": "x", "maxCycles": 0}, "maxCycles", "greater than or equal to 1"),
-        ({"name": "x", "maxCycles": "3"}, "maxCycles", "a whole number"),
-        ({"name": "x", "maxCycles": True}, "maxCycles", "a whole number"),
-        ({"name": "x", "userMessage": " "}, "userMessage", "not empty"),
+        ({"name": "x", "maxCycles": "3"}, "maxCycles", "an integer"),
+        ({"name": "x", "maxCycles": True}, "maxCycles", "an integer"),
+        ({"name": "x", "userMessage": " "}, "userMessage", "not be empty"),
         ({"name": "x", "config": {"stop": [1, float("inf")]}}, "config.stop[1]", "inf"),
         ({"name": "x", "config": {"a": {1, 2}}}, "config.a", "not JSON"),
         ({"name": "x", "config": {"a": 2**70}}, "config.a", "too large"),
@@ -203,8 +203,8 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
         ({"name": "x", "config": {"extra_body": {"tools": []}}}, "config.extra_body", "in code"),
         ({"name": "x", "config": {"tools": [{"type": "web_search"}]}}, "config.tools", "in code"),
         ({"name": "x", "config": {"temperature": 0, "topP": 1}}, "config.topP", "did you mean 'top_p'"),
-        ({"name": "x", 5: 1}, "", "keys are texts"),
-        ({"name": "x", "config": {True: 1}}, "config", "keys are texts"),
+        ({"name": "x", 5: 1}, "", "keys must be strings"),
+        ({"name": "x", "config": {True: 1}}, "config", "keys must be strings"),
         ({"name": "x", "arguments": {"a b": {}}}, "arguments.a b", "letters"),
         ({"name": "x", "arguments": {"a": {"type": "text"}}}, "arguments.a.type", "'string'"),
         ({"name": "x", "arguments": {"a": {"typ": "string"}}}, "arguments.a.typ", "did you mean 'type'"),
@@ -213,26 +213,26 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
         ({"name": "x", "arguments": {"space": {}}, "model": "$spaec"}, "model", "did you mean 'space'"),
         (with_tool(memorySpaceID="ms"), "tools[1].memorySpaceID", "did you mean 'memorySpaceId'"),
         (with_tool(memorySpaceId=""), "tools[1].memorySpaceId", "at least 1"),
-        (with_tool(memorySpaceId=None), "tools[1].memorySpaceId", "a text"),
+        (with_tool(memorySpaceId=None), "tools[1].memorySpaceId", "a string"),
         (with_tool(type="RECALL_TOPIC"), "tools[1].type", "did you mean 'RECALL_BY_TOPIC'"),
         (with_tool(type="SHELL"), "tools[1].type", "FUNCTION"),
-        (with_tool(type="$type"), "tools[1].type", "cannot be read from the arguments"),
-        (with_tool(type=[]), "tools[1].type", "no such tool type"),
+        (with_tool(type="$type"), "tools[1].type", "cannot be a parameter"),
+        (with_tool(type=[]), "tools[1].type", "unknown tool type"),
         (with_tool(name="recallMemory"), "tools[1].name", "another tool"),
         (with_tool(name="recall memory"), "tools[1].name", "1 to 64 letters"),
         (with_tool(name="a\n"), "tools[1].name", "1 to 64 letters"),
-        (with_tool(name="$name"), "tools[1].name", "cannot be read from the arguments"),
+        (with_tool(name="$name"), "tools[1].name", "cannot be a parameter"),
         (with_tool(limit=51), "tools[1].limit", "less than or equal to 50"),
         (with_tool(minScore=float("nan")), "tools[1].minScore", "nan"),
         (with_tool(categoryNames=[]), "tools[1].categoryNames", "at least 1"),
         (with_tool(categoryNames="orders"), "tools[1].categoryNames", "a list"),
-        (with_tool(categoryNames=["orders", 5]), "tools[1].categoryNames[1]", "a text"),
-        (with_tool(type="FORGET", limit=3), "tools[1].limit", "no such key"),
+        (with_tool(categoryNames=["orders", 5]), "tools[1].categoryNames[1]", "a string"),
+        (with_tool(type="FORGET", limit=3), "tools[1].limit", "unknown key"),
         ({"name": "x", "tools": [{"type": "RECALL_TIMELINE", "name": "t"}]}, "tools[0].memorySpaceId", "required"),
         ({"name": "x", "tools": [{"name": "t"}]}, "tools[0].type", "RECALL_TIMELINE"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, message: str) -> None:
+def test_errors_are_reported_with_their_path(source: Any, path: str, message: str) -> None:
     error = load_error(source)
     assert error.path == path
     assert message in error.problem
@@ -243,29 +243,29 @@ def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, message: s
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (5, "not 5"),
-        (None, "not None"),
+        (5, "got 5"),
+        (None, "got None"),
         ("", "an object"),
         ("- a\n- b", "an object"),
-        ("{", "not JSON"),
-        ('{"name": "a", "name": "b"}', "'name' is there twice"),
+        ("{", "invalid JSON"),
+        ('{"name": "a", "name": "b"}', "duplicate key 'name'"),
         ('{"name": "x", "config": {"a": NaN}}', "NaN"),
-        ('{"a":' * 50_000, "not JSON"),
-        ('{"name": "x", "maxCycles": ' + "9" * 5_000 + "}", "not JSON"),
+        ('{"a":' * 50_000, "invalid JSON"),
+        ('{"name": "x", "maxCycles": ' + "9" * 5_000 + "}", "invalid JSON"),
         ("name: a\nname: b", "duplicate key 'name'"),
-        ("name: [", "not YAML"),
+        ("name: [", "invalid YAML"),
         ("name: a\n---\nname: b", "single document"),
-        ("name: a\x07b", "not YAML"),
+        ("name: a\x07b", "invalid YAML"),
         ("name: !!python/object/apply:os.system [echo]", "tag"),
         ("name: !env HOME", "tag"),
         ("name: &a x\nmodel: *a", "anchors"),
         ("name: x\nconfig: &a [*a]", "anchors"),
         ("name: x\n<<: {model: y}", "'<<'"),
-        ("on: x\nname: y", "keys are texts"),
+        ("on: x\nname: y", "keys must be strings"),
         ("? [a]\n: b", "keys must be strings"),
         ("[" * 100_000, "nested"),
         ("- " * 500, "nested"),
-        ("name: x\nmaxCycles: " + "9" * 5_000, "not YAML"),
+        ("name: x\nmaxCycles: " + "9" * 5_000, "invalid YAML"),
         ("name: x\nconfig: {a: .nan}", "nan"),
         ("name: " + "x" * MAX_LENGTH, "longer than 256 kB"),
         ("[" + "a," * 25_000 + "]", "values"),
@@ -275,11 +275,11 @@ def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, message: s
         (Path("/"), ".yml"),
     ],
 )
-def test_hostile_and_broken_sources_are_refused(source: Any, message: str) -> None:
+def test_malicious_and_malformed_sources_are_rejected(source: Any, message: str) -> None:
     assert message in str(load_error(source))
 
 
-def test_a_bomb_of_references_is_refused_in_a_mapping_too() -> None:
+def test_shared_and_cyclic_values_in_a_mapping_are_rejected() -> None:
     bomb: list[Any] = ["boom"]
     for _ in range(25):
         bomb = [bomb, bomb]
@@ -289,7 +289,7 @@ def test_a_bomb_of_references_is_refused_in_a_mapping_too() -> None:
     assert "nested" in load_error({"name": "x", "config": {"a": endless}}).problem
 
 
-def test_broken_files_are_refused(tmp_path: Path) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_text("# " + "x" * MAX_LENGTH)
     (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9")
     (tmp_path / "folder.yaml").mkdir()
@@ -300,7 +300,7 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
 
 @given(st.text(max_size=200))
 @settings(deadline=None)
-def test_any_text_is_a_description_or_refused(text: str) -> None:
+def test_any_text_is_loaded_or_rejected(text: str) -> None:
     with suppress(AgentSpecError):
         assert isinstance(load_spec(text), AgentSpec)
 
@@ -313,7 +313,7 @@ def test_any_text_is_a_description_or_refused(text: str) -> None:
     st.sampled_from(["tools", "config", "arguments", "userMessage", "maxCycles", "system", "namespace", "type"]),
 )
 @settings(deadline=None)
-def test_any_value_in_any_place_is_read_or_refused(value: Any, key: str) -> None:
+def test_any_value_of_any_key_is_loaded_or_rejected(value: Any, key: str) -> None:
     for source in ({"name": "x", key: value}, {"name": "x", "tools": [value]}, with_tool(**{key: value})):
         with suppress(AgentSpecError):
             assert isinstance(load_spec(source), AgentSpec)
