@@ -1,4 +1,4 @@
-"""Agents that remember, when calls wait for a person, when parts fail, and when messages come twice or at once."""
+"""Agents with a memory: approvals, failures of stores and models, repeated messages and concurrent turns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def maya(tb: Tellback) -> User:
 
 
 async def waiting(setup: TripSetup) -> tuple[Response, str]:
-    """A state's call waits."""
+    """Run a turn whose state call waits for approval."""
     script_full_trip(setup, "Someone must agree first.")
     paused = await setup.agent.respond(FULL_REQUEST)
     [call] = paused.pending
@@ -48,7 +48,7 @@ async def waiting(setup: TripSetup) -> tuple[Response, str]:
 
 
 @respond_variants
-async def test_a_states_call_is_approved_elsewhere(tb: Tellback, maya: User, ask: Respond) -> None:
+async def test_a_state_call_can_be_approved_in_another_process(tb: Tellback, maya: User, ask: Respond) -> None:
     paused, id = await waiting(TripSetup(maya, approval=True))
     there = TripSetup(Tellback(tb.store).user("maya"), ["The night train?"], approval=True)
     done = await ask(there.agent, session=round_trip(paused.session), approvals={id: True})
@@ -60,7 +60,7 @@ async def test_a_states_call_is_approved_elsewhere(tb: Tellback, maya: User, ask
     assert there.searched == [("Rome", 2)]
 
 
-async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
+async def test_the_note_of_a_decision_is_only_visible_to_the_model(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as tb:
         maya = tb.user("maya")
         setup = TripSetup(maya, approval=True)
@@ -87,7 +87,7 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
 
 
 @respond_variants
-async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, tb: Tellback, ask: Respond) -> None:
+async def test_a_model_call_can_be_approved_in_another_process(url: str, tb: Tellback, ask: Respond) -> None:
     paid: list[int] = []
     here = TripSetup(tb.user("maya"), tools=[make_pay_tool(paid)])
     script_full_trip(here, calls(ToolCall("c1", "pay", {"amount": 5})))
@@ -116,7 +116,7 @@ async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, tb:
     assert paid == [5]
 
 
-async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User) -> None:
+async def test_a_message_instead_of_a_decision_leaves_the_call_unrun(maya: User) -> None:
     paid: list[int] = []
     setup = TripSetup(maya, tools=[make_pay_tool(paid)])
     script_full_trip(setup, calls(ToolCall("c1", "pay", {"amount": 5})))
@@ -129,7 +129,7 @@ async def test_a_message_instead_of_a_decision_leaves_the_call_undone(maya: User
 
 
 @pytest.mark.parametrize("by_the_model", [True, False])
-async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, by_the_model: bool) -> None:
+async def test_a_decision_is_accepted_after_the_conversation_was_closed(maya: User, by_the_model: bool) -> None:
     paid: list[int] = []
     setup = TripSetup(maya, tools=[make_pay_tool(paid)] if by_the_model else [], approval=not by_the_model)
     script_full_trip(setup, calls(ToolCall("c1", "pay", {"amount": 5})) if by_the_model else "Someone must agree.")
@@ -149,7 +149,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
 
 
 @respond_variants
-async def test_a_store_that_fails_leaves_the_answer(
+async def test_a_failing_store_does_not_affect_the_answer(
     tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Respond
 ) -> None:
     setup = TripSetup(maya)
@@ -168,7 +168,7 @@ async def test_a_store_that_fails_leaves_the_answer(
     assert (third.message, third.problems, third.completed) == ("Goodbye.", (), True)
 
 
-async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
+async def test_a_failing_memory_does_not_affect_the_turn(
     tb: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = TripSetup(maya)
@@ -182,7 +182,7 @@ async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
 
 @respond_variants
 @pytest.mark.parametrize("reading", [True, False])
-async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User, ask: Respond, reading: bool) -> None:
+async def test_a_failing_model_keeps_the_message_and_the_session(maya: User, ask: Respond, reading: bool) -> None:
     setup = TripSetup(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
@@ -199,7 +199,7 @@ async def test_a_model_that_fails_leaves_the_message_and_the_session(maya: User,
     assert setup.searched == [("Rome", 2)]
 
 
-async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(maya: User) -> None:
+async def test_a_closed_stream_keeps_the_message_and_the_session(maya: User) -> None:
     setup = TripSetup(maya)
     session = create_session("web")
     before = session_state_to_data(session)
@@ -220,7 +220,7 @@ async def test_a_stream_that_is_closed_keeps_the_message_and_leaves_the_session(
 
 
 @respond_variants
-async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Respond) -> None:
+async def test_a_turn_can_follow_a_cancelled_one(maya: User, ask: Respond) -> None:
     entered = asyncio.Event()
 
     async def wait_here() -> str:
@@ -244,7 +244,7 @@ async def test_a_cancelled_turn_can_be_followed_by_another(maya: User, ask: Resp
 
 
 @respond_variants
-async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -> None:
+async def test_a_repeated_message_is_answered_once(maya: User, ask: Respond) -> None:
     setup = TripSetup(maya)
     session = create_session("web")
     script_full_trip(setup)
@@ -258,7 +258,7 @@ async def test_a_message_sent_again_is_answered_once(maya: User, ask: Respond) -
     assert [each.role for each in await read_messages(maya, first.conversation_id)] == ["user", "assistant"]
 
 
-async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(maya: User) -> None:
+async def test_a_repeated_message_of_an_interrupted_turn_is_understood(maya: User) -> None:
     setup = TripSetup(maya)
     session = create_session("web")
     busy = raises(ProviderOverloadedError("too busy"))
@@ -272,7 +272,7 @@ async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(may
     assert is_valid_history(setup.model.requests[-1].messages)
 
 
-async def test_turns_of_one_session_by_two_processes_follow_each_other(tb: Tellback, maya: User) -> None:
+async def test_turns_of_two_processes_run_one_after_another(tb: Tellback, maya: User) -> None:
     echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
     agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(tb.store).user("maya"))]
     session = create_session("web")
@@ -283,7 +283,7 @@ async def test_turns_of_one_session_by_two_processes_follow_each_other(tb: Tellb
 
 
 @respond_variants
-async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(tb: Tellback, ask: Respond) -> None:
+async def test_equal_users_and_sessions_of_two_tenants_are_isolated(tb: Tellback, ask: Respond) -> None:
     first, second = (tb.user("maya", tenant_id=name) for name in ("acme", "globex"))
     space = await first.memory.create_space("default")
     await first.memory.add_atom(space.id, "The code is Zanzibar.")
@@ -300,7 +300,7 @@ async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(tb: Te
     assert len(await second.conversations.list()) == 1
 
 
-async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(tb: Tellback) -> None:
+async def test_sessions_of_different_tenants_run_concurrently(tb: Tellback) -> None:
     echo = FunctionModel(lambda request: f"re: {message_text(request.messages[-1])}")
     agent = Agent("Wanda", model=echo, memory=tb)
     users = [tb.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
@@ -311,9 +311,9 @@ async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(tb: 
 
 
 @pytest.mark.parametrize("tenants", [("acme", "globex"), ("acme", "acme")])
-async def test_a_turn_that_failed_leaves_nothing_to_another_user(tb: Tellback, tenants: tuple[str, str]) -> None:
+async def test_a_failed_turn_leaks_no_data_to_another_user(tb: Tellback, tenants: tuple[str, str]) -> None:
     def orders() -> str:
-        """What was ordered."""
+        """List the orders."""
         return f"ordered by {request.extras()['who']}"
 
     model = ScriptedModel([raises(ProviderOverloadedError("too busy")), "There you are."])
@@ -328,7 +328,7 @@ async def test_a_turn_that_failed_leaves_nothing_to_another_user(tb: Tellback, t
     assert "maya" not in repr(response)
 
 
-async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
+async def test_an_agents_data_is_exported_and_erased(url: str) -> None:
     async with Tellback(url, extractor="verbatim") as tb:
         maya = tb.user("maya")
         setup = TripSetup(maya, approval=True)
@@ -369,7 +369,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 
 
 @respond_variants
-async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
+async def test_a_turn_is_one_trace_with_its_model_and_tool_calls(
     url: str, exporter: InMemorySpanExporter, ask: Respond
 ) -> None:
     async with Tellback(url, worker=False) as tb:
@@ -399,7 +399,7 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
 
 
 @respond_variants
-async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Respond) -> None:
+async def test_the_tokens_of_understanding_are_counted(url: str, exporter: InMemorySpanExporter, ask: Respond) -> None:
     async with Tellback(url, worker=False) as tb:
         setup = TripSetup(tb.user("maya"))
         usage = ChatUsage(input_tokens=10, output_tokens=1)
@@ -411,9 +411,7 @@ async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemor
 
 
 @pytest.mark.parametrize("place", ["agent", "route"])
-async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_is_not_judged_again(
-    maya: User, place: str
-) -> None:
+async def test_a_guideline_tool_call_can_be_decided_without_judging_the_condition_again(maya: User, place: str) -> None:
     paid: list[int] = []
     setup = TripSetup(maya)
     guideline: GuidelineFields = {

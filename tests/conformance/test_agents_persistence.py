@@ -1,4 +1,4 @@
-"""Agents whose sessions are kept beside the conversations of a Tellback, on every kind of store."""
+"""Agents whose sessions are in the same store as their conversations, on every kind of store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def maya(tb: Tellback) -> User:
 
 
 @respond_variants
-async def test_a_session_is_a_conversation_with_memory(tb: Tellback, maya: User, ask: Respond) -> None:
+async def test_a_session_is_stored_together_with_its_conversation(tb: Tellback, maya: User, ask: Respond) -> None:
     persistence = build_persistence(tb)
     setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?", chunks=2))
@@ -68,17 +68,17 @@ async def test_a_session_is_a_conversation_with_memory(tb: Tellback, maya: User,
 
 
 @respond_variants
-async def test_the_reply_and_the_session_are_one_step(
+async def test_the_reply_and_the_session_are_saved_in_one_step(
     tb: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
+    """If another turn is saved while the model replies, the slower turn stores only the user's message."""
     persistence = build_persistence(tb)
     setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
     first = await ask(setup.agent, "To Rome", "web-42", user="maya")
 
     async def separate_save(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("the session is to be saved with the reply")
+        raise AssertionError("the session must be saved with the reply")
 
     monkeypatch.setattr(type(tb.store.sessions), "save", separate_save)
     setup.script(setup.understands_trip(passengers=2), says("The night train?"))
@@ -103,7 +103,7 @@ async def test_the_reply_and_the_session_are_one_step(
 
 
 @respond_variants
-async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
+async def test_a_store_failure_on_save_stores_neither_reply_nor_session(
     tb: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = build_persistence(tb)
@@ -130,7 +130,7 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
 
 
 @respond_variants
-async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_saved_once(
+async def test_a_turn_whose_commit_was_in_doubt_is_saved_once(
     tb: Tellback, maya: User, ask: Respond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = build_persistence(tb)
@@ -170,9 +170,9 @@ async def test_a_user_erased_during_the_turn_stays_erased(tb: Tellback, maya: Us
     assert (await maya.admin.export_user_data())["sessions"] == []
 
 
-async def test_tools_that_the_model_called_are_in_the_sessions_history(tb: Tellback, maya: User) -> None:
+async def test_tool_calls_of_the_model_are_in_the_sessions_history(tb: Tellback, maya: User) -> None:
     def weather(city: str) -> str:
-        """The weather."""
+        """Return the weather."""
         return f"rain in {city}"
 
     model = ScriptedModel([calls("weather", city="Rome"), says("It rains.")])
@@ -186,14 +186,14 @@ async def test_tools_that_the_model_called_are_in_the_sessions_history(tb: Tellb
     )
 
 
-async def test_a_users_own_metadata_harms_no_session(tb: Tellback, maya: User) -> None:
+async def test_message_metadata_cannot_break_a_session(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=maya, persistence=persistence)
     await agent.respond("Hello", "web-42", metadata={"session": "tab-7", "tellback.session": "x"})
     assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello", "Hi"]
 
 
-async def test_what_is_said_later_comes_later_whatever_a_clock_says(tb: Tellback, maya: User) -> None:
+async def test_messages_keep_their_order_regardless_of_clocks(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
     future_id = f"conv_{2**111:028x}"
@@ -209,20 +209,20 @@ async def test_what_is_said_later_comes_later_whatever_a_clock_says(tb: Tellback
     assert messages[0].position < messages[1].position
     await persistence.delete_session("web-42")
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
-    await persistence.save_message(session_id="web-42", role="user", content="anew")
-    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["anew"]
+    await persistence.save_message(session_id="web-42", role="user", content="again")
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["again"]
 
 
-async def test_one_store_is_one_tellback(tb: Tellback, url: str) -> None:
+async def test_two_tellbacks_on_the_same_store_are_rejected(tb: Tellback, url: str) -> None:
     if url == ":memory:":
-        pytest.skip("another one in memory is another one")
+        pytest.skip("every in-memory store is separate")
     async with Tellback(url, worker=False) as other:
         agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=build_persistence(tb))
         with pytest.raises(ConfigurationError, match="pass the same one"):
             await agent.respond("Hi", "web-42", user="maya")
 
 
-async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(tb: Tellback, maya: User) -> None:
+async def test_another_users_messages_cannot_enter_a_passed_session(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     await persistence.create_session(id="hers", user_id="maya")
     await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
@@ -234,7 +234,7 @@ async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(tb: Te
     assert [each.content for each in await persistence.get_session_messages("hers")] == ["My PIN is 1234"]
 
 
-async def test_without_a_memory_the_session_is_in_the_log_all_the_same(tb: Tellback, maya: User) -> None:
+async def test_sessions_without_a_memory_are_also_in_the_log(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     setup = TripSetup(None, persistence=persistence)
     script_full_trip(setup, says("The night train?"))
@@ -255,7 +255,7 @@ async def test_without_a_memory_the_session_is_in_the_log_all_the_same(tb: Tellb
         await Agent("Wanda", model=ScriptedModel([says("Hi")]), persistence=persistence).respond("Hi", "web-43")
 
 
-async def test_a_completed_session_is_remembered(tb: Tellback, maya: User) -> None:
+async def test_a_completed_session_becomes_memories(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("trips")
     await maya.memory.create_binding({"namespace": "wanda", "user_id": "maya"}, [space.id])
     persistence = build_persistence(tb)
@@ -276,7 +276,7 @@ async def test_a_completed_session_is_remembered(tb: Tellback, maya: User) -> No
     ]
 
 
-async def test_export_has_sessions_and_erasure_leaves_none(tb: Tellback, maya: User) -> None:
+async def test_sessions_are_exported_and_erased(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     await persistence.create_session(id="hers", user_id="maya", initial_data={"channel": "web"})
     await persistence.create_session(id="his", user_id="ben")
@@ -289,7 +289,7 @@ async def test_export_has_sessions_and_erasure_leaves_none(tb: Tellback, maya: U
     assert await persistence.get_session("his") is not None
 
 
-async def test_anothers_session_is_not_there(tb: Tellback) -> None:
+async def test_another_users_session_is_not_found(tb: Tellback) -> None:
     persistence = build_persistence(tb)
     setup = TripSetup(tb, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
@@ -302,7 +302,7 @@ async def test_anothers_session_is_not_there(tb: Tellback) -> None:
     assert await tb.user("ben").conversations.list() == []
 
 
-async def test_a_message_that_comes_again_is_answered_once(tb: Tellback, maya: User) -> None:
+async def test_a_repeated_message_is_answered_once(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     setup = TripSetup(maya, persistence=persistence)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?"))
@@ -312,7 +312,7 @@ async def test_a_message_that_comes_again_is_answered_once(tb: Tellback, maya: U
     assert len(await persistence.get_session_messages("web-42")) == 2
 
 
-async def test_a_call_that_waits_is_saved_with_the_session(tb: Tellback, maya: User) -> None:
+async def test_a_waiting_call_is_saved_with_the_session(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     setup = TripSetup(maya, approval=True, persistence=persistence)
     script_full_trip(setup, says("May I?"))
@@ -327,7 +327,7 @@ async def test_a_call_that_waits_is_saved_with_the_session(tb: Tellback, maya: U
     assert (await persistence.load("web-42") or paused.session).version == 2
 
 
-async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(tb: Tellback, maya: User) -> None:
+async def test_concurrent_turns_of_two_agents_are_all_stored(tb: Tellback, maya: User) -> None:
     persistence = build_persistence(tb)
     model = ScriptedModel([says("Hello!") for _ in range(8)])
     agents = [Agent("Wanda", model=model, memory=maya, persistence=persistence) for _ in range(2)]
@@ -346,7 +346,7 @@ async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(tb: Tellba
     assert stored.version == 4
 
 
-async def test_the_adapter_and_the_memory_are_of_one_app(tb: Tellback) -> None:
+async def test_the_adapter_and_the_memory_must_belong_to_one_app(tb: Tellback) -> None:
     agent = Agent(
         "Wanda", model=ScriptedModel([says("Hi")]), memory=tb, persistence=build_persistence(tb, app_id="other")
     )
@@ -354,7 +354,7 @@ async def test_the_adapter_and_the_memory_are_of_one_app(tb: Tellback) -> None:
         await agent.respond("Hi", "web-42", user="maya")
 
 
-async def test_what_does_not_belong_to_a_tellback_is_refused(tb: Tellback) -> None:
+async def test_adapter_options_that_do_not_apply_to_a_tellback_are_rejected(tb: Tellback) -> None:
     for options in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
             build_persistence(tb, **options)

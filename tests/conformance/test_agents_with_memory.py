@@ -1,4 +1,4 @@
-"""Agents whose conversations are kept and remembered, on every kind of store."""
+"""Agents whose conversations are stored and remembered, on every kind of store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def maya(tb: Tellback) -> User:
 
 
 @respond_variants
-async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -> None:
+async def test_the_log_contains_messages_with_their_route_and_state(maya: User, ask: Respond) -> None:
     setup = TripSetup(maya)
     setup.script(setup.understands_trip(destination="Rome"), says("How many?", chunks=2))
     first = await ask(setup.agent, "To Rome", metadata={"lang": "en"}, trace_id="t-1")
@@ -67,7 +67,7 @@ async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Respond) -
 
 
 @pytest.mark.parametrize("named", ["handle", "user id", "user handle", "metadata", "function", "async function"])
-async def test_whose_memory_it_is_can_be_said_in_many_ways(tb: Tellback, maya: User, named: str) -> None:
+async def test_the_user_of_the_memory_can_be_specified_in_several_ways(tb: Tellback, maya: User, named: str) -> None:
     async def later(session: SessionState) -> User:
         return tb.user(str(session.metadata["who"]))
 
@@ -82,7 +82,7 @@ async def test_whose_memory_it_is_can_be_said_in_many_ways(tb: Tellback, maya: U
 
 
 @respond_variants
-async def test_nothing_is_kept_for_a_mistake(tb: Tellback, maya: User, ask: Respond) -> None:
+async def test_invalid_arguments_store_no_conversation(tb: Tellback, maya: User, ask: Respond) -> None:
     user_id = {"user_id": "maya"}
     wrong: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         (tb, ("Hi",), {}, InvalidArgumentError, "memory has many users"),
@@ -104,14 +104,14 @@ async def test_nothing_is_kept_for_a_mistake(tb: Tellback, maya: User, ask: Resp
     assert await maya.conversations.list() == []
 
 
-def test_a_synchronous_handle_is_refused(url: str) -> None:
+def test_a_synchronous_handle_is_rejected(url: str) -> None:
     with Tellback(url) as tb:
         agent = Agent("Wanda", model=ScriptedModel([]), memory=tb.user("maya"))
         with pytest.raises(ConfigurationError, match="async with"):
             asyncio.run(agent.respond("Hi"))
 
 
-async def test_the_model_of_the_memory_answers_unless_the_agent_has_its_own(url: str) -> None:
+async def test_the_tellbacks_model_is_used_unless_the_agent_has_one(url: str) -> None:
     async with Tellback(url, model=ScriptedModel(["Hello!"])) as tb:
         assert (await Agent("Wanda", memory=tb.user("maya")).respond("Hi")).message == "Hello!"
     async with Tellback(tb.store if url == ":memory:" else url) as tb:
@@ -120,7 +120,7 @@ async def test_the_model_of_the_memory_answers_unless_the_agent_has_its_own(url:
         assert await tb.user("maya").conversations.list("vera") == []
 
 
-async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
+async def test_a_text_is_answered_with_the_end_of_the_log(maya: User) -> None:
     setup = TripSetup(maya)
     setup.script(setup.understands_trip(destination="Rome"), "How many?")
     first = await setup.agent.respond("To Rome", create_session("web"))
@@ -130,7 +130,7 @@ async def test_a_text_is_answered_after_the_tail_of_the_log(maya: User) -> None:
     assert all(text in sent_texts(setup.model, 2)[0] for text in ("To Rome", "How many?", "Two"))
 
 
-async def test_a_history_of_the_callers_own_is_sent_as_it_is_and_its_end_kept(maya: User) -> None:
+async def test_a_callers_history_is_sent_unchanged_and_its_last_message_stored(maya: User) -> None:
     setup = TripSetup(maya)
     script_full_trip(setup)
     history = [
@@ -143,7 +143,7 @@ async def test_a_history_of_the_callers_own_is_sent_as_it_is_and_its_end_kept(ma
     assert await read_texts(maya, response.conversation_id) == [FULL_REQUEST, "The night train?"]
 
 
-async def test_sessions_kept_elsewhere_do_not_double_the_log(maya: User) -> None:
+async def test_a_separate_session_store_does_not_duplicate_the_log(maya: User) -> None:
     setup = TripSetup(maya, persistence=InMemorySessions())
     setup.script(setup.understands_trip(destination="Rome"), "How many?")
     await setup.agent.respond("To Rome", "web")
@@ -153,7 +153,7 @@ async def test_sessions_kept_elsewhere_do_not_double_the_log(maya: User) -> None
     assert (response.session.version, dict(response.session.extracted)) == (2, {"destination": "Rome", "passengers": 2})
 
 
-async def test_what_is_known_of_the_user_is_in_the_prompt(maya: User) -> None:
+async def test_recalled_memories_are_in_the_reply_prompt(maya: User) -> None:
     space = await maya.memory.create_space("travel")
     atom = await maya.memory.add_atom(space.id, "Maya only travels by train.")
     setup = TripSetup(maya, memory_options={"space": "travel", "recall": {"recall_limit": 3}})
@@ -174,15 +174,13 @@ async def test_what_is_known_of_the_user_is_in_the_prompt(maya: User) -> None:
         ({"tools": False}, set()),
     ],
 )
-async def test_the_model_is_offered_the_tools_of_the_memory(
-    maya: User, options: dict[str, Any], offered: set[str]
-) -> None:
+async def test_the_model_is_offered_the_memory_tools(maya: User, options: dict[str, Any], offered: set[str]) -> None:
     model = ScriptedModel(["Hello!"])
     await Agent("Wanda", model=model, memory=maya, memory_options=options).respond("Hi")
     assert {each.name for each in model.requests[0].tools} == offered
 
 
-async def test_the_model_looks_into_the_memory_and_writes_into_it(maya: User) -> None:
+async def test_the_model_can_search_the_memory_and_write_to_it(maya: User) -> None:
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Maya's cat is called Zorro.")
     script = [calls("recall_by_topic", query="the cat"), calls("remember", text="Maya has a parrot."), "Done."]
@@ -197,7 +195,7 @@ async def test_the_model_looks_into_the_memory_and_writes_into_it(maya: User) ->
     assert {json.dumps(each.metadata) for each in stored if each.role == "assistant"} == {'{"agent": "Wanda"}'}
 
 
-async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User) -> None:
+async def test_a_deleted_space_is_replaced_for_the_tools(maya: User) -> None:
     script = ["Hello!", calls("recall_timeline"), "Nothing.", calls("recall_timeline"), "Nothing."]
     agent = Agent("Wanda", model=ScriptedModel(script), memory=maya)
     await agent.respond("Hi")
@@ -209,7 +207,7 @@ async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User
 
 
 @respond_variants
-async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: str, ask: Respond) -> None:
+async def test_verbatim_memories_are_recalled_in_the_next_conversation(url: str, ask: Respond) -> None:
     async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as tb:
         setup = TripSetup(tb.user("maya"))
         setup.script(setup.understands_trip(destination="Rome"), "How many?")
@@ -222,7 +220,7 @@ async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: 
     assert later.atoms_used[0].source_conversation_id == first.conversation_id != later.conversation_id
 
 
-async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str) -> None:
+async def test_extracted_memories_are_recalled_in_the_next_conversation(url: str) -> None:
     fact: dict[str, Any] = {
         "text": "Maya is afraid of flying.",
         "messages": ["m1"],
@@ -244,7 +242,7 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
     reader.assert_done()
 
 
-async def test_a_session_outlives_the_conversation_that_closed_under_it(tb: Tellback, maya: User) -> None:
+async def test_a_session_continues_after_its_conversation_was_closed(tb: Tellback, maya: User) -> None:
     tb.clock = lambda: NOON
     setup = TripSetup(maya, memory_options={"close_after": 60})
     setup.script(setup.understands_trip(destination="Rome"), "How many?")
@@ -256,7 +254,7 @@ async def test_a_session_outlives_the_conversation_that_closed_under_it(tb: Tell
     assert (setup.searched, sent_texts(setup.model)) == ([("Rome", 2)], ["Two"])
 
 
-async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_known(url: str) -> None:
+async def test_agents_of_one_user_have_separate_conversations_and_shared_memories(url: str) -> None:
     async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as tb:
         maya = tb.user("maya")
         first = Agent("Wanda", model=ScriptedModel(["Noted."]), memory=maya)
@@ -272,7 +270,7 @@ async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_know
         assert "My code is Zanzibar." in str(model.requests[1].system)
 
 
-async def test_an_agent_with_a_memory_has_skills(maya: User) -> None:
+async def test_an_agent_with_a_memory_can_use_skills(maya: User) -> None:
     skill = Skill("refunds", "How refunds are made", body="Refunds take three days.")
     model = ScriptedModel([calls("read_skill", name="refunds"), "Three days."])
     agent = Agent("Wanda", model=model, memory=maya, skills=[skill])
@@ -282,7 +280,7 @@ async def test_an_agent_with_a_memory_has_skills(maya: User) -> None:
     assert response.message == "Three days."
 
 
-async def test_tools_of_an_mcp_server_are_called_by_the_model_and_run_by_states(maya: User) -> None:
+async def test_mcp_tools_can_be_called_by_the_model_and_by_states(maya: User) -> None:
     async with friendly(only=["add", "weather"]) as server:
         add, weather = sorted(await server.tools(), key=lambda each: each.name)
         model = ScriptedModel([])
@@ -298,7 +296,7 @@ async def test_tools_of_an_mcp_server_are_called_by_the_model_and_run_by_states(
     assert response.message == "It is 21 degrees."
 
 
-async def test_tools_of_states_know_whose_turn_it_is(maya: User) -> None:
+async def test_state_tools_can_read_the_current_request(maya: User) -> None:
     seen: list[Any] = []
 
     def look() -> str:
@@ -316,7 +314,7 @@ async def test_tools_of_states_know_whose_turn_it_is(maya: User) -> None:
     assert seen == [("web", sender, {"plan": "pro"}, response.conversation_id, message.id)] * 2
 
 
-async def test_what_a_states_tool_adds_to_the_context_is_there_in_the_same_turn(maya: User) -> None:
+async def test_context_added_by_a_state_tool_is_available_in_the_same_turn(maya: User) -> None:
     def greet(ctx: ToolContext) -> str:
         """Greet."""
         return f"Welcome, {ctx.context['tier']} member!"

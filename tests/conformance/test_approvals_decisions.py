@@ -1,4 +1,4 @@
-"""Decisions on tool calls: what may be decided, what is kept of it, and what never runs."""
+"""Decisions on tool calls: valid decisions, their records, and calls that never run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("decision", WRONG, ids=repr)
-async def test_what_could_be_misread_is_refused_and_decides_nothing(
+async def test_an_ambiguous_decision_is_rejected_and_decides_no_call(
     maya: User, payment_tools: PaymentTools, decision: Any
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -58,7 +58,7 @@ async def test_what_could_be_misread_is_refused_and_decides_nothing(
     assert payment_tools.paid == []
 
 
-async def test_arguments_that_do_not_fit_decide_nothing(maya: User, payment_tools: PaymentTools) -> None:
+async def test_invalid_arguments_decide_no_call(maya: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     with pytest.raises(InvalidArgumentError, match="amount"):
         await decide(maya, id, payment_tools, None, c1={"approved": True, "input": {"amount": "much"}})
@@ -67,16 +67,16 @@ async def test_arguments_that_do_not_fit_decide_nothing(maya: User, payment_tool
     assert payment_tools.paid == [5]
 
 
-async def test_a_call_whose_tool_is_not_there_stays_pending(maya: User, payment_tools: PaymentTools) -> None:
+async def test_a_call_of_a_missing_tool_stays_pending(maya: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
-    with pytest.raises(ConfigurationError, match=r"no tool 'pay' here.*Nothing was run"):
+    with pytest.raises(ConfigurationError, match=r"no tool 'pay' here.*No call was run"):
         await maya.conversations.run_turn(id, ScriptedModel([]), approvals={"c1": True})
     assert await maya.conversations.pending(id) == (PAY_FIVE,)
     await decide(maya, id, payment_tools, c1=True)
     assert payment_tools.paid == [5]
 
 
-async def test_an_id_that_the_provider_uses_again_is_another_call(maya: User, payment_tools: PaymentTools) -> None:
+async def test_a_call_id_reused_by_the_provider_is_a_new_call(maya: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await decide(maya, id, payment_tools, c1=True)
     second_call = ToolCall("c1", "pay", {"amount": 7})
@@ -86,8 +86,8 @@ async def test_an_id_that_the_provider_uses_again_is_another_call(maya: User, pa
     assert (outcome.text, payment_tools.paid) == ("Done.", [5, 7])
 
 
-async def test_a_call_far_behind_can_still_be_decided(maya: User, payment_tools: PaymentTools) -> None:
-    """Forty calls of one reply, decided but for one: its results fill the tail."""
+async def test_an_old_call_can_still_be_decided(maya: User, payment_tools: PaymentTools) -> None:
+    """All but one of forty calls are decided; their results fill the tail of the log."""
     tool_calls = [ToolCall(f"c{n}", "pay", {"amount": n}) for n in range(40)]
     id = await leave_pending(maya, payment_tools, *tool_calls)
     await decide(maya, id, payment_tools, None, **{call.id: call.id != "c7" for call in tool_calls if call.id != "c7"})
@@ -97,7 +97,7 @@ async def test_a_call_far_behind_can_still_be_decided(maya: User, payment_tools:
     assert sorted(payment_tools.paid) == list(range(40))
 
 
-async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(
+async def test_changed_arguments_are_recorded_and_reported_to_the_model(
     maya: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -110,7 +110,7 @@ async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(
     assert notes[-1]["inputs"] == {"c1": {"amount": 3}}
 
 
-async def test_what_is_remembered_by_an_approved_call_cites_the_message(tb: Tellback, maya: User) -> None:
+async def test_a_memory_of_an_approved_call_cites_the_message(tb: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("home")
     conversation = await maya.conversations.create("chat")
     tools = [Remember(maya, space.id, requires_approval=True)]
@@ -124,10 +124,10 @@ async def test_what_is_remembered_by_an_approved_call_cites_the_message(tb: Tell
     assert atom.source_message_ids == (outcome.appended_messages[0].id,)
 
 
-async def test_a_process_that_lost_its_turn_does_not_run_the_call(
+async def test_a_process_that_lost_its_claim_does_not_run_the_call(
     tb: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still for so long that another took the turn over, between its claim and the call."""
+    """Another process takes over the turn between this process's claim and the call."""
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     log, append = tb.store.conversations, tb.store.conversations.append
 
@@ -144,7 +144,7 @@ async def test_a_process_that_lost_its_turn_does_not_run_the_call(
     assert payment_tools.paid == []
 
 
-async def test_a_note_for_the_model_does_not_hide_what_waits(maya: User, payment_tools: PaymentTools) -> None:
+async def test_a_system_message_does_not_hide_a_pending_call(maya: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await maya.conversations.append_system_message(id, "The user opened the payments page.")
     assert await maya.conversations.pending(id) == (PAY_FIVE,)
@@ -152,7 +152,7 @@ async def test_a_note_for_the_model_does_not_hide_what_waits(maya: User, payment
     assert (outcome.text, payment_tools.paid) == ("Done.", [5])
 
 
-async def test_a_chat_turn_is_decided_with_all_that_it_had(maya: User) -> None:
+async def test_a_decided_chat_turn_keeps_its_context(maya: User) -> None:
     seen: list[Any] = []
 
     @tool(requires_approval=True)
@@ -185,7 +185,7 @@ async def test_a_chat_turn_is_decided_with_all_that_it_had(maya: User) -> None:
         TurnInput(session, sender, "Pay!", approvals=decisions)
 
 
-async def test_calls_that_cannot_be_decided_are_reported(maya: User) -> None:
+async def test_undecidable_calls_are_reported(maya: User) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         return "paid"
@@ -197,7 +197,7 @@ async def test_calls_that_cannot_be_decided_are_reported(maya: User) -> None:
     assert "cannot be approved later" in str(result.problems[0])
 
 
-async def test_a_skills_tool_is_decided_however_long_ago_the_skill_was_read(maya: User) -> None:
+async def test_a_call_of_a_skill_tool_can_be_decided_long_after_reading_the_skill(maya: User) -> None:
     paid: list[int] = []
 
     @tool(requires_approval=True)

@@ -1,4 +1,4 @@
-"""Calls that wait for a person, decided later and elsewhere, on every kind of store."""
+"""Calls that wait for approval are decided later and by other processes, on every kind of store."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def maya(tb: Tellback) -> User:
 
 @pytest.fixture
 def other(tb: Tellback) -> User:
-    """The same user by another Tellback on the store, which knows nothing but what that holds."""
+    """The same user opened by another Tellback on the store, without shared state in memory."""
     return Tellback(tb.store).user("maya")
 
 
 class PaymentTools:
-    """A tool that must be approved, and what it has done."""
+    """A tool that needs approval, and its recorded payments."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []
@@ -59,7 +59,7 @@ def payment_tools() -> PaymentTools:
 
 
 async def leave_pending(user: User, payment_tools: PaymentTools, *tool_calls: ToolCall) -> str:
-    """A conversation whose last turn waits for a decision on these calls."""
+    """Create a conversation whose last turn waits for a decision on these calls."""
     conversation = await user.conversations.create("chat")
     outcome = await user.conversations.run_turn(
         conversation.id, ScriptedModel([calls(*tool_calls)]), "Pay", tools=payment_tools.tools
@@ -71,7 +71,7 @@ async def leave_pending(user: User, payment_tools: PaymentTools, *tool_calls: To
 async def decide(
     user: User, id: str, payment_tools: PaymentTools, answer: Any = "Done.", **decisions: Any
 ) -> tuple[Any, ScriptedModel]:
-    """Decide, and give the outcome and what the model was asked."""
+    """Decide the calls; return the outcome and the model."""
     model = ScriptedModel([answer] if answer is not None else [])
     outcome = await user.conversations.run_turn(id, model, tools=payment_tools.tools, approvals=decisions)
     assert all(is_valid_history(sent.messages) for sent in model.requests)
@@ -82,7 +82,9 @@ async def log(user: User, id: str) -> list[tuple[str, str]]:
     return [(m.role, message_text(m.messages[0])) for m in await user.conversations.raw_turns(id)]
 
 
-async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: User, payment_tools: PaymentTools) -> None:
+async def test_a_pending_call_can_be_found_and_approved_by_another_tellback(
+    maya: User, other: User, payment_tools: PaymentTools
+) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     assert await other.conversations.pending(id) == (PAY_FIVE,)
     outcome, model = await decide(other, id, payment_tools, c1=True)
@@ -93,11 +95,11 @@ async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: Use
     assert len({m.turn_id for m in await maya.conversations.raw_turns(id)}) == 1
 
 
-async def test_another_opening_of_the_store_finds_it_too(
+async def test_a_pending_call_can_be_approved_after_reopening_the_store(
     url: str, tb: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
     if url == ":memory:":
-        pytest.skip("memory is opened once")
+        pytest.skip("an in-memory store cannot be reopened")
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     async with Tellback(url) as second:
         assert [call.id for call in await second.user("maya").conversations.pending(id)] == ["c1"]
@@ -105,7 +107,7 @@ async def test_another_opening_of_the_store_finds_it_too(
     assert payment_tools.paid == [5]
 
 
-async def test_a_denied_call_does_not_run_and_the_model_is_told_why(
+async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -115,13 +117,13 @@ async def test_a_denied_call_does_not_run_and_the_model_is_told_why(
     assert await maya.conversations.pending(id) == ()
 
 
-async def test_a_call_can_be_approved_with_other_input(maya: User, other: User, payment_tools: PaymentTools) -> None:
+async def test_a_call_can_be_approved_with_changed_input(maya: User, other: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     await decide(other, id, payment_tools, c1={"approved": True, "input": {"amount": 3}})
     assert payment_tools.paid == [3]
 
 
-async def test_a_second_decision_is_refused_and_runs_nothing(
+async def test_a_second_decision_is_rejected_and_runs_no_tool(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -134,7 +136,7 @@ async def test_a_second_decision_is_refused_and_runs_nothing(
     assert len(await maya.conversations.raw_turns(id)) == 4
 
 
-async def test_decisions_at_once_run_the_call_once(maya: User, other: User, payment_tools: PaymentTools) -> None:
+async def test_concurrent_decisions_run_the_call_once(maya: User, other: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     results = await asyncio.gather(
         *(decide(user, id, payment_tools, c1=True) for user in (maya, other) * 3), return_exceptions=True
@@ -144,7 +146,7 @@ async def test_decisions_at_once_run_the_call_once(maya: User, other: User, paym
     assert len(await maya.conversations.raw_turns(id)) == 4
 
 
-async def test_a_new_message_instead_of_a_decision_tells_the_model(
+async def test_a_new_message_instead_of_a_decision_is_reported_to_the_model(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -158,7 +160,7 @@ async def test_a_new_message_instead_of_a_decision_tells_the_model(
     assert payment_tools.paid == []
 
 
-async def test_calls_are_decided_one_by_one(maya: User, other: User, payment_tools: PaymentTools) -> None:
+async def test_calls_can_be_decided_one_by_one(maya: User, other: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE, PAY_NINE, LOOK_CALL)
     assert await other.conversations.pending(id) == (PAY_FIVE, PAY_NINE)
     first, _ = await decide(other, id, payment_tools, None, c2=True)
@@ -175,10 +177,10 @@ async def test_calls_are_decided_one_by_one(maya: User, other: User, payment_too
 
 
 @pytest.mark.parametrize("decision", [True, False])
-async def test_a_call_that_was_begun_is_not_run_again(
+async def test_a_call_that_was_started_is_not_run_again(
     tb: Tellback, maya: User, other: User, payment_tools: PaymentTools, decision: bool
 ) -> None:
-    """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
+    """The process ended between storing the approval and storing the result, so the outcome is unknown."""
     id = await leave_pending(maya, payment_tools, PAY_FIVE, PAY_NINE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
     note = approval_note(APPROVED, [PAY_FIVE], tb.clock())
@@ -195,7 +197,7 @@ async def test_a_call_that_was_begun_is_not_run_again(
         await maya.conversations.run_turn(id, model, "Well?", tools=payment_tools.tools)
 
 
-async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(
+async def test_a_message_after_a_started_call_reports_the_unknown_outcome(
     tb: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -210,8 +212,10 @@ async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(
     assert payment_tools.paid == []
 
 
-async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, payment_tools: PaymentTools) -> None:
-    """It was interrupted: it does not wait for a person, and may have taken effect."""
+async def test_an_interrupted_call_without_approval_is_not_run_by_an_approval(
+    maya: User, payment_tools: PaymentTools
+) -> None:
+    """An interrupted call does not wait for approval, and may have taken effect."""
     conversation = await maya.conversations.create("shop")
     await maya.conversations.append_user_message(conversation.id, "Look!")
     seen = ToolUseBlock("c1", "look", {})
@@ -229,7 +233,7 @@ async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, paym
     assert "may or may not have taken effect" in message_text(model.requests[0].messages[-1])
 
 
-async def test_a_decision_may_come_after_the_conversation_was_closed(
+async def test_a_decision_is_accepted_after_the_conversation_was_closed(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -241,7 +245,7 @@ async def test_a_decision_may_come_after_the_conversation_was_closed(
         await maya.conversations.run_turn(id, ScriptedModel([]), "And now?")
 
 
-async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(
+async def test_a_turn_interrupted_after_the_result_continues_with_the_answer(
     maya: User, other: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -252,7 +256,7 @@ async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
 
 
-async def test_a_call_whose_note_cannot_be_stored_does_not_run(
+async def test_a_call_does_not_run_if_its_approval_cannot_be_stored(
     tb: Tellback, maya: User, payment_tools: PaymentTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -269,7 +273,7 @@ async def test_a_call_whose_note_cannot_be_stored_does_not_run(
     assert payment_tools.paid == [5]
 
 
-async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, payment_tools: PaymentTools) -> None:
+async def test_the_approval_note_is_hidden_from_user_and_model(maya: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     _, model = await decide(maya, id, payment_tools, c1=True)
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
@@ -279,7 +283,7 @@ async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, paym
     assert [m.metadata for m in hidden] == [{"waiting_calls": ["c1"]}, approved]
 
 
-async def test_the_stream_takes_decisions_too(maya: User, other: User, payment_tools: PaymentTools) -> None:
+async def test_a_stream_accepts_decisions(maya: User, other: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
     model = ScriptedModel([says("Done.", chunks=2)])
     items = [
@@ -289,7 +293,7 @@ async def test_the_stream_takes_decisions_too(maya: User, other: User, payment_t
     assert (str(items[-1]), payment_tools.paid) == ("Done.", [5])
 
 
-async def test_unknown_calls_and_others_conversations_are_refused(
+async def test_unknown_calls_and_other_users_conversations_are_rejected(
     tb: Tellback, maya: User, payment_tools: PaymentTools
 ) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
@@ -304,10 +308,10 @@ async def test_unknown_calls_and_others_conversations_are_refused(
     assert payment_tools.paid == []
 
 
-async def test_a_result_stored_by_hand_counts(maya: User, payment_tools: PaymentTools) -> None:
+async def test_a_manually_stored_result_is_used(maya: User, payment_tools: PaymentTools) -> None:
     id = await leave_pending(maya, payment_tools, PAY_FIVE)
-    await maya.conversations.append_tool_result(id, "c1", "paid by hand", "pay")
+    await maya.conversations.append_tool_result(id, "c1", "paid manually", "pay")
     assert await maya.conversations.pending(id) == ()
     outcome, model = await decide(maya, id, payment_tools, c1=True)
     assert (outcome.text, payment_tools.paid) == ("Done.", [])
-    assert message_text(model.requests[0].messages[-1]) == "paid by hand"
+    assert message_text(model.requests[0].messages[-1]) == "paid manually"

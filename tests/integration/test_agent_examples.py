@@ -1,4 +1,4 @@
-"""The examples of agents run, with nothing set up and with a key."""
+"""The agent examples run without configuration, and with a provider's key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERS = st.lists(st.sampled_from(["A-100", "A-200", "A-999"]), min_size=1, max_
 EMPTY_READING = json.dumps({"routes": [], "data": [], "forget": [], "conditions": []})
 
 
-async def test_a_flight_is_booked_with_a_change_of_mind_and_a_detour() -> None:
+async def test_a_flight_is_booked_with_a_correction_and_a_detour() -> None:
     code, output = await run("flight_booking.py")
     assert code == 0, output
     assert "stand-in" in output
@@ -42,7 +42,7 @@ async def test_a_flight_is_booked_with_a_change_of_mind_and_a_detour() -> None:
     assert output.count("ran book_flight") == 1
 
 
-async def test_a_large_refund_waits_for_a_person() -> None:
+async def test_a_large_refund_waits_for_approval() -> None:
     code, output = await run("support_refunds.py")
     assert code == 0, output
     assert "Traceback" not in output
@@ -56,14 +56,14 @@ async def test_a_large_refund_waits_for_a_person() -> None:
         assert line in output
 
 
-async def test_a_branch_that_is_taken_back_is_left() -> None:
+async def test_a_corrected_answer_changes_the_branch() -> None:
     code, output = await run("onboarding.py")
     assert code == 0, output
     assert "> Wait, it should be personal\nWhen were you born, Maya?" in output
     assert output.rstrip().endswith("personal account of Maya opened for Maya")
 
 
-async def test_a_clinic_says_only_what_is_written() -> None:
+async def test_a_strict_clinic_sends_only_canned_responses() -> None:
     code, output = await run("clinic_intake.py")
     assert code == 0, output
     assert "You are in good hands, Maya Lima. What brings you here?" in output
@@ -73,7 +73,7 @@ async def test_a_clinic_says_only_what_is_written() -> None:
     assert "model calls: 2" not in output
 
 
-async def test_a_session_goes_on_in_the_next_process_and_a_new_one_begins_when_it_is_done(tmp_path: Path) -> None:
+async def test_a_session_continues_in_the_next_process_until_it_is_completed(tmp_path: Path) -> None:
     path = str(tmp_path / "sessions.db")
     code, first = await run("sessions.py", path)
     assert code == 0, first
@@ -97,7 +97,7 @@ async def test_a_session_goes_on_in_the_next_process_and_a_new_one_begins_when_i
     assert "Traceback" not in output
 
 
-async def test_with_a_key_that_provider_understands_and_answers() -> None:
+async def test_with_a_key_the_provider_understands_and_replies() -> None:
     def answer(request: Request) -> Reply:
         return Anthropic().response(EMPTY_READING if "output_config" in request.body else "All is well.")
 
@@ -119,14 +119,14 @@ def examples_on_path() -> Iterator[None]:
 
 
 def drop_repeats(values: list[Any]) -> list[Any]:
-    """The values without those that repeat the one before."""
+    """Remove values that repeat the previous one."""
     return [value for value, _ in groupby(values)]
 
 
 @pytest.mark.usefixtures("examples_on_path")
 @given(kinds=KINDS, eager=st.integers(0, 5), facts=st.permutations(["name", "kind", "company", "birthday", "phone"]))
 @settings(max_examples=40, deadline=None)
-def test_an_account_is_of_the_kind_that_was_said_last(kinds: list[str], eager: int, facts: list[str]) -> None:
+def test_an_account_is_opened_with_the_last_stated_kind(kinds: list[str], eager: int, facts: list[str]) -> None:
     onboarding = importlib.import_module("onboarding")
     first, *later = drop_repeats(kinds)
     known = {"name": "Maya", "kind": first, "company": "Tascas", "birthday": "2001-05-17", "phone": "1234"}
@@ -140,9 +140,7 @@ def test_an_account_is_of_the_kind_that_was_said_last(kinds: list[str], eager: i
 @pytest.mark.usefixtures("examples_on_path")
 @given(orders=ORDERS, eager=st.integers(0, 2), approve=st.sampled_from([True, False, None]))
 @settings(max_examples=40, deadline=None)
-def test_nothing_is_paid_twice_whatever_the_user_takes_back(
-    orders: list[str], eager: int, approve: bool | None
-) -> None:
+def test_corrections_never_cause_a_second_payment(orders: list[str], eager: int, approve: bool | None) -> None:
     refunds = importlib.import_module("support_refunds")
     first, *later = drop_repeats(orders)
     user = SimulatedUser("A refund", {"order": first, "reason": "broken"}, changes={"order": later}, eager=eager)

@@ -1,4 +1,4 @@
-"""Approvals across processes that are killed, or that decide at once. The file is also what the processes run."""
+"""Approvals by processes that are killed or decide concurrently. The child processes run this file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def make_pay_tool(ledger: str, holds: bool) -> Any:
-    """A tool that writes down what it pays, and then may wait until somebody ends it."""
+    """Return a tool that records its payments in a file, and then may block until its process is killed."""
 
     @tool(requires_approval=True)
     async def pay(amount: int) -> str:
@@ -44,7 +44,7 @@ def make_pay_tool(ledger: str, holds: bool) -> Any:
 
 
 async def decide(job: dict[str, Any]) -> None:
-    """Approve a call, in this process."""
+    """Approve a call in this process."""
     async with Tellback(job["url"], summary_every=None, worker=False) as tb:
         log = tb.user(USER).conversations
         emit(pending=[call.id for call in await log.pending(job["conversation"])])
@@ -64,7 +64,7 @@ async def decide(job: dict[str, Any]) -> None:
 
 
 async def chat(job: dict[str, Any]) -> None:
-    """Ask for a call by `user.chat`, and leave it waiting."""
+    """Start a chat with `user.chat` whose tool call waits for approval."""
     async with Tellback(job["url"], summary_every=None, worker=False) as tb:
         model = ScriptedModel([calls(PAY_FIVE)])
         reply = await tb.user(USER).chat("Pay 5", model=model, tools=[make_pay_tool(job["ledger"], False)])
@@ -73,7 +73,7 @@ async def chat(job: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def process(program: str) -> AsyncIterator[ChildProcess]:
-    """A process of this file."""
+    """Start a child process that runs a function of this file."""
     started = await ChildProcess.start(f"{__name__}:{program}")
     try:
         await started.wait_for("ready")
@@ -96,7 +96,7 @@ def read_payments(ledger: Path) -> list[str]:
     return ledger.read_text().split() if ledger.exists() else []
 
 
-async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: str, tmp_path: Path) -> None:
+async def test_a_call_interrupted_by_a_kill_is_not_run_twice(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     async with Tellback(url, summary_every=None, worker=False) as tb:
         log = tb.user(USER).conversations
@@ -124,7 +124,7 @@ async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: 
         assert read_payments(ledger) == ["5"]
 
 
-async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_path: Path) -> None:
+async def test_concurrent_approvals_of_two_processes_run_the_call_once(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     async with Tellback(url, summary_every=None, worker=False) as tb:
         id = await request_payment(tb, ledger)
@@ -143,7 +143,7 @@ async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_pa
         assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_a_chat_is_approved_in_another_process(url: str, tmp_path: Path) -> None:
+async def test_a_chat_can_be_approved_in_another_process(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     async with process("chat") as first:
         await first.send(url=url, ledger=str(ledger))

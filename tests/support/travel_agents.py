@@ -1,4 +1,4 @@
-"""A travel desk to talk to: it books flights and tells the weather."""
+"""Travel agents for tests: they book flights and trips and tell the weather."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Trip(BaseModel):
 
 
 class TripSetup:
-    """A travel agent and what it has done."""
+    """A travel agent with a scripted model, and its recorded tool calls."""
 
     def __init__(self, memory: Any, script: Any = (), *, approval: bool = False, **options: Any) -> None:
         self.model = ScriptedModel(script)
@@ -79,11 +79,11 @@ class TripSetup:
         return [f"the night train to {destination}"]
 
     def script(self, *steps: Any) -> None:
-        """What the model says next."""
+        """Set the model's next replies."""
         self.model._script[len(self.model.requests) :] = steps
 
     def understands_trip(self, **stated: Any) -> Any:
-        """The model reads a message about the trip."""
+        """Return a model reply that understands a message about the trip."""
         return understands(self.book, **stated)
 
     @property
@@ -92,7 +92,7 @@ class TripSetup:
 
 
 def script_full_trip(setup: TripSetup, answer: Any = "The night train?") -> None:
-    """One message that says everything is read and answered."""
+    """Script the understanding of a complete request, and its answer."""
     setup.script(setup.understands_trip(destination="Rome", passengers=2), answer)
 
 
@@ -107,7 +107,7 @@ def make_pay_tool(paid: list[int]) -> Any:
 
 
 def round_trip(session: SessionState) -> SessionState:
-    """The session as another process reads it."""
+    """Return the session after a round trip through JSON."""
     return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session))))
 
 
@@ -121,12 +121,12 @@ async def read_texts(user: User, id: str | None, **options: Any) -> list[str]:
 
 
 def sent_texts(model: ScriptedModel, number: int = -1) -> list[str]:
-    """The messages of a request."""
+    """Return the message texts of a request."""
     return [message_text(message) for message in model.requests[number].messages]
 
 
 async def respond_streaming(agent: Agent, *arguments: Any, **options: Any) -> Response:
-    """The response of a stream."""
+    """Return the response at the end of a stream."""
     chunks = [chunk async for chunk in agent.respond_stream(*arguments, **options)]
     assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert "".join(chunk.delta for chunk in chunks) == chunks[-1].accumulated
