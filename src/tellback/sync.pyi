@@ -397,9 +397,9 @@ class _Memory:
 
 class _Agents:
     def list(self) -> builtins.list[AgentSpec]:
-        """All descriptions, in the order of registration."""
+        """Return all registered specs, in the order of registration."""
     def get(self, name: str) -> AgentSpec | None:
-        """The description of that name, or None."""
+        """Return the spec with this name, or None."""
     def invoke(
         self,
         name: str,
@@ -409,7 +409,7 @@ class _Agents:
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
     ) -> TurnResult:
-        """Run one turn of an agent, with the arguments its description asks for."""
+        """Run one turn of an agent with the arguments that its spec requires."""
     def invoke_stream(
         self,
         name: str,
@@ -419,7 +419,7 @@ class _Agents:
         model: str | Model | None = None,
         **turn: Unpack[InvokeOptions],
     ) -> Generator[ReplyDelta | TurnResult]:
-        """`invoke` as an iterator over deltas, whose last item is the `TurnResult`."""
+        """Like `invoke`, but stream deltas; the last item is the `TurnResult`."""
 
 class _Admin:
     def delete_user_data(self, user_id: str | None = None, *, confirm: bool = False) -> ErasureReport:
@@ -755,7 +755,7 @@ class SyncWorkingContextBuilder:
         """Build the information that a model needs before it answers in this conversation or, with None, in a new one."""
 
 class SyncAgents(_Agents):
-    """One user's way to the agents that were registered."""
+    """Invokes the registered agents for one user."""
 
 class SyncAdmin(_Admin):
     """Export, erasure and usage of the handle's user, or of another user of the same tenant and app."""
