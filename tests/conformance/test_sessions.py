@@ -1,4 +1,4 @@
-"""Every session adapter keeps the contract."""
+"""Every session adapter passes the conformance suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No sequence of calls reads or changes what belongs to another scope."""
+"""No sequence of calls reads or changes data of another scope."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def machine(tb: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
     scopes = st.sampled_from(SCOPES)
 
     class Isolation(RuleBasedStateMachine):
-        """Everyone writes texts that name their scope, and tries every id there is."""
+        """Users write texts that contain their scope, and try every existing id."""
 
         conversations = Bundle("conversations")
         messages = Bundle("messages")
@@ -50,7 +50,7 @@ def machine(tb: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]
             return runner.run(awaitable)
 
         def run_checked(self, scope: tuple[str, str, str], id: str, awaitable: Any) -> Any:
-            """Run it: for anyone but the owner it must be as if the id did not exist."""
+            """Run a call; for other users it must behave as if the id did not exist."""
             if self.owner[id] != scope:
                 with pytest.raises(NotFoundError):
                     self.run(awaitable)

@@ -1,4 +1,4 @@
-"""Workers keep their contract on every store, whatever brings the jobs to them."""
+"""Workers keep their contract on every store."""
 
 from __future__ import annotations
 

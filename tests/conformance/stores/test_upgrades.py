@@ -1,4 +1,4 @@
-"""A store that an earlier release wrote is brought up to date with nothing lost, once, and as a whole or not at all."""
+"""A store of an earlier release is migrated once, without data loss, completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSIONS = "SELECT version, name, applied_at FROM tellback_migrations ORDER BY v
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database without any tables; what is in memory has no earlier release."""
+    """A database without tables; an in-memory store has no earlier release."""
     if request.param == "sqlite":
         return str(tmp_path / "tellback.db")
     found: str = request.getfixturevalue("postgres_url")
@@ -31,7 +31,7 @@ def releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releases:
 
 @dataclass(frozen=True)
 class StoredData:
-    """What an earlier release has written."""
+    """Data written by an earlier release."""
 
     conversation_id: str
     space_id: str
@@ -44,7 +44,7 @@ def open_app(url: str) -> Tellback:
 
 
 async def write_data(url: str) -> StoredData:
-    """Open the store as the release that this process is, and write some of everything."""
+    """Open the store with this process's release, and write some data."""
     async with open_app(url) as tb:
         maya = tb.user("maya")
         conversation = await maya.conversations.create("chat", metadata={"speakers": {"user": "Maya"}})
@@ -57,7 +57,7 @@ async def write_data(url: str) -> StoredData:
 
 
 async def assert_data(url: str, stored: StoredData) -> None:
-    """Open the store as the release that this process is: what was written is there, and more can be."""
+    """Open the store with this process's release, check the data, and write more."""
     async with open_app(url) as tb:
         maya = tb.user("maya")
         messages = await maya.conversations.messages(stored.conversation_id)
@@ -89,7 +89,7 @@ async def test_every_earlier_schema_is_upgraded(url: str, version: int, releases
     assert await fetch_rows(url, "SELECT id, conversations FROM upgrades") == [(1, 2 - version)]
 
 
-async def test_an_upgraded_store_does_its_work(url: str, releases: Releases) -> None:
+async def test_an_upgraded_store_works(url: str, releases: Releases) -> None:
     releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
     releases.use_version(LAST_VERSION)
@@ -103,7 +103,7 @@ async def test_an_upgraded_store_does_its_work(url: str, releases: Releases) -> 
             assert [job.conversation_id for job in await maya.memory.list_jobs()] == [stored.conversation_id]
 
 
-async def test_opening_again_applies_nothing_again(url: str, releases: Releases) -> None:
+async def test_opening_again_applies_no_migration(url: str, releases: Releases) -> None:
     releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
     releases.use_version(LAST_VERSION)
@@ -114,7 +114,7 @@ async def test_opening_again_applies_nothing_again(url: str, releases: Releases)
     assert await fetch_rows(url, "SELECT id FROM upgrades") == [(1,)]
 
 
-async def test_many_openers_apply_a_migration_once(url: str, releases: Releases) -> None:
+async def test_concurrent_openings_apply_a_migration_once(url: str, releases: Releases) -> None:
     releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
     releases.use_version(LAST_VERSION)
@@ -129,7 +129,7 @@ async def assert_opens(url: str) -> None:
         assert len(await tb.user("maya").conversations.list()) == 1
 
 
-async def test_a_migration_that_fails_leaves_the_version_before_it(url: str, releases: Releases) -> None:
+async def test_a_failing_migration_keeps_the_previous_version(url: str, releases: Releases) -> None:
     releases.use_version(FIRST_VERSION)
     stored = await write_data(url)
     for _ in range(2):
@@ -147,7 +147,7 @@ async def test_a_migration_that_fails_leaves_the_version_before_it(url: str, rel
     assert await schema_versions(url) == [1, 2, 3]
 
 
-async def test_a_schema_of_a_newer_release_is_refused_and_left_alone(url: str, releases: Releases) -> None:
+async def test_a_schema_of_a_newer_release_is_rejected_unchanged(url: str, releases: Releases) -> None:
     releases.use_version(LAST_VERSION)
     stored = await write_data(url)
     for version in range(FIRST_VERSION, LAST_VERSION):
@@ -159,7 +159,7 @@ async def test_a_schema_of_a_newer_release_is_refused_and_left_alone(url: str, r
     await assert_data(url, stored)
 
 
-async def test_an_earlier_schema_is_not_upgraded_by_who_only_reads(tmp_path: Path, releases: Releases) -> None:
+async def test_a_read_only_opening_does_not_migrate(tmp_path: Path, releases: Releases) -> None:
     path = str(tmp_path / "tellback.db")
     releases.use_version(FIRST_VERSION)
     await write_data(path)
@@ -169,7 +169,7 @@ async def test_an_earlier_schema_is_not_upgraded_by_who_only_reads(tmp_path: Pat
     assert await schema_versions(path) == [1]
 
 
-async def test_tables_of_another_program_are_refused_by_name_and_left_alone(url: str) -> None:
+async def test_tables_of_another_program_with_our_names_are_rejected_unchanged(url: str) -> None:
     await run_script(url, "CREATE TABLE messages (text TEXT NOT NULL); INSERT INTO messages VALUES ('not ours');")
     for _ in range(2):
         with pytest.raises(SchemaVersionError, match=r"already has tables .*\(messages\).* Open another"):
@@ -179,6 +179,6 @@ async def test_tables_of_another_program_are_refused_by_name_and_left_alone(url:
         await fetch_rows(url, VERSIONS)
 
 
-async def test_tables_of_another_program_with_other_names_do_not_matter(url: str) -> None:
+async def test_tables_of_another_program_with_other_names_are_allowed(url: str) -> None:
     await run_script(url, "CREATE TABLE invoices (id INTEGER);")
     await assert_data(url, await write_data(url))

@@ -1,4 +1,4 @@
-"""What is done to every adapter that talks to a server: its tasks are cancelled, and its process is killed."""
+"""Checks for every adapter that talks to a server: cancelled tasks and killed processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ JSON: some.SearchStrategy[Any] = some.recursive(
 
 
 async def check_cancelled_saves(adapter: PersistenceAdapter, tries: int = 40) -> None:
-    """Each turn is cancelled a little later than the one before; it is there whole, or not at all."""
+    """Cancel each turn a little later than the one before; each is stored completely or not at all."""
     version, stored, sent = 0, list[str](), list[list[str]]()
     for n in range(tries):
         turn = [f"{n}.{k}" for k in range(3)]
@@ -62,7 +62,7 @@ async def check_cancelled_saves(adapter: PersistenceAdapter, tries: int = 40) ->
         found, texts = await _read_consistent(adapter)
         if found is not None and found.version > version:
             version += 1
-            # One that was sent before it was cancelled may have come first.
+            # One that was sent before the cancellation may have been stored first.
             assert texts[len(stored) :] in sent
             stored, sent = texts, []
         assert (found.version if found else 0) == version
@@ -71,7 +71,7 @@ async def check_cancelled_saves(adapter: PersistenceAdapter, tries: int = 40) ->
 
 
 async def _read_consistent(adapter: PersistenceAdapter) -> tuple[SessionData | None, list[str]]:
-    """The session and its messages of one moment: what was sent before it was cancelled may still be on its way."""
+    """Read the session and its messages consistently: a request sent before a cancellation may still be running."""
     while True:
         before = await adapter.session_repository.get("web-42")
         texts = contents(await adapter.message_repository.list_by_session("web-42"))
@@ -80,7 +80,7 @@ async def _read_consistent(adapter: PersistenceAdapter) -> tuple[SessionData | N
 
 
 async def check_killed_process(adapter: PersistenceAdapter, imports: str, code: str) -> None:
-    """A process that saves turn after turn is killed; `code` makes its adapter."""
+    """Kill a process that saves turn after turn; `code` creates its adapter."""
     program = _PROGRAM.format(imports=imports, adapter=code)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -107,7 +107,7 @@ async def check_killed_process(adapter: PersistenceAdapter, imports: str, code: 
 
 
 async def check_concurrent_saves(adapter: PersistenceAdapter, count: int = 200) -> None:
-    """Turns of as many sessions."""
+    """Save turns of `count` sessions concurrently."""
     ids = [f"web-{n}" for n in range(count)]
     saved = await asyncio.gather(*(adapter.save(make_session(id, version=1), [make_message("Hi", id)]) for id in ids))
     assert [each.id for each in saved] == ids
@@ -115,7 +115,7 @@ async def check_concurrent_saves(adapter: PersistenceAdapter, count: int = 200) 
 
 
 async def check_round_trip(adapter: PersistenceAdapter, value: Any) -> None:
-    """Any JSON is given back exactly, wherever JSON is kept."""
+    """Check that any JSON is returned unchanged."""
     session = make_session(version=1, collected_data={"value": value})
     message = make_message("Hi", event=value, tool_calls=({"result": value},))
     saved = await adapter.save(session, [message])
@@ -128,7 +128,7 @@ async def check_round_trip(adapter: PersistenceAdapter, value: Any) -> None:
 
 
 def dump_exact(value: Any) -> str:
-    """A value with its types, and the order of its names."""
+    """Return a value with its types and key order."""
     return json.dumps(value)
 
 

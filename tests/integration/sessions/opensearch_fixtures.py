@@ -1,4 +1,4 @@
-"""What tests of `OpenSearchAdapter` share: indices of their own, and a client that breaks off where a test says."""
+"""Fixtures of `OpenSearchAdapter` tests: separate indices, and a client that fails at chosen requests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Hook = Callable[[], Awaitable[object]]
 
 
 class OwnIndicesFixtures:
-    """Adapters of a `url`, whose indices are the test's own."""
+    """Adapters for a `url`, with indices used by the test alone."""
 
     @pytest.fixture
     def name(self) -> str:
-        """What the indices of this test begin with."""
+        """The prefix of the test's indices."""
         return f"test-{secrets.token_hex(6)}"
 
     @pytest.fixture
     def make(self, url: str, name: str) -> MakeOpenSearch:
-        """Makes adapters with any options."""
+        """A function that creates adapters with any options."""
 
         def make(client: AsyncOpenSearch | str = url, prefix: str = "one", **options: Any) -> OpenSearchAdapter:
             indices = {each: f"{name}-{prefix}-{each}" for each in ("sessions", "messages")}
@@ -52,7 +52,7 @@ class OwnIndicesFixtures:
 
 
 class SharedServerFixtures(OwnIndicesFixtures):
-    """The same on the server that all tests share, with an adapter that is open and a client to look behind it."""
+    """The same on a server shared by all tests, with an open adapter and a client for checks."""
 
     @pytest.fixture
     def url(self, opensearch_url: str) -> str:
@@ -74,7 +74,7 @@ class SharedServerFixtures(OwnIndicesFixtures):
     async def scripted(
         self, url: str, make: MakeOpenSearch
     ) -> AsyncIterator[tuple[OpenSearchAdapter, ScriptedTransport]]:
-        """An adapter whose requests a test can break off."""
+        """An adapter whose requests a test can interrupt."""
         async with AsyncOpenSearch(url, transport_class=ScriptedTransport) as client:
             assert isinstance(client.transport, ScriptedTransport)
             adapter = make(client)
@@ -85,7 +85,7 @@ class SharedServerFixtures(OwnIndicesFixtures):
 
 
 class ScriptedTransport(AsyncTransport):
-    """Does what a test says before or after certain requests, and can be dead from then on."""
+    """A transport that runs a function before or after chosen requests, and can fail from then on."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -93,10 +93,10 @@ class ScriptedTransport(AsyncTransport):
         self._after: dict[int, Hook] = {}
         self._failing: BaseException | None = None
         self.sent: list[tuple[str, str, int]] = []
-        """The method, the path and the length of what was sent."""
+        """The method, the path and the body length of each request."""
 
     def start(self) -> None:
-        """Forget all of it, and count requests from here: the next one is the first."""
+        """Clear the records, and count requests from here: the next one is the first."""
         self._before, self._after, self._failing = {}, {}, None
         self.sent.clear()
 
@@ -104,7 +104,7 @@ class ScriptedTransport(AsyncTransport):
         (self._after if after else self._before)[request] = hook
 
     def fail_from(self, request: int, error: BaseException, *, after: bool) -> None:
-        """From this request on nothing gets through, or no answer to it."""
+        """From this request on, all requests fail, or only their answers are lost."""
 
         async def fail() -> None:
             self._failing = error
@@ -126,14 +126,14 @@ class ScriptedTransport(AsyncTransport):
 
 
 async def dump_indices(client: AsyncOpenSearch, name: str) -> str:
-    """All that the indices of a test hold, as text."""
+    """Return everything in the indices of a test as text."""
     await client.indices.refresh(index=f"{name}-*")
     found = await client.search(index=f"{name}-*", body={"query": {"match_all": {}}, "size": 10_000})
     return json.dumps([hit["_source"] for hit in found["hits"]["hits"]], ensure_ascii=False)
 
 
 async def count_documents(client: AsyncOpenSearch, index: str) -> int:
-    """How many documents an index holds."""
+    """Return how many documents an index contains."""
     await client.indices.refresh(index=index)
     answer = await client.count(index=index)
     number: int = answer["count"]

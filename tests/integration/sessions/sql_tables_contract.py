@@ -1,4 +1,4 @@
-"""What adapters with tables of their own promise beyond the contract: names, earlier tables, what is refused."""
+"""The contract of adapters with their own tables: names, existing tables, rejected values."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scop
 _numbers = itertools.count(1)
 
 Run = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
-"""Runs SQL on the database under test, past the adapter."""
+"""Runs SQL on the database under test, bypassing the adapter."""
 
 
 class Make(Protocol):
-    """Makes an adapter of the database under test, with the default tables."""
+    """Creates an adapter for the database under test, with the default tables."""
 
     def __call__(self, **options: Any) -> PersistenceAdapter: ...
 
 
 class SqlTablesContract:
-    """`make` makes adapters, `run` looks behind them; `moment` and `json` are the types of version 1."""
+    """`make` creates adapters, `run` runs SQL; `moment` and `json` are the column types of version 1."""
 
     moment = "TEXT"
     json = "TEXT"
 
-    async def test_a_database_of_version_1_goes_on_with_its_data(self, make: Make, run: Run) -> None:
+    async def test_a_database_of_version_1_is_migrated_with_its_data(self, make: Make, run: Run) -> None:
         await self._version_1(run)
         adapter = make()
         await adapter.initialize()
@@ -69,7 +69,7 @@ class SqlTablesContract:
         await adapter.initialize()
         await adapter.disconnect()
 
-    async def test_of_many_who_upgrade_at_once_one_does(self, make: Make, run: Run) -> None:
+    async def test_concurrent_migrations_run_once(self, make: Make, run: Run) -> None:
         await self._version_1(run)
         adapters = [make() for _ in range(6)]
         await asyncio.gather(*(each.initialize() for each in adapters))
@@ -79,7 +79,7 @@ class SqlTablesContract:
             await each.disconnect()
         assert await run("SELECT version FROM agent_sessions_migrations ORDER BY version") == [(1,), (2,)]
 
-    async def test_a_table_that_somebody_made_is_completed(self, make: Make, run: Run) -> None:
+    async def test_an_existing_table_gets_missing_columns(self, make: Make, run: Run) -> None:
         await run("CREATE TABLE agent_sessions (id VARCHAR(255), customer TEXT, score INTEGER)")
         await run("INSERT INTO agent_sessions VALUES ('web-1', 'maya', 7)")
         adapter = make(field_mappings={"sessions": {"user_id": "customer"}})
@@ -88,11 +88,11 @@ class SqlTablesContract:
         assert (found.id, found.status, found.collected_data, found.version) == ("web-1", "active", {}, 0)
         await adapter.save(replace(found, version=1, user_id="maya"), [make_message("Hi", "web-1")])
         assert await run("SELECT customer, score, version FROM agent_sessions") == [("maya", 7, 1)]
-        with pytest.raises(TellbackError):  # its ids are unique from now on
+        with pytest.raises(TellbackError):  # the migration has made ids unique
             await adapter.session_repository.create(make_session("web-1"))
         await adapter.disconnect()
 
-    async def test_a_table_without_what_every_row_needs_is_refused(self, make: Make, run: Run) -> None:
+    async def test_a_table_without_required_columns_is_rejected(self, make: Make, run: Run) -> None:
         await run("CREATE TABLE agent_sessions (key TEXT, user_id TEXT)")
         with pytest.raises(ConfigurationError, match=r"no column 'id'.*field_mappings\['sessions'\]"):
             await make().initialize()
@@ -101,7 +101,7 @@ class SqlTablesContract:
         await adapter.initialize()
         await adapter.disconnect()
 
-    async def test_a_version_from_the_future_is_refused(self, make: Make, run: Run) -> None:
+    async def test_tables_of_a_later_version_are_rejected(self, make: Make, run: Run) -> None:
         adapter = make()
         await adapter.initialize()
         await adapter.disconnect()
@@ -110,7 +110,7 @@ class SqlTablesContract:
             await adapter.initialize()
         await adapter.disconnect()
 
-    async def test_a_migration_that_fails_leaves_all_as_it_was(self, make: Make, run: Run) -> None:
+    async def test_a_failing_migration_changes_nothing(self, make: Make, run: Run) -> None:
         await run("CREATE TABLE agent_sessions (id TEXT)")
         await run("INSERT INTO agent_sessions VALUES ('twice'), ('twice')")
         with pytest.raises(TellbackError):
@@ -118,7 +118,7 @@ class SqlTablesContract:
         assert await self._columns(run, "agent_sessions") == {"id"}
         assert await self._columns(run, "agent_sessions_migrations") == set()
 
-    async def test_tables_and_columns_have_the_names_that_were_given(self, make: Make, run: Run) -> None:
+    async def test_tables_and_columns_use_the_configured_names(self, make: Make, run: Run) -> None:
         adapter = make(
             tables={"sessions": "Chats", "messages": "select"},
             field_mappings={
@@ -140,7 +140,7 @@ class SqlTablesContract:
         assert await adapter.purge_expired() == 0
         await adapter.disconnect()
 
-    async def test_names_that_changed_later_are_noticed(self, make: Make) -> None:
+    async def test_names_changed_later_are_reported(self, make: Make) -> None:
         adapter = make()
         await adapter.initialize()
         await adapter.save(make_session(version=1), [])
@@ -149,7 +149,7 @@ class SqlTablesContract:
             await make(field_mappings={"sessions": {"user_id": "customer"}}).initialize()
 
     @pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
-    async def test_what_is_no_name_is_refused(self, make: Make, name: Any) -> None:
+    async def test_invalid_names_are_rejected(self, make: Make, name: Any) -> None:
         for options in (
             {"tables": {"sessions": name}},
             {"field_mappings": {"messages": {"content": name}}},
@@ -175,7 +175,7 @@ class SqlTablesContract:
         ],
         ids=str,
     )
-    async def test_options_that_cannot_be_meant_are_refused(self, make: Make, options: dict[str, Any]) -> None:
+    async def test_invalid_options_are_rejected(self, make: Make, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             make(**options)
 
@@ -194,7 +194,7 @@ class SqlTablesContract:
         ],
         ids=str,
     )
-    async def test_what_cannot_be_stored_is_refused_and_nothing_is(self, make: Make, changes: dict[str, Any]) -> None:
+    async def test_a_turn_with_invalid_values_is_rejected_completely(self, make: Make, changes: dict[str, Any]) -> None:
         adapter = make()
         await adapter.initialize()
         with pytest.raises(InvalidArgumentError):
@@ -208,7 +208,7 @@ class SqlTablesContract:
         assert await adapter.message_repository.list_by_session("web-42") == []
         await adapter.disconnect()
 
-    async def test_one_adapter_may_be_initialized_by_many(self, make: Make) -> None:
+    async def test_one_adapter_can_be_initialized_concurrently(self, make: Make) -> None:
         adapter = make()
         await asyncio.gather(*(adapter.initialize() for _ in range(8)))
         await asyncio.gather(
@@ -219,7 +219,7 @@ class SqlTablesContract:
         assert {each.message_count for each in found} == {1}
         await asyncio.gather(*(adapter.disconnect() for _ in range(3)))
 
-    async def test_a_message_id_belongs_to_its_session(self, make: Make) -> None:
+    async def test_message_ids_are_unique_per_session(self, make: Make) -> None:
         adapter = make()
         await adapter.initialize()
         for id in ("web-1", "web-2"):
@@ -227,7 +227,7 @@ class SqlTablesContract:
             assert contents(await adapter.message_repository.list_by_session(id)) == ["Hi"]
         await adapter.disconnect()
 
-    async def test_a_save_that_is_cancelled_is_whole_or_nothing(self, make: Make) -> None:
+    async def test_a_cancelled_save_is_atomic(self, make: Make) -> None:
         adapter = make()
         await adapter.initialize()
         for n in range(40):
@@ -238,14 +238,14 @@ class SqlTablesContract:
             await asyncio.sleep(n * 0.0003)
             task.cancel()
             result = (await asyncio.gather(task, return_exceptions=True))[0]
-            await adapter.session_repository.delete("none")  # a thread may be at it still: this waits for its turn
+            await adapter.session_repository.delete("none")  # a thread may still be saving: this waits for it
             found = await adapter.session_repository.get(id)
             message_texts = contents(await adapter.message_repository.list_by_session(id))
             assert message_texts == ([] if found is None else ["0", "1", "2", "3", "4"])
             assert found is not None or isinstance(result, asyncio.CancelledError)
         await adapter.disconnect()
 
-    async def test_what_expired_is_purged_in_batches_and_counted(
+    async def test_expired_rows_are_purged_in_batches_and_counted(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tables, "PURGE_BATCH", 3)
@@ -259,14 +259,14 @@ class SqlTablesContract:
         await non_expiring.save(make_session("kept", version=1), [make_message("kept", "kept")])
         await eventually(lambda: expiring.session_repository.list_by_user("maya"), lambda found: len(found) == 1)
         await eventually(lambda: expiring.message_repository.list_by_session("web-6"), lambda found: not found)
-        assert await non_expiring.session_repository.get("web-6") is None  # past its time for everybody
+        assert await non_expiring.session_repository.get("web-6") is None  # expired for every adapter
         assert await non_expiring.purge_expired() == 21
         assert await non_expiring.purge_expired() == 0
         assert contents(await expiring.message_repository.list_by_session("kept")) == ["kept"]
         await expiring.disconnect()
         await non_expiring.disconnect()
 
-    async def test_positions_go_on_after_a_session_expired_and_was_purged(self, make: Make) -> None:
+    async def test_positions_continue_after_a_session_expired_and_was_purged(self, make: Make) -> None:
         expiring = make(session_ttl=0.2)
         await expiring.initialize()
         for turn in range(3):
@@ -278,11 +278,11 @@ class SqlTablesContract:
             await expiring.message_repository.add([make_message("late")], at=NOON)
         found = await expiring.message_repository.list_by_session("web-42")
         assert [each.position for each in found] == [1, 2, 3, 4, 5, 6]
-        assert not await expiring.session_repository.delete("web-42")  # it was not there, but its messages were
+        assert not await expiring.session_repository.delete("web-42")  # the session did not exist, but its messages did
         assert await expiring.message_repository.list_by_session("web-42") == []
         await expiring.disconnect()
 
-    async def test_a_session_deleted_and_begun_at_once_has_its_messages(self, make: Make) -> None:
+    async def test_a_session_deleted_and_recreated_concurrently_has_its_messages(self, make: Make) -> None:
         adapter, other = make(), make()
         await adapter.initialize()
         await other.initialize()
@@ -340,7 +340,7 @@ class SqlTablesContract:
 
 
 def check_against_in_memory(make: Make, steps: list[tuple[str, int, int]]) -> None:
-    """Run the same operations on an adapter and on `InMemoryAdapter`: they give the same, one by one."""
+    """Run the same operations on an adapter and on `InMemoryAdapter`, and compare each result."""
 
     async def compare_adapters() -> None:
         model, adapter = InMemoryAdapter(), make()
@@ -357,7 +357,7 @@ def check_against_in_memory(make: Make, steps: list[tuple[str, int, int]]) -> No
 async def _run_step(
     adapter: PersistenceAdapter, example: int, clock: int, action: str, which: int, number: int
 ) -> object:
-    """What an operation gives, or the error it raises: the same of every adapter."""
+    """Return an operation's result, or its error, in a form that is equal for all adapters."""
     sessions, messages = adapter.session_repository, adapter.message_repository
     id, user = f"s-{example}-{which}", f"u-{example}"
     moment = NOON + timedelta(microseconds=clock)

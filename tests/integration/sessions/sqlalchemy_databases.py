@@ -1,4 +1,4 @@
-"""What the tests of `SqlAlchemyAdapter` run on."""
+"""Databases for tests of `SqlAlchemyAdapter`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sqlite_url(folder: Path) -> str:
 
 
 def make_adapter_factory(url: str) -> MakeAdapter:
-    """Makes adapters with tables that no other test has."""
+    """A function that creates adapters with tables used by this test alone."""
     tag = uuid.uuid4().hex[:8]
 
     def make(
@@ -43,7 +43,7 @@ def make_adapter_factory(url: str) -> MakeAdapter:
 
 
 def fresh_database(server: PostgresServer) -> Iterator[str]:
-    """The URL of an empty database that is gone afterwards."""
+    """The URL of an empty database, dropped afterwards."""
     name = f"sqlalchemy_{uuid.uuid4().hex[:8]}"
     server.psql(f"CREATE DATABASE {name}")
     yield asyncpg_url(server.url(name))
@@ -52,14 +52,14 @@ def fresh_database(server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database of each kind, empty: `@pytest.mark.parametrize("url", KINDS, indirect=True)`."""
+    """An empty database of each kind: `@pytest.mark.parametrize("url", KINDS, indirect=True)`."""
     if request.param == "sqlite":
         return sqlite_url(tmp_path)
     return asyncpg_url(request.getfixturevalue("postgres_url"))
 
 
 async def check_turns_complete(adapter: PersistenceAdapter, id: str = "web-42") -> int:
-    """The version that is stored, after a look that its turns of two messages are there whole."""
+    """Return the stored version, and check that its turns of two messages are complete."""
     found = await adapter.session_repository.get(id)
     message_texts = contents(await adapter.message_repository.list_by_session(id))
     version = 0 if found is None else found.version
@@ -73,7 +73,7 @@ def make_turn(version: int, id: str = "web-42") -> tuple[SessionData, list[Any]]
 
 
 async def check_round_trip(adapter: PersistenceAdapter, data: dict[str, Any] = DATA) -> None:
-    """A bit of everything, read back exactly."""
+    """Store values of every type, and check that they are read back unchanged."""
     sessions, messages = adapter.session_repository, adapter.message_repository
     saved = await adapter.save(make_session(version=1, collected_data=data), [make_message("one"), make_message("two")])
     assert await sessions.get("web-42") == saved

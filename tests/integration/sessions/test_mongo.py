@@ -32,7 +32,7 @@ from tests.support.servers.mongo import MongoServer
 from tests.support.subprocesses import paused_process
 
 MODULE = "tellback.sessions.mongo"
-# The driver leaves a socket behind when a client is closed while its monitor connects. It has no other end yet.
+# The driver leaks a socket when a client is closed while its monitor connects.
 pytestmark = pytest.mark.filterwarnings(r"ignore:unclosed <socket[^>]*laddr=\S+ \d+\)>$:ResourceWarning")
 Database = AsyncDatabase[dict[str, Any]]
 
@@ -49,7 +49,7 @@ def adapters_of(url: str, database: str) -> MakeAdapter:
 
 @pytest.fixture(scope="module", autouse=True)
 def _forgotten_sockets() -> Iterator[None]:
-    """Found here, and not by the tests that come behind."""
+    """Collect leaked objects now, so that later tests do not report them."""
     yield
     gc.collect()
 
@@ -61,7 +61,7 @@ def name() -> str:
 
 @pytest.fixture
 async def database(mongo_url: str, name: str) -> AsyncIterator[Database]:
-    """A database of the test's own, to look behind the adapter."""
+    """The test's database, to check the adapter's documents."""
     async with AsyncMongoClient[dict[str, Any]](mongo_url) as client:
         yield client[name]
         await client.drop_database(name)
@@ -143,7 +143,7 @@ class TestClients:
         ],
         ids=str,
     )
-    async def test_a_client_of_any_kind_will_do_and_is_left_open(
+    async def test_any_asynchronous_client_works_and_stays_open(
         self, mongo_url: str, database: Database, options: dict[str, Any]
     ) -> None:
         async with AsyncMongoClient[Any](mongo_url, **options) as client:
@@ -160,7 +160,7 @@ class TestClients:
                 await adapter.session_repository.get("web-42")
             assert await client.admin.command("ping")
 
-    async def test_a_client_that_its_owner_closed_is_named(self, mongo_url: str, database: Database) -> None:
+    async def test_a_closed_client_raises_store_closed_error(self, mongo_url: str, database: Database) -> None:
         client = AsyncMongoClient[Any](mongo_url)
         adapter = MongoAdapter(client, database.name)
         await adapter.initialize()
@@ -171,9 +171,12 @@ class TestClients:
             await adapter.save(make_session(version=1), [])
 
     @pytest.mark.timeout(200)
-    async def test_many_save_at_once(self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        # The last of them waits for all the others, which on a busy machine is longer than one operation may take. More
-        # connections than these would be transactions at once that outlive the server's limit of 3 seconds.
+    async def test_many_sessions_can_be_saved_concurrently(
+        self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The last one waits for all others, on a busy machine longer than one operation may take. With more
+        # connections,
+        # concurrent transactions would exceed the server's limit of 3 seconds.
         monkeypatch.setattr(connection, "OPERATION_SECONDS", 120.0)
         url = f"{mongo_url}&maxPoolSize=8&connectTimeoutMS=120000&serverSelectionTimeoutMS=120000"
         adapter = MongoAdapter(url, database.name)
@@ -181,14 +184,14 @@ class TestClients:
         await adapter_checks.check_concurrent_saves(adapter)
         await adapter.disconnect()
 
-    async def test_a_single_server_is_told_to_become_a_replica_set(self, single_server: SingleServer) -> None:
+    async def test_a_server_without_a_replica_set_is_rejected_with_advice(self, single_server: SingleServer) -> None:
         adapter = MongoAdapter(f"mongodb://127.0.0.1:{single_server.port}", "shop")
         with pytest.raises(ConfigurationError, match=r"--replSet rs0, run rs\.initiate\(\)"):
             await adapter.initialize()
         with pytest.raises(StoreClosedError):
             await adapter.session_repository.get("web-42")
 
-    def test_a_sync_client_is_refused(self) -> None:
+    def test_a_synchronous_client_is_rejected(self) -> None:
         client: Any = pymongo.MongoClient[Any]("mongodb://127.0.0.1:1", connect=False)
         with pytest.raises(ConfigurationError, match="AsyncMongoClient"):
             MongoAdapter(client, "shop")
@@ -208,19 +211,19 @@ class TestClients:
             "mongodb://",
         ],
     )
-    def test_a_bad_url_is_refused_without_its_password(self, url: str) -> None:
+    def test_an_invalid_url_is_rejected_without_showing_the_password(self, url: str) -> None:
         with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
             MongoAdapter(url, "shop")
         assert "geheim" not in str(caught.value)
         assert caught.value.__cause__ is None
 
-    async def test_wrong_credentials_are_named_without_the_password(self, mongo_url: str) -> None:
+    async def test_wrong_credentials_are_reported_without_the_password(self, mongo_url: str) -> None:
         adapter = MongoAdapter(mongo_url.replace("//", "//ben:geheim@"), "shop")
         with pytest.raises(StoreUnavailableError, match="Check the user, the password") as caught:
             await adapter.initialize()
         assert "geheim" not in str(caught.value) + repr(adapter)
 
-    async def test_a_server_that_is_not_there_is_named(self) -> None:
+    async def test_an_unreachable_server_is_reported(self) -> None:
         adapter = MongoAdapter("mongodb://127.0.0.1:1/?timeoutMS=500", "shop")
         with pytest.raises(StoreUnavailableError, match=r"MongoDB at 127\.0\.0\.1:1 cannot be reached") as caught:
             await adapter.initialize()
@@ -228,7 +231,7 @@ class TestClients:
         with pytest.raises(StoreClosedError, match="initialize"):
             await adapter.save(make_session(version=1), [])
 
-    def test_another_event_loop_is_named(self, mongo_url: str, name: str) -> None:
+    def test_use_in_another_event_loop_raises_an_error(self, mongo_url: str, name: str) -> None:
         adapter = MongoAdapter(mongo_url, name)
         client_and_adapter: list[Any] = []
 
@@ -279,11 +282,11 @@ class TestClients:
         ],
         ids=str,
     )
-    def test_wrong_options_are_refused(self, database_name: Any, options: dict[str, Any]) -> None:
+    def test_invalid_options_are_rejected(self, database_name: Any, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             MongoAdapter("mongodb://localhost", database_name, **options)
 
-    def test_a_missing_driver_is_named(self) -> None:
+    def test_a_missing_driver_raises_missing_extra_error(self) -> None:
         error_text = adapter_checks.import_error_without(MODULE, "pymongo")
         assert "MissingExtraError: The MongoDB adapter needs the package 'pymongo'" in error_text
         assert "pip install 'tellback[mongo]'" in error_text
@@ -291,7 +294,7 @@ class TestClients:
 
 @pytest.mark.backend("MongoDB")
 class TestDocuments:
-    async def test_documents_have_the_names_they_were_given(self, mongo_url: str, database: Database) -> None:
+    async def test_documents_use_the_configured_names(self, mongo_url: str, database: Database) -> None:
         adapter = MongoAdapter(
             mongo_url,
             database.name,
@@ -327,7 +330,7 @@ class TestDocuments:
         assert await database["lines"].count_documents({}) == 0
         await adapter.disconnect()
 
-    async def test_what_was_gathered_can_be_queried(self, adapter: MongoAdapter, database: Database) -> None:
+    async def test_collected_data_can_be_queried(self, adapter: MongoAdapter, database: Database) -> None:
         data = {"to": "Rome", "people": 2, "big": 2**62, "price": 1.0, "days": [{"n": 1}]}
         await adapter.save(
             make_session(version=1, collected_data=data), [make_message("Hi", event={"kind": "message"})]
@@ -338,14 +341,14 @@ class TestDocuments:
         assert found is not None
         assert [type(each) for each in found.collected_data.values()] == [str, int, int, float, list]
 
-    async def test_a_later_turn_replaces_what_was_gathered(self, adapter: MongoAdapter) -> None:
+    async def test_a_later_turn_replaces_collected_data(self, adapter: MongoAdapter) -> None:
         await adapter.save(make_session(version=1, collected_data={"old": {"a": 1}, "both": {"a": 1}}), [])
         await adapter.save(make_session(version=2, collected_data={"both": {"b": 2}}), [])
         found = await adapter.session_repository.get("web-42")
         assert found is not None
         assert found.collected_data == {"both": {"b": 2}}
 
-    async def test_values_are_never_taken_for_expressions(self, adapter: MongoAdapter) -> None:
+    async def test_values_are_never_interpreted_as_expressions(self, adapter: MongoAdapter) -> None:
         expression_like = {
             "user_id": "$status",
             "agent_name": "$$NOW",
@@ -365,7 +368,7 @@ class TestDocuments:
         found = await adapter.session_repository.find_active("$status", "$$NOW")
         assert found == second
 
-    async def test_a_document_expires_by_the_server_too(self, mongo_url: str, database: Database) -> None:
+    async def test_the_server_also_deletes_expired_documents(self, mongo_url: str, database: Database) -> None:
         adapter = MongoAdapter(mongo_url, database.name, session_ttl=timedelta(hours=1), message_ttl=7_200)
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -379,7 +382,7 @@ class TestDocuments:
             assert timedelta(hours=hours) - timedelta(minutes=2) < remaining_time <= timedelta(hours=hours, minutes=1)
         await adapter.disconnect()
 
-    async def test_purging_takes_any_number(
+    async def test_purging_deletes_any_number_of_documents(
         self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tellback.sessions.mongo.adapter.PURGE_BATCH_SIZE", 7)
@@ -387,14 +390,14 @@ class TestDocuments:
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message(str(n)) for n in range(30)])
         await eventually(lambda: adapter.message_repository.list_by_session("web-42"), lambda found: not found)
-        assert await adapter.purge_expired() in (0, 30)  # the server may have done it
+        assert await adapter.purge_expired() in (0, 30)  # the server may have deleted them already
         assert await adapter.purge_expired() == 0
         assert await database["agent_messages"].count_documents({}) == 0
         (added,) = await adapter.message_repository.add([make_message("on")], at=later(1))
         assert added.position == 31
         await adapter.disconnect()
 
-    async def test_what_is_too_large_is_refused_whole(self, adapter: MongoAdapter) -> None:
+    async def test_a_turn_that_is_too_large_is_rejected_completely(self, adapter: MongoAdapter) -> None:
         huge_text = "x" * (17 * 2**20)
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
         for turn, messages in (
@@ -419,7 +422,7 @@ class TestDocuments:
         assert await adapter.session_repository.get("web-42") == saved
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
 
-    async def test_what_cannot_be_stored_is_refused(self, adapter: MongoAdapter) -> None:
+    async def test_values_that_cannot_be_stored_are_rejected(self, adapter: MongoAdapter) -> None:
         wrong: Any
         for wrong in (
             {"collected_data": {"a": {1}}},
@@ -433,7 +436,7 @@ class TestDocuments:
             await adapter.save(make_session(version=1), [make_message("Hi", event={1, 2})])
         assert await adapter.session_repository.get("web-42") is None
 
-    async def test_collections_that_take_unlike_ids_for_equal_are_refused(
+    async def test_collections_with_a_case_insensitive_collation_are_rejected(
         self, mongo_url: str, database: Database
     ) -> None:
         await database.create_collection("folded", collation={"locale": "en", "strength": 1})
@@ -443,13 +446,13 @@ class TestDocuments:
             with pytest.raises(ConfigurationError, match=f"'{name}' is a view, or has a collation"):
                 await adapter.initialize()
 
-    async def test_an_index_that_is_in_the_way_is_named(self, mongo_url: str, database: Database) -> None:
+    async def test_a_conflicting_index_is_reported(self, mongo_url: str, database: Database) -> None:
         await database["agent_sessions"].create_index("expires_at", expireAfterSeconds=60)
         with pytest.raises(ConfigurationError, match="conflicting index"):
             await MongoAdapter(mongo_url, database.name).initialize()
 
-    async def test_every_question_has_an_index(self, adapter: MongoAdapter, database: Database) -> None:
-        """The server's own account of what it looked at, for a user and a session with much."""
+    async def test_every_query_uses_an_index(self, adapter: MongoAdapter, database: Database) -> None:
+        """Check the server's execution statistics for a user and a session with much data."""
         sessions, messages = adapter.session_repository, adapter.message_repository
         await adapter.save(make_session("web-0", version=1), [make_message(str(n), "web-0") for n in range(500)])
         for n in range(1, 40):
@@ -474,7 +477,7 @@ class TestDocuments:
 @pytest.mark.backend("MongoDB")
 class TestFailures:
     @pytest.mark.parametrize("fault", ["cut", "pass and cut"])
-    async def test_a_change_whose_answer_is_lost_is_made_once(
+    async def test_a_change_whose_answer_is_lost_takes_effect_once(
         self, proxy: FaultProxy, database: Database, fault: Any
     ) -> None:
         adapter = MongoAdapter(proxied_url(proxy, 10_000), database.name)
@@ -497,7 +500,7 @@ class TestFailures:
         assert proxy.triggered == 7
         await adapter.disconnect()
 
-    async def test_a_commit_that_nobody_answers_for_is_in_doubt(self, proxy: FaultProxy, database: Database) -> None:
+    async def test_a_commit_without_an_answer_is_in_doubt(self, proxy: FaultProxy, database: Database) -> None:
         adapter = MongoAdapter(proxied_url(proxy), database.name)
         await adapter.initialize()
         await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
@@ -514,7 +517,7 @@ class TestFailures:
         assert (await adapter.session_repository.get("web-42")) is not None
         await adapter.disconnect()
 
-    async def test_a_server_that_does_not_answer_is_given_up(self, own_mongo: MongoServer) -> None:
+    async def test_a_server_that_does_not_answer_times_out(self, own_mongo: MongoServer) -> None:
         adapter = MongoAdapter(f"{own_mongo.url}&timeoutMS=1500", "shop")
         await adapter.initialize()
         await adapter.save(make_session(version=1), [])
@@ -527,10 +530,10 @@ class TestFailures:
         assert found.version in (1, 2)
         await adapter.disconnect()
 
-    async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: MongoAdapter) -> None:
+    async def test_a_cancelled_turn_is_saved_completely_or_not_at_all(self, adapter: MongoAdapter) -> None:
         await adapter_checks.check_cancelled_saves(adapter)
 
-    async def test_a_killed_process_leaves_whole_turns(
+    async def test_a_killed_process_leaves_complete_turns(
         self, adapter: MongoAdapter, mongo_url: str, database: Database
     ) -> None:
         code = f"MongoAdapter({mongo_url!r}, {database.name!r})"
@@ -538,7 +541,7 @@ class TestFailures:
 
 
 async def wait_for_session(adapter: MongoAdapter) -> Any:
-    """The session, once the server is itself again."""
+    """Read the session once the server works again."""
 
     async def find_session() -> Any:
         try:
@@ -552,7 +555,7 @@ async def wait_for_session(adapter: MongoAdapter) -> Any:
 @pytest.mark.backend("MongoDB")
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=lists(adapter_checks.JSON, min_size=5, max_size=10))
-def test_any_json_comes_back_exactly(mongo_url: str, name: str, values: list[Any]) -> None:
+def test_any_json_is_returned_unchanged(mongo_url: str, name: str, values: list[Any]) -> None:
     async def store() -> None:
         adapter = MongoAdapter(mongo_url, name)
         await adapter.initialize()

@@ -1,4 +1,4 @@
-"""`OpenSearchAdapter` on a real server: the contract, how it is set up, and what its indices are like."""
+"""`OpenSearchAdapter` on a real server: the contract, its options, and its indices."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestOpenSearchRestart(OwnIndicesFixtures, SessionRestartConformance):
 
 @pytest.mark.backend("OpenSearch")
 class TestIndices(SharedServerFixtures):
-    async def test_fields_have_the_names_they_are_given(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
+    async def test_documents_use_the_configured_names(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
         mappings = {
             "sessions": {"id": "key", "user_id": "customer", "expires_at": "gone_at", "created_at": "begun"},
             "messages": {"content": "words", "position": "place", "session_id": "chat", "expires_at": "gone_at"},
@@ -75,7 +75,9 @@ class TestIndices(SharedServerFixtures):
         assert await count_documents(client, adapter.indices["messages"]) == 0
         await adapter.disconnect()
 
-    async def test_others_can_search_what_is_stored(self, adapter: OpenSearchAdapter, client: AsyncOpenSearch) -> None:
+    async def test_other_clients_can_search_the_indices(
+        self, adapter: OpenSearchAdapter, client: AsyncOpenSearch
+    ) -> None:
         await adapter.save(
             make_session(version=1, current_route="Book a flight"), [make_message("Flights to Rome, please")]
         )
@@ -90,9 +92,7 @@ class TestIndices(SharedServerFixtures):
         for index, query in queries:
             assert (await client.count(index=index, body={"query": query}))["count"] == 1, query
 
-    async def test_indices_that_must_be_there_are_named_when_they_are_not(
-        self, make: MakeOpenSearch, client: AsyncOpenSearch
-    ) -> None:
+    async def test_missing_indices_are_reported(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
         adapter = make(auto_create_indices=False)
         with pytest.raises(ConfigurationError, match=adapter.indices["sessions"]):
             await adapter.initialize()
@@ -102,13 +102,15 @@ class TestIndices(SharedServerFixtures):
         await adapter.save(make_session(version=1), [make_message("Hi")])
         await adapter.disconnect()
 
-    async def test_an_index_of_another_kind_is_refused(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
+    async def test_an_index_with_another_mapping_is_rejected(
+        self, make: MakeOpenSearch, client: AsyncOpenSearch
+    ) -> None:
         adapter = make()
         await client.index(index=adapter.indices["sessions"], body={"id": "x", "user_id": "maya"})
         with pytest.raises(ConfigurationError, match=r"as text, but it must be keyword"):
             await adapter.initialize()
 
-    async def test_an_alias_is_as_good_as_an_index(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
+    async def test_an_alias_can_be_used_as_index(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
         adapter = make()
         for name, definition in adapter.index_definitions.items():
             await client.indices.create(index=f"{name}-v1", body={**definition, "aliases": {name: {}}})
@@ -117,7 +119,7 @@ class TestIndices(SharedServerFixtures):
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         await adapter.disconnect()
 
-    async def test_an_index_that_vanished_is_not_made_by_accident(
+    async def test_a_deleted_index_is_not_recreated_automatically(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch
     ) -> None:
         await client.indices.delete(index=adapter.indices["sessions"])
@@ -136,29 +138,31 @@ class TestIndices(SharedServerFixtures):
     @pytest.mark.parametrize(
         ("options", "error_text"),
         [
-            ({"indices": {"sessions": "UPPER"}}, "small letters"),
-            ({"indices": {"sessions": "_all"}}, "small letters"),
-            ({"indices": {"sessions": "*"}}, "small letters"),
-            ({"indices": {"sessions": "a,b"}}, "small letters"),
-            ({"indices": {"sessions": "a/_search"}}, "small letters"),
-            ({"indices": {"sessions": "same", "messages": "same"}}, "one name"),
+            ({"indices": {"sessions": "UPPER"}}, "lowercase letters"),
+            ({"indices": {"sessions": "_all"}}, "lowercase letters"),
+            ({"indices": {"sessions": "*"}}, "lowercase letters"),
+            ({"indices": {"sessions": "a,b"}}, "lowercase letters"),
+            ({"indices": {"sessions": "a/_search"}}, "lowercase letters"),
+            ({"indices": {"sessions": "same", "messages": "same"}}, "duplicate names"),
             ({"indices": {"notes": "x"}}, "notes"),
             ({"indices": "x"}, "mapping"),
             ({"field_mappings": {"notes": {}}}, "notes"),
             ({"field_mappings": {"sessions": {"user_id": "tellback"}}}, "taken"),
             ({"field_mappings": {"sessions": {"user_id": "_id"}}}, "taken"),
-            ({"field_mappings": {"sessions": {"user_id": "status"}}}, "one name"),
+            ({"field_mappings": {"sessions": {"user_id": "status"}}}, "duplicate names"),
             ({"field_mappings": {"messages": {"content": "a.b"}}}, "letters"),
             ({"refresh": "later"}, "wait_for"),
             ({"session_ttl": -1}, "session_ttl"),
             ({"message_ttl": "1h"}, "message_ttl"),
         ],
     )
-    def test_what_cannot_be_is_refused_at_once(self, url: str, options: dict[str, Any], error_text: str) -> None:
+    def test_invalid_options_are_rejected_immediately(self, url: str, options: dict[str, Any], error_text: str) -> None:
         with pytest.raises(ConfigurationError, match=error_text):
             OpenSearchAdapter(url, **options)
 
-    async def test_a_full_or_locked_index_is_named(self, adapter: OpenSearchAdapter, client: AsyncOpenSearch) -> None:
+    async def test_a_full_or_locked_index_is_reported(
+        self, adapter: OpenSearchAdapter, client: AsyncOpenSearch
+    ) -> None:
         saved = await adapter.save(make_session(version=1), [make_message("one")])
         index = adapter.indices["sessions"]
         for block, error in (("read_only_allow_delete", StoreFullError), ("write", StoreReadOnlyError)):
@@ -169,14 +173,14 @@ class TestIndices(SharedServerFixtures):
             await client.indices.put_settings(index=index, body={f"index.blocks.{block}": None})
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one"]
 
-    async def test_messages_that_cannot_be_indexed_are_stored_and_read_anyway(
+    async def test_messages_that_cannot_be_indexed_are_stored_and_readable(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch
     ) -> None:
         index = adapter.indices["messages"]
         await client.indices.put_settings(index=index, body={"index.blocks.write": True})
         await adapter.save(make_session(version=1), [make_message("one")])
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["one"]
-        with pytest.raises(StoreReadOnlyError):  # nobody drops what is nowhere else
+        with pytest.raises(StoreReadOnlyError):  # pending messages are not dropped
             await adapter.save(make_session(version=2), [make_message("two")])
         await client.indices.put_settings(index=index, body={"index.blocks.write": None})
         await adapter.save(make_session(version=2), [make_message("two")])
@@ -186,7 +190,7 @@ class TestIndices(SharedServerFixtures):
 
 @pytest.mark.backend("OpenSearch")
 class TestSearching(SharedServerFixtures):
-    async def test_messages_are_found_by_their_words(self, adapter: OpenSearchAdapter) -> None:
+    async def test_messages_are_found_by_words(self, adapter: OpenSearchAdapter) -> None:
         await adapter.save(
             make_session(version=1),
             [make_message("Flights to Rome"), make_message("Rome, Rome!"), make_message("Hello")],
@@ -201,12 +205,12 @@ class TestSearching(SharedServerFixtures):
         (found,) = await adapter.search_messages("hello")
         assert found in await adapter.message_repository.list_by_session("web-42")
 
-    async def test_a_message_without_a_user_is_its_sessions(self, adapter: OpenSearchAdapter) -> None:
+    async def test_a_message_without_a_user_belongs_to_its_sessions_user(self, adapter: OpenSearchAdapter) -> None:
         await adapter.save(make_session(version=1), [make_message("Rome?", role="agent", user_id=None)])
         assert contents(await adapter.search_messages("rome", user_id="maya")) == ["Rome?"]
         assert await adapter.search_messages("rome", user_id="ben") == []
 
-    async def test_what_is_deleted_or_past_its_time_is_not_found(
+    async def test_deleted_and_expired_messages_are_not_found(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch
     ) -> None:
         expiring = make(message_ttl=0.001)
@@ -219,29 +223,31 @@ class TestSearching(SharedServerFixtures):
         assert contents(await adapter.search_messages("rome")) == ["Rome"]
         await expiring.disconnect()
 
-    async def test_what_a_deleted_session_left_behind_is_not_found(
+    async def test_leftover_messages_of_a_deleted_session_are_not_found(
         self, adapter: OpenSearchAdapter, client: AsyncOpenSearch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(opensearch_adapter, "_PAGE_SIZE", 2)
         await adapter.save(make_session(version=1), [make_message("Rome")])
-        for n in range(5):  # as if others had broken off
+        for n in range(5):  # as after interrupted deletions
             stray = {"content": "Rome Rome", "session_id": "web-42", "position": n, "created_at": "2026"}
             await client.index(index=adapter.indices["messages"], id=f"another-{n}", body=stray)
         assert contents(await adapter.search_messages("rome")) == ["Rome"]
 
     @pytest.mark.parametrize("text", ["* OR content:*", '{"match_all": {}}', "a" * 2_000, "x " * 1_000, "\\ /:[]()~^"])
-    async def test_words_are_words(self, adapter: OpenSearchAdapter, text: str) -> None:
+    async def test_query_syntax_is_treated_as_words(self, adapter: OpenSearchAdapter, text: str) -> None:
         await adapter.save(make_session(version=1), [make_message("Rome")])
         assert await adapter.search_messages(text) == []
 
     @pytest.mark.parametrize("text", ["", "  ", None, 5, {"match_all": {}}, "a\x00b", "\ud800", "x" * 2_001])
-    async def test_what_is_no_text_is_refused(self, adapter: OpenSearchAdapter, text: Any) -> None:
+    async def test_invalid_search_texts_are_rejected(self, adapter: OpenSearchAdapter, text: Any) -> None:
         with pytest.raises(ValueError, match="text"):
             await adapter.search_messages(text)
         with pytest.raises(ValueError, match="user_id"):
             await adapter.search_messages("rome", user_id={"$ne": 1})  # type: ignore[arg-type]
 
-    async def test_lists_go_on_beyond_a_page(self, adapter: OpenSearchAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_lists_continue_beyond_a_page(
+        self, adapter: OpenSearchAdapter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(opensearch_adapter, "_PAGE_SIZE", 3)
         sessions = [make_session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
         await asyncio.gather(*map(adapter.session_repository.create, sessions))
@@ -263,7 +269,7 @@ class TestSearching(SharedServerFixtures):
         assert len(await adapter.search_messages("rome", limit=2)) == 2
         assert len(transport.sent) == 7
 
-    async def test_without_fresh_searches_writes_can_wait_to_be_seen(self, make: MakeOpenSearch) -> None:
+    async def test_without_fresh_searches_new_messages_may_be_missing(self, make: MakeOpenSearch) -> None:
         for refresh in (True, "wait_for"):
             adapter = make(prefix=str(refresh).lower(), refresh=refresh, fresh_searches=False)
             await adapter.initialize()
@@ -277,7 +283,7 @@ class TestSearching(SharedServerFixtures):
 
 @pytest.mark.backend("OpenSearch")
 class TestConnecting(SharedServerFixtures):
-    async def test_a_client_that_was_passed_in_stays_open(self, make: MakeOpenSearch, url: str) -> None:
+    async def test_a_passed_client_stays_open(self, make: MakeOpenSearch, url: str) -> None:
         async with AsyncOpenSearch(url) as client:
             adapter = make(client)
             await adapter.initialize()
@@ -290,7 +296,7 @@ class TestConnecting(SharedServerFixtures):
             assert await adapter.session_repository.get("web-42") is not None
             await adapter.disconnect()
 
-    def test_only_an_asynchronous_client_or_a_url_will_do(self, url: str) -> None:
+    def test_only_an_asynchronous_client_or_a_url_is_accepted(self, url: str) -> None:
         client: Any
         for client in (OpenSearch(url), None, 5, b"http://x"):
             with pytest.raises(ConfigurationError, match="AsyncOpenSearch"):
@@ -299,16 +305,16 @@ class TestConnecting(SharedServerFixtures):
     @pytest.mark.parametrize(
         "url", ["", "app:secret@host", "ftp://app:secret@host", "http://", "http://h:secret", "http://a:1/secret@h"]
     )
-    def test_a_bad_url_is_refused_without_its_password(self, url: str) -> None:
+    def test_an_invalid_url_is_rejected_without_showing_the_password(self, url: str) -> None:
         with pytest.raises(ConfigurationError) as caught:
             OpenSearchAdapter(url)
         assert "secret" not in str(caught.value)
 
     @pytest.fixture(autouse=True)
     async def _clean(self) -> None:
-        """Some of these tests have no server, and the indices of the others go with the server."""
+        """Delete nothing: some of these tests have no server, and the server's end deletes the others' indices."""
 
-    async def test_a_server_that_is_not_there_is_named_without_the_password(self) -> None:
+    async def test_an_unreachable_server_is_reported_without_the_password(self) -> None:
         adapter = OpenSearchAdapter(f"http://app:secret@127.0.0.1:{free_port()}")
         with pytest.raises(StoreUnavailableError) as caught:
             await adapter.initialize()
@@ -328,7 +334,7 @@ class TestConnecting(SharedServerFixtures):
             (b"garbage", StoreUnavailableError),
         ],
     )
-    async def test_what_is_no_server_of_ours_is_named(self, answer: bytes, error: type[Exception]) -> None:
+    async def test_answers_of_other_servers_are_reported(self, answer: bytes, error: type[Exception]) -> None:
         async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             request_head = await reader.readuntil(b"\r\n\r\n")
             head, end, body = answer.partition(b"\r\n\r\n")
@@ -343,7 +349,7 @@ class TestConnecting(SharedServerFixtures):
                 await OpenSearchAdapter(f"http://app:secret@127.0.0.1:{port}").initialize()
         assert "secret" not in str(caught.value)
 
-    def test_another_event_loop_is_named_and_a_new_beginning_is_possible(self, make: MakeOpenSearch) -> None:
+    def test_use_in_another_event_loop_raises_an_error_until_initialized_there(self, make: MakeOpenSearch) -> None:
         adapter = make()
 
         async def initialize() -> None:
@@ -366,7 +372,7 @@ class TestConnecting(SharedServerFixtures):
             first_runner.run(adapter.disconnect())
             second_runner.run(begin_again())
 
-    def test_the_client_of_an_event_loop_that_ended_is_closed(
+    def test_the_client_of_a_closed_event_loop_is_closed(
         self, make: MakeOpenSearch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         adapter, closed = make(), []
@@ -383,13 +389,13 @@ class TestConnecting(SharedServerFixtures):
 
         monkeypatch.setattr(AsyncOpenSearch, "close", record_close)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # the sockets that the loop left open
+            warnings.simplefilter("ignore", ResourceWarning)  # the closed loop's sockets
             asyncio.run(adapter.initialize())
             asyncio.run(begin_again())
             gc.collect()
         assert len({id(client) for client in closed}) == len(closed) == 2
 
-    async def test_initializing_at_once_and_disconnecting_leaks_nothing(self, make: MakeOpenSearch) -> None:
+    async def test_concurrent_initialization_leaks_no_client(self, make: MakeOpenSearch) -> None:
         adapter = make()
         await asyncio.gather(*(adapter.initialize() for _ in range(4)))
         saving = [
@@ -401,7 +407,7 @@ class TestConnecting(SharedServerFixtures):
         results = await asyncio.gather(*saving, return_exceptions=True)
         assert all(isinstance(each, StoreError) or not isinstance(each, BaseException) for each in results)
 
-    async def test_many_sessions_are_saved_at_once(self, make: MakeOpenSearch) -> None:
+    async def test_many_sessions_can_be_saved_concurrently(self, make: MakeOpenSearch) -> None:
         adapter = make()
         await adapter.initialize()
         ids = [f"web-{n}" for n in range(200)]
@@ -412,7 +418,7 @@ class TestConnecting(SharedServerFixtures):
         assert len(await adapter.session_repository.list_by_user("maya")) == 200
         await adapter.disconnect()
 
-    async def test_a_turn_costs_the_same_however_many_came_before(
+    async def test_the_cost_of_a_turn_is_independent_of_earlier_turns(
         self, scripted: tuple[OpenSearchAdapter, ScriptedTransport]
     ) -> None:
         adapter, transport = scripted
@@ -425,10 +431,10 @@ class TestConnecting(SharedServerFixtures):
                 await adapter.message_repository.add([make_message("x" * 50) for _ in range(2_000)], at=NOON)
                 await adapter.message_repository.add([make_message("x" * 50)], at=NOON)
         assert costs[-1][0] <= costs[1][0] == 5
-        assert costs[-1][1] < costs[1][1] + 1_500  # the names of the last writes are kept
+        assert costs[-1][1] < costs[1][1] + 1_500  # the ids of the last writes are stored
 
 
-def test_without_the_driver_the_extra_is_named() -> None:
+def test_a_missing_driver_raises_missing_extra_error() -> None:
     for missing in ("opensearchpy", "aiohttp"):
         code = f"""if True:
             import sys
@@ -444,6 +450,6 @@ def test_without_the_driver_the_extra_is_named() -> None:
         subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
 
 
-def test_importing_tellback_leaves_the_driver_alone() -> None:
+def test_importing_tellback_does_not_import_the_driver() -> None:
     code = "import sys, tellback; assert not {'opensearchpy', 'aiohttp'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

@@ -1,4 +1,4 @@
-"""`OpenSearchAdapter` where things break off: between requests, when an answer is lost, when others come between."""
+"""`OpenSearchAdapter` when requests are interrupted, answers are lost, or others write in between."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.support.fault_proxy import Fault, FaultProxy
 
 Scripted = tuple[OpenSearchAdapter, ScriptedTransport]
 POINTS = [(request, after) for request in range(1, 8) for after in (False, True)]
-"""Where to break off. No change takes more requests than that."""
+"""Where to interrupt. No change takes more requests than that."""
 
 
 @pytest.mark.backend("OpenSearch")
 class TestBreakingOff(SharedServerFixtures):
     @pytest.mark.parametrize("is_known", [False, True])
-    async def test_a_turn_that_breaks_off_anywhere_is_there_whole_or_not_at_all(
+    async def test_an_interrupted_turn_is_stored_completely_or_not_at_all(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, is_known: bool
     ) -> None:
         breaking, transport = scripted
@@ -72,7 +72,7 @@ class TestBreakingOff(SharedServerFixtures):
             )
         assert seen == {(False, False), (False, True), (True, True)}
 
-    async def test_a_deletion_that_breaks_off_anywhere_brings_nothing_back(
+    async def test_after_an_interrupted_deletion_nothing_reappears(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
     ) -> None:
         breaking, transport = scripted
@@ -104,7 +104,7 @@ class TestBreakingOff(SharedServerFixtures):
         assert seen == {True, False}
         assert await dump_indices(client, name) == "[]"
 
-    async def test_a_purge_finishes_deletions_that_broke_off(
+    async def test_a_purge_finishes_interrupted_deletions(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
     ) -> None:
         breaking, transport = scripted
@@ -117,7 +117,7 @@ class TestBreakingOff(SharedServerFixtures):
         assert await adapter.purge_expired() == 0
         assert await dump_indices(client, name) == "[]"
 
-    async def test_a_purge_indexes_what_was_left_over(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
+    async def test_a_purge_indexes_pending_messages(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
         breaking, transport = scripted
         transport.fail_from(2, asyncio.CancelledError(), after=True)
         with pytest.raises(asyncio.CancelledError):
@@ -127,7 +127,7 @@ class TestBreakingOff(SharedServerFixtures):
         assert await adapter.purge_expired() == 0
         assert contents(await adapter.search_messages("rome")) == ["Rome"]
 
-    async def test_a_deletion_that_fails_half_way_says_so(self, scripted: Scripted) -> None:
+    async def test_a_partial_deletion_is_reported(self, scripted: Scripted) -> None:
         breaking, transport = scripted
         await breaking.save(make_session(version=1), [make_message("old")])
         transport.start()
@@ -139,7 +139,7 @@ class TestBreakingOff(SharedServerFixtures):
         assert await breaking.session_repository.get("web-42") is None
         assert not await breaking.session_repository.delete("web-42")
 
-    async def test_a_process_that_is_killed_leaves_whole_turns(self, adapter: OpenSearchAdapter, url: str) -> None:
+    async def test_a_killed_process_leaves_complete_turns(self, adapter: OpenSearchAdapter, url: str) -> None:
         code = f"""if True:
             import asyncio
             from tellback.sessions.opensearch import OpenSearchAdapter
@@ -174,7 +174,7 @@ class TestBreakingOff(SharedServerFixtures):
 
 @pytest.mark.backend("OpenSearch")
 class TestMeanwhile(SharedServerFixtures):
-    async def test_a_note_meanwhile_does_not_refuse_a_turn(
+    async def test_a_concurrent_note_does_not_reject_a_turn(
         self, adapter: OpenSearchAdapter, scripted: Scripted
     ) -> None:
         slow, transport = scripted
@@ -184,14 +184,14 @@ class TestMeanwhile(SharedServerFixtures):
         assert saved.message_count == 2
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["note", "turn"]
 
-    async def test_a_turn_meanwhile_refuses_a_turn(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
+    async def test_a_concurrent_turn_rejects_a_turn(self, adapter: OpenSearchAdapter, scripted: Scripted) -> None:
         slow, transport = scripted
         transport.add_hook(2, lambda: adapter.save(make_session(version=1), [make_message("first")]))
         with pytest.raises(SessionConflictError):
             await slow.save(make_session(version=1), [make_message("second")])
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["first"]
 
-    async def test_a_deletion_meanwhile_refuses_a_turn_and_a_note(
+    async def test_a_concurrent_deletion_rejects_a_turn_and_a_note(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch, name: str
     ) -> None:
         slow, transport = scripted
@@ -206,7 +206,7 @@ class TestMeanwhile(SharedServerFixtures):
             await slow.save(make_session(version=2), [make_message("lost")])
         assert await dump_indices(client, name) == "[]"
 
-    async def test_messages_that_come_late_do_not_come_back_after_a_deletion(
+    async def test_messages_indexed_late_do_not_reappear_after_a_deletion(
         self, adapter: OpenSearchAdapter, scripted: Scripted, client: AsyncOpenSearch
     ) -> None:
         slow, transport = scripted
@@ -222,7 +222,7 @@ class TestMeanwhile(SharedServerFixtures):
         assert contents(await adapter.search_messages("new late later")) == ["new"]
         assert await count_documents(client, adapter.indices["messages"]) == 1
 
-    async def test_a_session_deleted_while_it_is_read_is_not_given_in_part(
+    async def test_a_session_deleted_while_it_is_read_is_not_returned_partially(
         self, adapter: OpenSearchAdapter, scripted: Scripted
     ) -> None:
         slow, transport = scripted
@@ -231,7 +231,7 @@ class TestMeanwhile(SharedServerFixtures):
         transport.add_hook(2, lambda: adapter.session_repository.delete("web-42"))
         assert await slow.message_repository.list_by_session("web-42") == []
 
-    async def test_what_others_store_upon_a_lost_write_does_not_hide_it(
+    async def test_a_lost_answer_is_recognized_despite_later_writes(
         self, adapter: OpenSearchAdapter, scripted: Scripted
     ) -> None:
         slow, transport = scripted
@@ -248,7 +248,7 @@ class TestMeanwhile(SharedServerFixtures):
         message_texts = contents(await adapter.message_repository.list_by_session("web-42"))
         assert message_texts == ["mine", *(f"other {n}" for n in range(20))]
 
-    async def test_a_session_that_others_change_all_the_time_is_busy(
+    async def test_constant_conflicts_raise_store_busy_error(
         self, adapter: OpenSearchAdapter, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(documents, "CONFLICT_SECONDS", 0.2)
@@ -275,10 +275,10 @@ class TestLostAnswers(SharedServerFixtures):
 
     @pytest.mark.parametrize("own_client", [True, False], ids=["a URL", "a client that retries"])
     @pytest.mark.parametrize("fault", ["cut", "pass and cut"])
-    async def test_what_is_asked_once_is_done_once(
+    async def test_a_lost_write_takes_effect_at_most_once(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, proxy: FaultProxy, fault: Fault, own_client: bool
     ) -> None:
-        url = proxy.url.replace("None@", "")  # the driver wants a password where there is a user
+        url = proxy.url.replace("None@", "")  # the driver requires a password for a user
         client = AsyncOpenSearch(url, max_retries=3)
         faulty_adapter = make(url if own_client else client)
         await faulty_adapter.initialize()
@@ -308,7 +308,7 @@ class TestLostAnswers(SharedServerFixtures):
         await client.close()
 
     @pytest.mark.parametrize("path", [b"_mget", b"_bulk", b"_search", b"_refresh", b"GET /"])
-    async def test_a_connection_lost_where_nothing_can_happen_twice_is_not_noticed(
+    async def test_repeatable_requests_are_retried_after_a_lost_connection(
         self, make: MakeOpenSearch, proxy: FaultProxy, path: bytes
     ) -> None:
         faulty_adapter = make(proxy.url)
@@ -321,7 +321,7 @@ class TestLostAnswers(SharedServerFixtures):
         assert proxy.triggered == 1
         await faulty_adapter.disconnect()
 
-    async def test_a_change_whose_fate_is_unknown_is_in_doubt(self, scripted: Scripted) -> None:
+    async def test_a_change_without_an_answer_is_in_doubt(self, scripted: Scripted) -> None:
         adapter, transport = scripted
         for request, after, in_doubt in ((1, False, False), (2, False, True), (2, True, True)):
             transport.start()
@@ -335,7 +335,7 @@ class TestLostAnswers(SharedServerFixtures):
             found = await adapter.session_repository.get(f"web-{request}-{after}")
             assert (found is not None) is after
 
-    async def test_a_server_that_went_after_it_stored_a_turn_is_no_failure(self, scripted: Scripted) -> None:
+    async def test_a_server_lost_after_storing_a_turn_causes_no_error(self, scripted: Scripted) -> None:
         adapter, transport = scripted
         transport.fail_from(3, LostError("N/A", "cut", OSError()), after=False)
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -348,7 +348,7 @@ class TestLostAnswers(SharedServerFixtures):
 
 @pytest.mark.backend("OpenSearch")
 class TestPurging(SharedServerFixtures):
-    async def test_messages_with_time_left_outlive_their_session(
+    async def test_unexpired_messages_survive_their_session(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
     ) -> None:
         expiring = make(session_ttl=0.001)
@@ -366,7 +366,7 @@ class TestPurging(SharedServerFixtures):
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["old", "older", "new"]
         await expiring.disconnect()
 
-    async def test_nothing_remains_of_what_is_past_its_time(
+    async def test_purging_leaves_no_expired_data(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
     ) -> None:
         expiring = make(session_ttl=0.001, message_ttl=0.001)
@@ -378,7 +378,7 @@ class TestPurging(SharedServerFixtures):
         assert await dump_indices(client, name) == "[]"
         await expiring.disconnect()
 
-    async def test_a_session_keeps_no_copy_of_messages_past_their_time(
+    async def test_a_session_keeps_no_copy_of_expired_messages(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch, client: AsyncOpenSearch, name: str
     ) -> None:
         expiring = make(message_ttl=0.001)
@@ -393,7 +393,7 @@ class TestPurging(SharedServerFixtures):
         assert (found.content, found.position) == ("new", 2)
         await expiring.disconnect()
 
-    async def test_those_who_purge_at_once_count_each_thing_once(
+    async def test_concurrent_purges_count_each_row_once(
         self, adapter: OpenSearchAdapter, make: MakeOpenSearch
     ) -> None:
         expiring = make(session_ttl=0.001, message_ttl=0.001)

@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def schema(postgres_server: PostgresServer) -> Iterator[str]:
-    """A schema of the test's own in the shared server's database: quicker to make than a database."""
+    """A schema used by this test alone: faster to create than a database."""
     name = f"test_{next(_numbers)}"
     yield name
     postgres_server.psql(f"SET client_min_messages = error; DROP SCHEMA IF EXISTS {name} CASCADE")
@@ -104,28 +104,28 @@ class TestPostgresTables(SqlTablesContract):
         return {name for (name,) in await run(f"{found} AND table_name = '{table}'")}
 
     @pytest.mark.parametrize("json", ["JSONB", "TEXT"])
-    async def test_tables_of_other_types_go_on(
+    async def test_existing_tables_with_other_column_types_work(
         self, make: Make, run: Run, monkeypatch: pytest.MonkeyPatch, json: str
     ) -> None:
         self.moment, self.json = "TIMESTAMP", json
         monkeypatch.setenv("PGTZ", "Asia/Tokyo")
-        await self.test_a_database_of_version_1_goes_on_with_its_data(make, run)
+        await self.test_a_database_of_version_1_is_migrated_with_its_data(make, run)
         (row,) = await run("SELECT created_at FROM agent_sessions WHERE id = 'web-1'")
         assert row[0] == NOON.replace(tzinfo=None)
 
     @FEW
     @given(steps=OPERATIONS)
-    def test_it_does_what_the_one_in_memory_does(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
+    def test_it_behaves_like_the_in_memory_adapter(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
         check_against_in_memory(make, steps)
 
-    async def test_what_is_found_is_found_by_an_index(self, make: Make, run: Run) -> None:
+    async def test_every_query_uses_an_index(self, make: Make, run: Run) -> None:
         adapter = make()
         await adapter.initialize()
         names = {
             name for (name,) in await run("SELECT indexname::text FROM pg_indexes WHERE schemaname = current_schema()")
         }
         assert names >= {"agent_sessions_pkey", "agent_messages_pkey", "agent_sessions_by_user"}
-        assert not {"agent_sessions_by_id", "agent_messages_by_position"} & names  # the keys do that
+        assert not {"agent_sessions_by_id", "agent_messages_by_position"} & names  # the primary keys cover them
         await run(
             "INSERT INTO agent_sessions (id, user_id, created_at, updated_at)"
             " SELECT 's' || n, 'u' || n, now(), now() FROM generate_series(1, 5000) n"
@@ -148,7 +148,7 @@ class TestPostgresTables(SqlTablesContract):
 
 
 @POSTGRES
-async def test_without_a_schema_tables_are_in_the_first_of_the_search_path(postgres_url: str) -> None:
+async def test_without_a_schema_option_the_first_schema_of_the_search_path_is_used(postgres_url: str) -> None:
     adapter = PostgresAdapter(postgres_url)
     await adapter.initialize()
     await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -165,7 +165,7 @@ async def test_without_a_schema_tables_are_in_the_first_of_the_search_path(postg
 
 
 @POSTGRES
-async def test_a_pool_that_was_passed_in_is_used_and_left_open(url: str, schema: str) -> None:
+async def test_a_passed_pool_is_used_and_stays_open(url: str, schema: str) -> None:
     async def prepare(connection: Any) -> None:
         for name in ("json", "jsonb"):
             await connection.set_type_codec(name, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
@@ -192,7 +192,7 @@ async def test_a_pool_that_was_passed_in_is_used_and_left_open(url: str, schema:
 
 
 @POSTGRES
-async def test_a_pool_of_another_event_loop_is_refused(url: str) -> None:
+async def test_a_pool_of_another_event_loop_is_rejected(url: str) -> None:
     pool = await asyncio.to_thread(asyncio.run, _pool(url))
     with pytest.raises(ConfigurationError, match="event loop"):
         await PostgresAdapter(pool).initialize()
@@ -203,7 +203,7 @@ async def _pool(url: str) -> asyncpg.Pool:
 
 
 @POSTGRES
-async def test_another_event_loop_is_noticed(url: str, schema: str) -> None:
+async def test_use_in_another_event_loop_raises_an_error(url: str, schema: str) -> None:
     adapter = PostgresAdapter(url, schema=schema)
     await adapter.initialize()
 
@@ -219,7 +219,7 @@ async def test_another_event_loop_is_noticed(url: str, schema: str) -> None:
 
 
 @POSTGRES
-def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> None:
+def test_the_adapter_can_be_reused_after_its_event_loop_ended(url: str, schema: str) -> None:
     program = (
         "import asyncio, sys\n"
         "from tellback.sessions.sql.postgres import PostgresAdapter\n"
@@ -252,14 +252,14 @@ def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> Non
         "postgresql://app:secret@[::1/db",
     ],
 )
-def test_what_is_no_database_is_refused_without_its_password(database: Any) -> None:
+def test_invalid_databases_are_rejected_without_showing_the_password(database: Any) -> None:
     with pytest.raises(ConfigurationError, match="PostgresAdapter needs") as caught:
         PostgresAdapter(database)
     assert "ecret" not in str(caught.value)
 
 
 @POSTGRES
-async def test_a_setting_of_the_url_that_cannot_be_used_is_refused(url: str) -> None:
+async def test_an_invalid_url_setting_is_rejected(url: str) -> None:
     adapter = PostgresAdapter(f"{url}?sslmode=perhaps&password=secret")
     with pytest.raises(ConfigurationError, match="URL") as caught:
         await adapter.initialize()
@@ -268,13 +268,13 @@ async def test_a_setting_of_the_url_that_cannot_be_used_is_refused(url: str) -> 
 
 @POSTGRES
 @pytest.mark.parametrize("options", [{"pool_size": 0}, {"pool_size": "5"}, {"schema": 'x"; DROP'}, {"schema": ""}])
-def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         PostgresAdapter("postgresql://db/prod", **options)
 
 
 @POSTGRES
-async def test_who_is_not_let_in_hears_why_without_the_password(postgres_server: PostgresServer) -> None:
+async def test_a_rejected_login_is_reported_without_the_password(postgres_server: PostgresServer) -> None:
     wrong_user_url = postgres_server.url(user="stranger:secret")
     nowhere = postgres_server.url("nowhere", user="postgres:secret")
     unreachable_url = "postgresql://postgres:secret@127.0.0.1:1/postgres"
@@ -320,7 +320,7 @@ async def test_a_connection_lost_before_the_commit_is_replaced(url: str, schema:
 
 
 @POSTGRES
-async def test_a_server_that_says_nothing_is_named(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_does_not_answer_times_out(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "STATEMENT_SECONDS", 0.5)
     async with FaultProxy(url) as proxy:
         adapter = PostgresAdapter(proxy.url, schema=schema)
@@ -339,7 +339,7 @@ async def test_a_server_that_says_nothing_is_named(url: str, schema: str, monkey
 
 
 @POSTGRES
-async def test_a_pool_that_is_too_small_for_too_long_is_named(
+async def test_waiting_too_long_for_a_connection_raises_store_busy_error(
     url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "ACQUIRE_SECONDS", 0.3)
@@ -354,14 +354,14 @@ async def test_a_pool_that_is_too_small_for_too_long_is_named(
 
 
 @POSTGRES
-async def test_a_database_that_takes_no_changes_is_named(postgres_server: PostgresServer, postgres_url: str) -> None:
+async def test_a_read_only_database_is_reported(postgres_server: PostgresServer, postgres_url: str) -> None:
     adapter = PostgresAdapter(postgres_url)
     await adapter.initialize()
     saved = await adapter.save(make_session(version=1), [])
     await adapter.disconnect()
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    await adapter.initialize()  # there is nothing to make
+    await adapter.initialize()  # there is nothing to create
     assert await adapter.session_repository.get("web-42") == saved
     with pytest.raises(StoreReadOnlyError):
         await adapter.save(make_session(version=2), [])
@@ -369,7 +369,7 @@ async def test_a_database_that_takes_no_changes_is_named(postgres_server: Postgr
 
 
 @POSTGRES
-async def test_a_refusal_in_the_servers_words_is_passed_on(url: str, schema: str) -> None:
+async def test_a_constraint_violation_is_reported_with_the_servers_message(url: str, schema: str) -> None:
     adapter = PostgresAdapter(url, schema=schema)
     await adapter.initialize()
     connection = await asyncpg.connect(url)
@@ -383,7 +383,7 @@ async def test_a_refusal_in_the_servers_words_is_passed_on(url: str, schema: str
 
 
 @POSTGRES
-def test_without_the_driver_it_says_what_to_install() -> None:
+def test_a_missing_driver_raises_missing_extra_error() -> None:
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
         "from tellback.errors import MissingExtraError\n"

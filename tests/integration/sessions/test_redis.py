@@ -68,7 +68,7 @@ def prefix() -> str:
 
 @pytest.fixture
 async def server(redis_url: str) -> AsyncIterator[Redis]:
-    """Redis itself, to look behind the adapter."""
+    """A plain client, to check the adapter's keys."""
     async with Redis.from_url(redis_url) as client:
         yield client
 
@@ -105,7 +105,7 @@ class TestClients:
         ],
         ids=str,
     )
-    async def test_a_client_of_any_kind_will_do_and_is_left_open(
+    async def test_any_asynchronous_client_works_and_stays_open(
         self, redis_url: str, prefix: str, options: dict[str, Any]
     ) -> None:
         async with Redis.from_url(redis_url, **options) as client:
@@ -120,16 +120,16 @@ class TestClients:
                 await adapter.session_repository.get("né🧑")
             assert await client.ping()
 
-    async def test_more_at_once_than_the_client_has_connections_wait(self, redis_url: str, prefix: str) -> None:
+    async def test_calls_wait_for_a_free_connection(self, redis_url: str, prefix: str) -> None:
         async with Redis.from_url(redis_url) as client:
             adapter = RedisAdapter(client, key_prefix=prefix)
             await adapter.initialize()
             await adapter_checks.check_concurrent_saves(adapter)
 
-    async def test_many_save_at_once(self, adapter: RedisAdapter) -> None:
+    async def test_many_sessions_can_be_saved_concurrently(self, adapter: RedisAdapter) -> None:
         await adapter_checks.check_concurrent_saves(adapter)
 
-    async def test_a_sync_client_is_refused(self, redis_url: str) -> None:
+    async def test_a_synchronous_client_is_rejected(self, redis_url: str) -> None:
         client: Any = SyncRedis.from_url(redis_url)
         with pytest.raises(ConfigurationError, match=r"redis\.asyncio"):
             RedisAdapter(client)
@@ -148,13 +148,13 @@ class TestClients:
             "unix://",
         ],
     )
-    def test_a_bad_url_is_refused_without_its_password(self, url: str) -> None:
+    def test_an_invalid_url_is_rejected_without_showing_the_password(self, url: str) -> None:
         with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
             RedisAdapter(url)
         assert "geheim" not in str(caught.value)
         assert caught.value.__cause__ is None
 
-    async def test_wrong_credentials_are_named_without_the_password(self, redis_url: str, prefix: str) -> None:
+    async def test_wrong_credentials_are_reported_without_the_password(self, redis_url: str, prefix: str) -> None:
         adapter = RedisAdapter(redis_url.replace("//", "//ben:geheim@"), key_prefix=prefix)
         with pytest.raises(StoreUnavailableError, match="Check the user, the password") as caught:
             await adapter.initialize()
@@ -162,14 +162,14 @@ class TestClients:
         with pytest.raises(StoreClosedError):
             await adapter.session_repository.get("web-42")
 
-    async def test_a_server_that_is_not_there_is_named(self) -> None:
+    async def test_an_unreachable_server_is_reported(self) -> None:
         adapter = RedisAdapter("redis://127.0.0.1:1")
         with pytest.raises(StoreUnavailableError, match=r"Redis at 127\.0\.0\.1:1 cannot be reached"):
             await adapter.initialize()
         with pytest.raises(StoreClosedError, match="initialize"):
             await adapter.save(make_session(version=1), [])
 
-    def test_another_event_loop_is_named(self, redis_url: str, prefix: str) -> None:
+    def test_use_in_another_event_loop_raises_an_error(self, redis_url: str, prefix: str) -> None:
         async def use(adapter: RedisAdapter) -> None:
             await adapter.initialize()
             await adapter.save(make_session(version=1), [])
@@ -217,11 +217,11 @@ class TestClients:
         ],
         ids=str,
     )
-    def test_wrong_options_are_refused(self, options: dict[str, Any]) -> None:
+    def test_invalid_options_are_rejected(self, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             RedisAdapter("redis://localhost", **options)
 
-    def test_a_missing_driver_is_named(self) -> None:
+    def test_a_missing_driver_raises_missing_extra_error(self) -> None:
         error_text = adapter_checks.import_error_without(MODULE, "redis")
         assert (
             "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'tellback[redis]'"
@@ -231,10 +231,8 @@ class TestClients:
 
 @pytest.mark.backend("Redis")
 class TestKeys:
-    async def test_all_keys_have_the_prefix_and_no_other_prefix_sees_them(
-        self, redis_url: str, prefix: str, server: Redis
-    ) -> None:
-        """Prefixes and ids that would make one key if they were only joined."""
+    async def test_keys_of_different_prefixes_never_collide(self, redis_url: str, prefix: str, server: Redis) -> None:
+        """Try prefixes and ids that would produce equal keys if they were concatenated unescaped."""
         adapters = []
         for part in ("", "user:", "session:", "messages:", "user:session:"):
             prefixed_adapter = RedisAdapter(redis_url, key_prefix=f"{prefix}{part}")
@@ -257,7 +255,7 @@ class TestKeys:
         built_keys = [keys.session("a{b}"), keys.messages("c"), keys.user("{d}"), keys.active("e"), keys.new_reply()]
         assert len({key_slot(key) for key in built_keys}) == 1
 
-    async def test_nothing_stays_for_ever(self, redis_url: str, prefix: str, server: Redis) -> None:
+    async def test_every_key_expires(self, redis_url: str, prefix: str, server: Redis) -> None:
         adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=100, message_ttl=1_000)
         await adapter.initialize()
         await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -273,9 +271,7 @@ class TestKeys:
         assert ttls[keys.user("maya")] <= 100_000
         assert ttls[keys.user("ben")] <= 100_000
 
-    async def test_a_list_lives_as_long_as_the_session_that_lives_longest(
-        self, redis_url: str, prefix: str, server: Redis
-    ) -> None:
+    async def test_a_users_list_expires_with_its_last_session(self, redis_url: str, prefix: str, server: Redis) -> None:
         keys, ttls = RedisKeys(prefix), []
         for n, ttl in enumerate((100, 10, 1_000, None, 10)):
             adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=ttl, message_ttl=ttl)
@@ -290,7 +286,7 @@ class TestKeys:
         assert ttls[3:] == [-1, -1]
 
     @pytest.mark.parametrize("cleaned_by", ["reading", "purging"])
-    async def test_a_session_past_its_time_leaves_its_users_lists(
+    async def test_an_expired_session_is_removed_from_its_users_lists(
         self, redis_url: str, prefix: str, server: Redis, cleaned_by: str
     ) -> None:
         expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
@@ -312,7 +308,7 @@ class TestKeys:
         await expiring.disconnect()
         await non_expiring.disconnect()
 
-    async def test_a_session_that_begins_anew_for_another_user_is_the_others_alone(
+    async def test_a_session_recreated_by_another_user_belongs_to_that_user_only(
         self, redis_url: str, prefix: str
     ) -> None:
         expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
@@ -328,7 +324,7 @@ class TestKeys:
         await expiring.disconnect()
         await non_expiring.disconnect()
 
-    async def test_positions_go_on_when_all_messages_are_past_their_time(
+    async def test_positions_continue_after_all_messages_expired(
         self, redis_url: str, prefix: str, server: Redis
     ) -> None:
         expiring = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None, message_ttl=0.2)
@@ -340,7 +336,7 @@ class TestKeys:
         assert added.position == 3
         await expiring.disconnect()
 
-    async def test_messages_of_several_times_to_live_go_one_by_one(self, redis_url: str, prefix: str) -> None:
+    async def test_messages_with_different_times_to_live_expire_separately(self, redis_url: str, prefix: str) -> None:
         expiring = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=0.3)
         non_expiring = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=None)
         await expiring.initialize()
@@ -370,7 +366,7 @@ class TestKeys:
         await expiring.disconnect()
         await non_expiring.disconnect()
 
-    async def test_a_key_that_is_someone_elses_is_named_and_nothing_is_stored(
+    async def test_a_key_of_another_type_is_reported_and_nothing_is_stored(
         self, adapter: RedisAdapter, prefix: str, server: Redis
     ) -> None:
         keys = RedisKeys(prefix)
@@ -383,7 +379,7 @@ class TestKeys:
             assert await server.keys(f"{prefix}*") == [key]
             await server.delete(key)
 
-    async def test_moments_far_away_are_ordered_to_the_microsecond(self, adapter: RedisAdapter) -> None:
+    async def test_extreme_dates_are_ordered_to_the_microsecond(self, adapter: RedisAdapter) -> None:
         moments = [later(-6e10), later(-6e10 + 1e-6), later(0), later(2e11), later(2e11 + 0.000001)]
         for n, moment in enumerate(moments):
             await adapter.session_repository.create(make_session(f"web-{n}", created_at=moment))
@@ -391,7 +387,7 @@ class TestKeys:
         assert [each.id for each in found] == [f"web-{n}" for n in reversed(range(5))]
         assert [each.created_at for each in found] == moments[::-1]
 
-    async def test_what_cannot_be_stored_is_refused(self, adapter: RedisAdapter) -> None:
+    async def test_values_that_cannot_be_stored_are_rejected(self, adapter: RedisAdapter) -> None:
         wrong: Any
         for wrong in (
             {"collected_data": {"a": {1}}},
@@ -412,7 +408,7 @@ class TestKeys:
 class TestFailures:
     @pytest.mark.parametrize("fault", ["cut", "pass and cut"])
     @pytest.mark.parametrize("own_client", [True, False], ids=["own client", "passed client"])
-    async def test_a_change_whose_answer_is_lost_is_made_once(
+    async def test_a_change_whose_answer_is_lost_takes_effect_once(
         self, proxy: FaultProxy, prefix: str, fault: Any, own_client: bool
     ) -> None:
         async with Redis.from_url(proxied_url(proxy)) as client:
@@ -440,7 +436,7 @@ class TestFailures:
             assert await sessions.get("web-42") is None
             await adapter.disconnect()
 
-    async def test_a_change_that_nobody_answers_for_is_in_doubt(self, proxy: FaultProxy, prefix: str) -> None:
+    async def test_a_change_without_an_answer_is_in_doubt(self, proxy: FaultProxy, prefix: str) -> None:
         adapter = RedisAdapter(proxied_url(proxy), key_prefix=prefix)
         await adapter.initialize()
         await adapter.save(make_session("warm", version=1), [make_message("Hi", "warm")])
@@ -450,7 +446,7 @@ class TestFailures:
         assert caught.value.in_doubt
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         proxy.refuse()
-        await asyncio.sleep(0.1)  # until the connections are seen to be closed
+        await asyncio.sleep(0.1)  # until the client notices the closed connections
         with pytest.raises(StoreUnavailableError) as caught:
             await adapter.save(make_session(version=2), [make_message("lost")])
         assert not caught.value.in_doubt
@@ -461,7 +457,7 @@ class TestFailures:
         assert (await adapter.save(make_session(version=2), [make_message("again")])).message_count == 2
         await adapter.disconnect()
 
-    async def test_a_server_that_does_not_answer_is_given_up(self, own_redis: RedisServer) -> None:
+    async def test_a_server_that_does_not_answer_times_out(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(f"{own_redis.url}?socket_timeout=1")
         await adapter.initialize()
         await adapter.save(make_session(version=1), [])
@@ -474,16 +470,16 @@ class TestFailures:
         assert found.version in (1, 2)
         await adapter.disconnect()
 
-    async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: RedisAdapter) -> None:
+    async def test_a_cancelled_turn_is_saved_completely_or_not_at_all(self, adapter: RedisAdapter) -> None:
         await adapter_checks.check_cancelled_saves(adapter)
 
-    async def test_a_killed_process_leaves_whole_turns(
+    async def test_a_killed_process_leaves_complete_turns(
         self, adapter: RedisAdapter, redis_url: str, prefix: str
     ) -> None:
         code = f"RedisAdapter({redis_url!r}, key_prefix={prefix!r})"
         await adapter_checks.check_killed_process(adapter, f"from {MODULE} import RedisAdapter", code)
 
-    async def test_scripts_that_the_server_forgot_are_sent_again(self, own_redis: RedisServer) -> None:
+    async def test_scripts_missing_on_the_server_are_sent_again(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(own_redis.url)
         await adapter.initialize()
         for version in (1, 2):
@@ -493,7 +489,7 @@ class TestFailures:
         assert len(await adapter.message_repository.list_by_session("web-42")) == 2
         await adapter.disconnect()
 
-    async def test_a_full_server_is_named_and_nothing_is_stored(self, own_redis: RedisServer) -> None:
+    async def test_a_full_server_is_reported_and_nothing_is_stored(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(own_redis.url)
         await adapter.initialize()
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -508,7 +504,7 @@ class TestFailures:
         await adapter.save(make_session(version=2), [])
         await adapter.disconnect()
 
-    async def test_a_replica_is_named_and_can_be_read(self, own_redis: RedisServer) -> None:
+    async def test_a_replica_is_read_only(self, own_redis: RedisServer) -> None:
         adapter = RedisAdapter(own_redis.url)
         await adapter.initialize()
         saved = await adapter.save(make_session(version=1), [make_message("Hi")])
@@ -520,7 +516,7 @@ class TestFailures:
         assert contents(await adapter.message_repository.list_by_session("web-42")) == ["Hi"]
         await adapter.disconnect()
 
-    async def test_rights_that_are_missing_are_named(self, own_redis: RedisServer) -> None:
+    async def test_missing_permissions_are_reported(self, own_redis: RedisServer) -> None:
         async with Redis.from_url(own_redis.url) as server:
             await server.acl_setuser(
                 "reader", enabled=True, passwords=["+geheim"], keys=["*"], categories=["+@read"], commands=["+ping"]
@@ -532,7 +528,7 @@ class TestFailures:
 
 
 class ClusterServer(RedisServer):
-    """A cluster of one."""
+    """A cluster with one node."""
 
     def command(self) -> list[str]:
         return [*super().command(), "--cluster-enabled", "yes"]
@@ -581,7 +577,7 @@ class TestCluster:
 @pytest.mark.backend("Redis")
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=adapter_checks.JSON)
-def test_any_json_comes_back_exactly(redis_url: str, prefix: str, value: Any) -> None:
+def test_any_json_is_returned_unchanged(redis_url: str, prefix: str, value: Any) -> None:
     async def store() -> None:
         adapter = RedisAdapter(redis_url, key_prefix=prefix)
         await adapter.initialize()

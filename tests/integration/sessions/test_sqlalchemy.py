@@ -1,4 +1,4 @@
-"""`SqlAlchemyAdapter` keeps the contract: on SQLite through aiosqlite, on PostgreSQL through asyncpg."""
+"""`SqlAlchemyAdapter` passes the conformance suite: on SQLite with aiosqlite, on PostgreSQL with asyncpg."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.servers.postgres import PostgresServer
 
 @pytest.fixture(scope="module")
 def database(postgres_server: PostgresServer) -> Iterator[str]:
-    """One for all: a test has tables of its own."""
+    """The URL of a database shared by all tests: each test has its own tables."""
     yield from fresh_database(postgres_server)
 
 

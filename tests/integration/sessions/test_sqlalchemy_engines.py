@@ -1,4 +1,4 @@
-"""`SqlAlchemyAdapter` on engines of all kinds: whole turns, by indexes, exactly."""
+"""`SqlAlchemyAdapter` on all kinds of engines: complete turns, indexed queries, unchanged values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.t
 
 @pytest.fixture
 async def engine(url: str) -> AsyncIterator[AsyncEngine]:
-    """An engine of the user's, as they would make it."""
+    """A user's own engine."""
     async_engine = create_async_engine(url)
     yield async_engine
     await async_engine.dispose()
@@ -65,12 +65,12 @@ async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
     await sql_adapter.disconnect()
 
 
-def test_it_is_an_adapter() -> None:
+def test_it_implements_the_protocol() -> None:
     assert isinstance(SqlAlchemyAdapter("sqlite+aiosqlite://"), PersistenceAdapter)
 
 
 @on_both
-async def test_an_engine_that_was_passed_in_is_left_open(url: str, engine: AsyncEngine) -> None:
+async def test_a_passed_engine_stays_open(url: str, engine: AsyncEngine) -> None:
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
     async with engine.connect() as connection:
@@ -82,7 +82,7 @@ async def test_an_engine_that_was_passed_in_is_left_open(url: str, engine: Async
 
 
 def engine_with_manual_begin(url: str) -> AsyncEngine:
-    """As SQLAlchemy's documentation tells users of SQLite to do it."""
+    """An engine as SQLAlchemy's documentation recommends for SQLite."""
     engine = create_async_engine(url)
 
     @event.listens_for(engine.sync_engine, "connect")
@@ -96,10 +96,10 @@ def engine_with_manual_begin(url: str) -> AsyncEngine:
     return engine
 
 
-@pytest.mark.parametrize("kind", ["plain", "begun by hand", "autocommit", "in memory"])
-async def test_turns_at_once_are_saved_whole_on_any_engine_of_sqlite(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["plain", "begins explicitly", "autocommit", "in memory"])
+async def test_concurrent_turns_are_saved_completely_on_any_engine_of_sqlite(tmp_path: Path, kind: str) -> None:
     match kind:
-        case "begun by hand":
+        case "begins explicitly":
             engine = engine_with_manual_begin(sqlite_url(tmp_path))
         case "autocommit":
             engine = create_async_engine(sqlite_url(tmp_path), isolation_level="AUTOCOMMIT")
@@ -125,13 +125,13 @@ async def test_turns_at_once_are_saved_whole_on_any_engine_of_sqlite(tmp_path: P
     await asyncio.gather(*(take_turns(each) for each in adapters for _ in range(2)))
     assert await check_turns_complete(adapters[0]) == 8 * len(adapters)
     (stored,) = await adapters[0].message_repository.list_by_session("web-42", limit=1)
-    with pytest.raises(InvalidArgumentError):  # by the last statement: what those before it did is undone
+    with pytest.raises(InvalidArgumentError):  # raised by the last statement: the others are rolled back
         await adapters[0].save(make_session(version=8 * len(adapters) + 1), [make_message("new"), stored])
     assert await check_turns_complete(adapters[0]) == 8 * len(adapters)
     await engine.dispose()
 
 
-async def test_an_engine_that_commits_every_statement_is_refused(postgres_url: str) -> None:
+async def test_an_autocommit_engine_is_rejected(postgres_url: str) -> None:
     engine = create_async_engine(asyncpg_url(postgres_url), isolation_level="AUTOCOMMIT")
     with pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
         await SqlAlchemyAdapter(engine, auto_migrate=True).initialize()
@@ -142,7 +142,7 @@ async def test_an_engine_that_commits_every_statement_is_refused(postgres_url: s
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-async def test_the_drivers_of_postgresql_do_the_same(postgres_url: str, driver: str) -> None:
+async def test_all_drivers_of_postgresql_behave_alike(postgres_url: str, driver: str) -> None:
     adapter = SqlAlchemyAdapter(postgres_url.replace("postgresql:", f"postgresql+{driver}:"), auto_migrate=True)
     await adapter.initialize()
     data = {"nul": "a\x00b", "lone": "\ud800", "big": 10**30}
@@ -170,7 +170,7 @@ async def test_a_message_is_stored_once(url: str, adapter: SqlAlchemyAdapter) ->
 
 
 @on_both
-async def test_a_message_past_its_time_is_in_nobodys_way(url: str, adapter: SqlAlchemyAdapter) -> None:
+async def test_the_id_of_an_expired_message_can_be_reused(url: str, adapter: SqlAlchemyAdapter) -> None:
     expiring = SqlAlchemyAdapter(url, message_ttl=0.001)
     await expiring.initialize()
     await expiring.save(*make_turn(1))
@@ -186,7 +186,7 @@ async def test_a_message_past_its_time_is_in_nobodys_way(url: str, adapter: SqlA
 
 
 @on_both
-async def test_places_of_purged_messages_are_not_given_again(url: str) -> None:
+async def test_positions_of_purged_messages_are_not_reused(url: str) -> None:
     expiring = SqlAlchemyAdapter(url, auto_migrate=True, message_ttl=0.001)
     await expiring.initialize()
     await expiring.save(make_session(version=1), [make_message(str(n)) for n in range(1_100)])
@@ -198,14 +198,14 @@ async def test_places_of_purged_messages_are_not_given_again(url: str) -> None:
 
 
 @on_both
-async def test_two_hundred_at_once_are_all_saved(url: str, adapter: SqlAlchemyAdapter) -> None:
+async def test_two_hundred_concurrent_turns_are_all_saved(url: str, adapter: SqlAlchemyAdapter) -> None:
     saved = await asyncio.gather(*(adapter.save(*make_turn(1, f"web-{n}")) for n in range(200)))
     assert {each.version for each in saved} == {1}
     assert len(await adapter.session_repository.list_by_user("maya")) == 200
     await asyncio.gather(*(check_turns_complete(adapter, f"web-{n}") for n in range(0, 200, 20)))
 
 
-def test_another_event_loop_is_told_of(tmp_path: Path) -> None:
+def test_use_in_another_event_loop_raises_an_error(tmp_path: Path) -> None:
     adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
 
     async def initialize() -> None:
@@ -232,7 +232,7 @@ def test_another_event_loop_is_told_of(tmp_path: Path) -> None:
         second.close()
 
 
-async def test_disconnecting_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
+async def test_disconnect_waits_for_running_calls(tmp_path: Path) -> None:
     adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
     await adapter.initialize()
     saving = [asyncio.create_task(adapter.save(*make_turn(1, f"web-{n}"))) for n in range(10)]
@@ -279,7 +279,7 @@ async def test_reads_and_turns_use_indexes(tmp_path: Path) -> None:
 @on_both
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.dictionaries(st.text(), json_values, max_size=4), moment=moments)
-def test_whatever_is_json_and_whenever_comes_back(url: str, data: dict[str, Any], moment: Any) -> None:
+def test_any_json_and_any_time_are_returned_unchanged(url: str, data: dict[str, Any], moment: Any) -> None:
     async def there_and_back() -> None:
         adapter = SqlAlchemyAdapter(url, auto_migrate=True)
         await adapter.initialize()
@@ -296,7 +296,7 @@ def test_whatever_is_json_and_whenever_comes_back(url: str, data: dict[str, Any]
     asyncio.run(there_and_back())
 
 
-def test_nothing_else_loads_sqlalchemy() -> None:
+def test_importing_tellback_does_not_import_sqlalchemy() -> None:
     program = (
         "import sys, tellback, tellback.sessions.in_memory, tellback.sessions.records\n"
         "print('sqlalchemy' in sys.modules)"

@@ -1,4 +1,4 @@
-"""`SqlAlchemyAdapter` when things go wrong: crashes, broken connections, servers and files that cannot be used."""
+"""`SqlAlchemyAdapter` on failures: crashes, broken connections, unusable servers and files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
 
 
 @on_both
-async def test_a_turn_that_is_cancelled_is_there_whole_or_not_at_all(url: str, adapter: SqlAlchemyAdapter) -> None:
+async def test_a_cancelled_turn_is_saved_completely_or_not_at_all(url: str, adapter: SqlAlchemyAdapter) -> None:
     version = 0
     for steps in range(120):
         saving = asyncio.create_task(adapter.save(*make_turn(version + 1)))
@@ -93,7 +93,7 @@ def start_child(url: str, stored: int) -> subprocess.Popen[str]:
 
 
 @on_both
-async def test_a_process_that_is_killed_leaves_whole_turns(url: str, adapter: SqlAlchemyAdapter) -> None:
+async def test_a_killed_process_leaves_complete_turns(url: str, adapter: SqlAlchemyAdapter) -> None:
     stored = 0
     for turns in (3, 7):
         child = start_child(url, stored)
@@ -108,8 +108,8 @@ async def test_a_process_that_is_killed_leaves_whole_turns(url: str, adapter: Sq
     assert (await adapter.save(*make_turn(stored + 1))).version == stored + 1
 
 
-async def test_connections_that_were_cut_are_replaced(postgres_url: str, postgres_server: PostgresServer) -> None:
-    engine = create_async_engine(asyncpg_url(postgres_url))  # nothing looks whether its connections live
+async def test_terminated_connections_are_replaced(postgres_url: str, postgres_server: PostgresServer) -> None:
+    engine = create_async_engine(asyncpg_url(postgres_url))  # without pool_pre_ping
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
     await asyncio.gather(*(adapter.save(*make_turn(1, f"web-{n}")) for n in range(5)))
@@ -126,9 +126,7 @@ def end_connections(server: PostgresServer, url: str) -> None:
     server.psql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
 
 
-async def test_a_connection_that_breaks_while_committing_leaves_doubt(
-    postgres_url: str, postgres_server: PostgresServer
-) -> None:
+async def test_a_commit_whose_connection_breaks_is_in_doubt(postgres_url: str, postgres_server: PostgresServer) -> None:
     engine = create_async_engine(asyncpg_url(postgres_url))
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
@@ -150,7 +148,7 @@ async def test_a_connection_that_breaks_while_committing_leaves_doubt(
     await engine.dispose()
 
 
-async def test_tables_may_change_meanwhile(postgres_url: str, postgres_server: PostgresServer) -> None:
+async def test_tables_can_change_while_the_adapter_is_open(postgres_url: str, postgres_server: PostgresServer) -> None:
     adapter = SqlAlchemyAdapter(asyncpg_url(postgres_url), auto_migrate=True)
     await adapter.initialize()
     await adapter.save(*make_turn(1))
@@ -165,7 +163,7 @@ async def test_tables_may_change_meanwhile(postgres_url: str, postgres_server: P
     await adapter.disconnect()
 
 
-async def test_a_database_that_others_hold_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_adapter_waits_for_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.3)
     adapter = SqlAlchemyAdapter(f"{sqlite_url(tmp_path)}?timeout=0.05", auto_migrate=True)
     await adapter.initialize()
@@ -184,7 +182,7 @@ async def test_a_database_that_others_hold_is_waited_for(tmp_path: Path, monkeyp
     await adapter.disconnect()
 
 
-async def test_a_pool_without_a_free_connection_is_busy(postgres_url: str) -> None:
+async def test_a_pool_without_a_free_connection_raises_store_busy_error(postgres_url: str) -> None:
     engine = create_async_engine(asyncpg_url(postgres_url), pool_size=1, max_overflow=0, pool_timeout=0.1)
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
     await adapter.initialize()
@@ -219,7 +217,7 @@ async def test_a_server_that_never_answers_is_reported(monkeypatch: pytest.Monke
         "sqlite+aiosqlite:////nowhere/at/all.db",
     ],
 )
-async def test_a_database_that_is_not_there_is_named_without_its_password(url: str) -> None:
+async def test_an_unreachable_database_is_reported_without_the_password(url: str) -> None:
     adapter = SqlAlchemyAdapter(url)
     assert "pa55word" not in repr(adapter)
     with pytest.raises((StoreUnavailableError, ConfigurationError)) as raised:
@@ -228,10 +226,10 @@ async def test_a_database_that_is_not_there_is_named_without_its_password(url: s
     with pytest.raises(StoreClosedError):
         await adapter.session_repository.get("web-42")
     await adapter.disconnect()
-    await asyncio.sleep(0.1)  # the thread that could not open a file still has to tell this loop that it ends
+    await asyncio.sleep(0.1)  # the driver's thread still has to report its end to this loop
 
 
-async def test_wrong_credentials_are_named(postgres_url: str, postgres_server: PostgresServer) -> None:
+async def test_wrong_credentials_are_reported(postgres_url: str, postgres_server: PostgresServer) -> None:
     for wrong in (postgres_url.replace("postgres@", "nobody_here:pa55word@"), postgres_url + "_not"):
         with pytest.raises(StoreUnavailableError, match="rejected the login") as raised:
             await SqlAlchemyAdapter(asyncpg_url(wrong), auto_migrate=True).initialize()
@@ -245,13 +243,13 @@ async def test_wrong_credentials_are_named(postgres_url: str, postgres_server: P
         *("postgresql+asyncpg://app:pa55word@db:port/shop", "mysql+aiomysql://app:pa55word@db/shop", 5, None, object()),
     ],
 )
-def test_what_is_no_url_is_refused_with_advice(url: Any) -> None:
+def test_an_invalid_url_is_rejected_with_advice(url: Any) -> None:
     with pytest.raises(ConfigurationError) as raised:
         SqlAlchemyAdapter(url)
     assert "pa55word" not in str(raised.value)
 
 
-async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+async def test_unusable_files_are_reported(tmp_path: Path) -> None:
     adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
     await adapter.initialize()
     await adapter.disconnect()
@@ -265,7 +263,7 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         await SqlAlchemyAdapter(f"sqlite+aiosqlite:///{tmp_path}/junk.db").initialize()
 
 
-async def test_a_full_disk_is_named(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     engine = create_async_engine(sqlite_url(tmp_path))
 
     @event.listens_for(engine.sync_engine, "connect")
@@ -281,7 +279,9 @@ async def test_a_full_disk_is_named(tmp_path: Path) -> None:
     await engine.dispose()
 
 
-async def test_constraints_of_the_users_tables_are_told_of(postgres_url: str, postgres_server: PostgresServer) -> None:
+async def test_constraint_violations_of_user_tables_are_reported(
+    postgres_url: str, postgres_server: PostgresServer
+) -> None:
     adapter = SqlAlchemyAdapter(asyncpg_url(postgres_url), auto_migrate=True)
     await adapter.initialize()
     name = postgres_url.rpartition("/")[2]
@@ -292,7 +292,7 @@ async def test_constraints_of_the_users_tables_are_told_of(postgres_url: str, po
     await adapter.disconnect()
 
 
-async def test_what_is_no_json_or_no_moment_is_refused(tmp_path: Path) -> None:
+async def test_sessions_with_invalid_values_are_rejected(tmp_path: Path) -> None:
     adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
     await adapter.initialize()
     bad: list[dict[str, Any]] = [{"collected_data": {"a": object()}}, {"created_at": "yesterday"}, {"updated_at": 5}]
@@ -315,7 +315,7 @@ async def test_what_is_no_json_or_no_moment_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["sqlalchemy", "greenlet"])
-def test_without_its_extra_it_says_what_to_install(package: str) -> None:
+def test_a_missing_package_raises_missing_extra_error(package: str) -> None:
     program = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "import tellback, tellback.sessions.adapter\n"

@@ -1,4 +1,4 @@
-"""`SqlAlchemyAdapter` makes tables, adopts those that are there, and says what is missing."""
+"""`SqlAlchemyAdapter` creates tables, migrates existing ones, and reports missing parts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def ask(url: str, question: str) -> list[tuple[Any, ...]]:
 
 
 @on_both
-async def test_without_migrations_what_is_missing_is_named(url: str) -> None:
+async def test_without_auto_migrate_missing_parts_are_reported(url: str) -> None:
     adapter = SqlAlchemyAdapter(url)
     with pytest.raises(SchemaVersionError, match=r"'agent_sessions'.*'agent_messages'.*auto_migrate"):
         await adapter.initialize()
@@ -67,7 +67,7 @@ async def test_without_migrations_what_is_missing_is_named(url: str) -> None:
 
 
 @on_both
-async def test_a_version_from_the_future_is_refused(url: str) -> None:
+async def test_tables_of_a_later_version_are_rejected(url: str) -> None:
     for migrates in (True, False):
         adapter = SqlAlchemyAdapter(url, auto_migrate=migrates)
         if migrates:
@@ -82,9 +82,7 @@ async def test_a_version_from_the_future_is_refused(url: str) -> None:
 @pytest.mark.parametrize("moment", ["TIMESTAMP", "TEXT"])
 @pytest.mark.parametrize("json", ["JSON", "TEXT"])
 @pytest.mark.parametrize("key", ["VARCHAR(200) PRIMARY KEY", "VARCHAR(200)"])
-async def test_tables_that_were_there_are_adopted_with_what_they_hold(
-    url: str, moment: str, json: str, key: str
-) -> None:
+async def test_existing_tables_are_migrated_with_their_rows(url: str, moment: str, json: str, key: str) -> None:
     types = {"moment": moment, "json": json, "key": key}
     values_sql = ", ".join(
         f"('{id}', 'web-42', 'user', '{id}', {created_at})" for id, created_at in (("c", LATE), ("a", LATE))
@@ -114,7 +112,7 @@ async def test_tables_that_were_there_are_adopted_with_what_they_hold(
 
 
 @on_both
-async def test_columns_that_are_missing_are_added_and_filled(url: str) -> None:
+async def test_missing_columns_are_added_and_filled(url: str) -> None:
     await run(
         url,
         "CREATE TABLE agent_sessions (id VARCHAR(200) PRIMARY KEY, note TEXT)",
@@ -135,7 +133,7 @@ async def test_columns_that_are_missing_are_added_and_filled(url: str) -> None:
 
 
 @on_both
-async def test_a_table_of_sessions_without_one_of_messages_is_completed(url: str) -> None:
+async def test_a_missing_messages_table_is_created(url: str) -> None:
     await run(
         url,
         "CREATE TABLE agent_sessions (id VARCHAR(200) PRIMARY KEY)",
@@ -149,7 +147,7 @@ async def test_a_table_of_sessions_without_one_of_messages_is_completed(url: str
 
 
 @on_both
-async def test_another_table_of_that_name_is_left_alone(url: str) -> None:
+async def test_an_unrelated_table_of_that_name_is_not_changed(url: str) -> None:
     await run(url, "CREATE TABLE agent_messages (name TEXT)")
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     with pytest.raises(SchemaVersionError, match="another table"):
@@ -161,7 +159,7 @@ async def test_another_table_of_that_name_is_left_alone(url: str) -> None:
 
 
 @on_both
-async def test_columns_that_cannot_hold_their_field_are_named(url: str) -> None:
+async def test_columns_of_unsuitable_types_are_reported(url: str) -> None:
     columns = SESSIONS_1.format(moment="INTEGER", json="TEXT", key="VARCHAR(200) PRIMARY KEY")
     await run(url, f"CREATE TABLE agent_sessions ({columns})")
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
@@ -170,8 +168,8 @@ async def test_columns_that_cannot_hold_their_field_are_named(url: str) -> None:
 
 
 @on_both
-async def test_a_migration_that_was_cut_short_goes_on(url: str) -> None:
-    """As where each step is committed by itself: the column is there, but the messages have no places yet."""
+async def test_an_interrupted_migration_continues(url: str) -> None:
+    """As if each step was committed separately: the column exists, but the messages have no positions yet."""
     types = {"moment": "TIMESTAMP", "json": "TEXT", "key": "VARCHAR(200) PRIMARY KEY"}
     rows = ", ".join(f"('m{n}', 'web-42', 'user', '{n}', {LATE}, {n})" for n in (1, 2))
     await run(
@@ -189,7 +187,7 @@ async def test_a_migration_that_was_cut_short_goes_on(url: str) -> None:
 
 
 @on_both
-async def test_what_is_made_is_what_the_metadata_says(url: str) -> None:
+async def test_created_tables_match_the_metadata(url: str) -> None:
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()
 
@@ -208,7 +206,7 @@ async def test_what_is_made_is_what_the_metadata_says(url: str) -> None:
 
 
 @on_both
-async def test_tables_that_were_dropped_are_made_again(url: str) -> None:
+async def test_dropped_tables_are_recreated(url: str) -> None:
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()
     await adapter.disconnect()
@@ -218,8 +216,8 @@ async def test_tables_that_were_dropped_are_made_again(url: str) -> None:
     await adapter.disconnect()
 
 
-async def test_a_database_of_version_1_made_by_itself_is_migrated(tmp_path: Path) -> None:
-    """What the first migration makes, with moments of many zones, is the same after the second."""
+async def test_a_database_created_by_version_1_is_migrated(tmp_path: Path) -> None:
+    """Tables of the first migration, with times in many timezones, have the same content after the second."""
     url = sqlite_url(tmp_path)
     adapter = SqlAlchemyAdapter(url, auto_migrate=True)
     await adapter.initialize()

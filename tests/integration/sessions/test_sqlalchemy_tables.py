@@ -1,4 +1,4 @@
-"""`SqlAlchemyAdapter` and tables: names, the user's own, dialects."""
+"""Tables of `SqlAlchemyAdapter`: names, the user's own tables, dialects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAPPINGS = {"sessions": {"user_id": "customerId", "version": "revision"}}
 
 
 def own_tables(*, zoned: bool, json: Any, linked: bool = False, expires: bool = True) -> dict[str, Table]:
-    """Tables as somebody else would make them."""
+    """Tables as a user would define them."""
     metadata = MetaData()
     moment = DateTime(timezone=zoned)
     link = [ForeignKey("AgentSession.id")] if linked else []
@@ -75,7 +75,7 @@ def own_tables(*, zoned: bool, json: Any, linked: bool = False, expires: bool = 
 
 
 @on_both
-async def test_names_may_be_any_that_can_be_quoted(url: str) -> None:
+async def test_any_quotable_name_works(url: str) -> None:
     adapter = SqlAlchemyAdapter(
         url,
         auto_migrate=True,
@@ -110,7 +110,7 @@ async def test_names_may_be_any_that_can_be_quoted(url: str) -> None:
         {"session_ttl": 0},
     ],
 )
-def test_a_wrong_set_up_is_refused_at_once(options: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected_immediately(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         SqlAlchemyAdapter("sqlite+aiosqlite://", **options)
 
@@ -120,7 +120,7 @@ def test_a_wrong_set_up_is_refused_at_once(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "json", [JSON, Text, JSON().with_variant(JSONB(), "postgresql")], ids=["json", "text", "jsonb"]
 )
-async def test_tables_of_the_users_own_are_used_as_they_are(url: str, zoned: bool, json: Any) -> None:
+async def test_user_tables_are_used_unchanged(url: str, zoned: bool, json: Any) -> None:
     tables = own_tables(zoned=zoned, json=json, linked=True)
     engine = create_async_engine(url)
     async with engine.begin() as connection:
@@ -139,7 +139,7 @@ async def test_tables_of_the_users_own_are_used_as_they_are(url: str, zoned: boo
 
 
 @on_both
-async def test_an_event_that_is_a_text_comes_back_from_a_json_column(url: str) -> None:
+async def test_an_event_that_is_a_string_is_read_from_a_json_column(url: str) -> None:
     tables = own_tables(zoned=True, json=JSON, expires=False)
     adapter = SqlAlchemyAdapter(url, auto_migrate=True, tables=tables, field_mappings=MAPPINGS)
     await adapter.initialize()
@@ -150,7 +150,7 @@ async def test_an_event_that_is_a_text_comes_back_from_a_json_column(url: str) -
 
 
 @on_both
-async def test_sessions_that_messages_refer_to_are_purged_after_them(url: str) -> None:
+async def test_messages_are_purged_before_the_sessions_they_refer_to(url: str) -> None:
     tables = own_tables(zoned=True, json=JSON, linked=True)
     adapter = SqlAlchemyAdapter(url, auto_migrate=True, tables=tables, field_mappings=MAPPINGS, session_ttl=0.001)
     await adapter.initialize()
@@ -162,8 +162,8 @@ async def test_sessions_that_messages_refer_to_are_purged_after_them(url: str) -
 
 
 @pytest.mark.parametrize("dialect", [mysql, mssql, oracle], ids=["mysql", "mssql", "oracle"])
-async def test_tables_and_statements_can_be_written_for_databases_that_are_not_here(dialect: Any) -> None:
-    """Compiled only: none of these can be started where the tests run."""
+async def test_tables_and_statements_compile_for_other_databases(dialect: Any) -> None:
+    """Compile only: the tests cannot run these databases."""
     engine = create_async_engine("sqlite+aiosqlite://")
     adapter = SqlAlchemyAdapter(engine, auto_migrate=True, session_ttl=60, message_ttl=60)
     await adapter.initialize()

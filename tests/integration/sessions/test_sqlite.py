@@ -88,7 +88,7 @@ class TestInMemory(SessionAdapterConformance):
         await adapter.disconnect()
         await adapter.disconnect()
         await adapter.initialize()
-        assert await adapter.session_repository.get("web-42") is None  # it lived in that connection
+        assert await adapter.session_repository.get("web-42") is None  # the data was lost with the connection
         await adapter.disconnect()
 
 
@@ -113,7 +113,7 @@ class TestSqliteTables(SqlTablesContract):
     async def _columns(self, run: Run, table: str) -> set[str]:
         return {name for (name,) in await run(f"SELECT name FROM pragma_table_info('{table}')")}
 
-    async def test_moments_of_other_tools_are_understood(self, make: Make, run: Run) -> None:
+    async def test_time_formats_of_other_tools_are_converted(self, make: Make, run: Run) -> None:
         await run("CREATE TABLE agent_sessions (id TEXT PRIMARY KEY, user_id TEXT, created_at DATETIME)")
         moments = ["'2026-03-01 12:00:00'", "'2026-03-01T12:00:01.000Z'", "1772366402000", "1772366403", "NULL"]
         for n, moment in enumerate(moments):
@@ -126,7 +126,7 @@ class TestSqliteTables(SqlTablesContract):
         assert found[-1].created_at == NOON.replace(microsecond=0)
         await adapter.disconnect()
 
-    async def test_a_moment_that_cannot_be_read_is_named(self, make: Make, run: Run) -> None:
+    async def test_an_invalid_time_is_reported(self, make: Make, run: Run) -> None:
         await run("CREATE TABLE agent_sessions (id TEXT PRIMARY KEY, created_at TEXT)")
         await run("INSERT INTO agent_sessions VALUES ('web-1', 'last Monday')")
         with pytest.raises(StoreError, match="agent_sessions has 'last Monday'"):
@@ -135,10 +135,10 @@ class TestSqliteTables(SqlTablesContract):
 
     @FEW
     @given(steps=OPERATIONS)
-    def test_it_does_what_the_one_in_memory_does(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
+    def test_it_behaves_like_the_in_memory_adapter(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
         check_against_in_memory(make, steps)
 
-    async def test_what_is_found_is_found_by_an_index(self, make: Make, run: Run, path: Path) -> None:
+    async def test_every_query_uses_an_index(self, make: Make, run: Run, path: Path) -> None:
         adapter = make()
         await adapter.initialize()
         await adapter.disconnect()
@@ -158,7 +158,7 @@ class TestSqliteTables(SqlTablesContract):
 
 
 @SQLITE
-async def test_the_session_a_child_was_killed_in_is_whole(tmp_path: Path) -> None:
+async def test_a_killed_process_leaves_complete_turns(tmp_path: Path) -> None:
     path = str(tmp_path / "sessions.db")
     acknowledged_count = 0
     for _ in range(3):
@@ -183,7 +183,7 @@ async def test_the_session_a_child_was_killed_in_is_whole(tmp_path: Path) -> Non
 
 
 @SQLITE
-async def test_a_lock_that_is_held_for_too_long_is_named(tmp_path: Path) -> None:
+async def test_a_lock_held_for_too_long_raises_store_busy_error(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     adapter = SqliteAdapter(path, busy_timeout=0.2)
     await adapter.initialize()
@@ -195,14 +195,14 @@ async def test_a_lock_that_is_held_for_too_long_is_named(tmp_path: Path) -> None
         )
         assert {type(each) for each in results} == {StoreBusyError}
         assert "busy_timeout" in str(results[0])
-        assert await adapter.session_repository.get("web-42") == saved  # who reads does not wait
+        assert await adapter.session_repository.get("web-42") == saved  # readers do not wait
         other.execute("ROLLBACK")
     assert (await adapter.save(make_session(version=2), [])).version == 2
     await adapter.disconnect()
 
 
 @SQLITE
-async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+async def test_unusable_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database at all " * 100)
     with pytest.raises(StoreCorruptError):
         await SqliteAdapter(tmp_path / "text.db").initialize()
@@ -214,7 +214,7 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 @SQLITE
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+async def test_a_read_only_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     sqlite3.connect(path).close()
     os.chmod(path, 0o400)
@@ -229,7 +229,7 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     "database",
     [None, "", "  ", 5, b"x.db", "postgresql://a:secret@b/c", "file:x.db", "sqlite:///x.db?mode=ro", "a\x00b"],
 )
-def test_what_is_no_file_is_refused(database: Any) -> None:
+def test_invalid_paths_are_rejected(database: Any) -> None:
     with pytest.raises(ConfigurationError, match="path") as caught:
         SqliteAdapter(database)
     assert "secret" not in str(caught.value)
@@ -237,13 +237,13 @@ def test_what_is_no_file_is_refused(database: Any) -> None:
 
 @SQLITE
 @pytest.mark.parametrize("busy_timeout", [-1, True, "5", float("nan"), None])
-def test_a_busy_timeout_is_a_time(busy_timeout: Any) -> None:
+def test_an_invalid_busy_timeout_is_rejected(busy_timeout: Any) -> None:
     with pytest.raises(ConfigurationError):
         SqliteAdapter("x.db", busy_timeout=busy_timeout)
 
 
 @SQLITE
-def test_a_file_stays_the_same_from_another_folder_and_in_another_event_loop(
+def test_a_relative_path_is_resolved_once_and_works_in_another_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -267,7 +267,7 @@ def test_a_file_stays_the_same_from_another_folder_and_in_another_event_loop(
 
 
 @SQLITE
-def test_it_needs_no_driver() -> None:
+def test_the_adapter_imports_no_driver() -> None:
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
         "from tellback.sessions.sql.sqlite import SqliteAdapter\n"

@@ -1,4 +1,4 @@
-"""What must hold for a store, whatever happened to those who wrote to it."""
+"""Assertions that must hold for a store after any failure of its writers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.subprocess_programs import USER, digest
 from tests.support.subprocesses import Output
 
 PROMPT_SECONDS = 5.0
-"""Far less than the time a claim holds for, and enough for a busy machine."""
+"""Much less than the lease of a claim, and enough for a busy machine."""
 
 
 def conversations_of(tb: Tellback) -> Conversations:
@@ -25,7 +25,7 @@ def conversations_of(tb: Tellback) -> Conversations:
 
 
 async def load_messages(tb: Tellback, id: str) -> list[StoredMessage]:
-    """All messages, whose seqs are dense from 1."""
+    """Return all messages, and check that their seqs have no gaps."""
     messages = await conversations_of(tb).messages(id, include_internal=True, include_hidden=True)
     assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
     conversation = await conversations_of(tb).get(id)
@@ -39,7 +39,7 @@ def acknowledged_outputs(lines: Iterable[Output]) -> list[Output]:
 
 
 def assert_stored(messages: Iterable[StoredMessage], lines: Iterable[Output]) -> None:
-    """Everything that was acknowledged is there, at its place and word for word."""
+    """Check that every acknowledged message is stored unchanged at its position."""
     found = {message.id: message for message in messages}
     for line in acknowledged_outputs(lines):
         message = found.get(line["id"])
@@ -53,7 +53,7 @@ def assert_stored(messages: Iterable[StoredMessage], lines: Iterable[Output]) ->
 
 
 def assert_in_order(lines: Iterable[Output]) -> None:
-    """What one writer appended one after the other stands in that order."""
+    """Check that one writer's consecutive messages are in that order."""
     seqs: dict[str, list[int]] = {}
     for line in acknowledged_outputs(lines):
         seqs.setdefault(line["conversation"], []).append(line["seq"])
@@ -62,14 +62,14 @@ def assert_in_order(lines: Iterable[Output]) -> None:
 
 
 def assert_not_interleaved(messages: Iterable[StoredMessage]) -> None:
-    """The messages of each turn stand together."""
+    """Check that the messages of each turn are contiguous."""
     turns = [turn for turn, _ in itertools.groupby(messages, key=lambda message: message.turn_id)]
     assert len(turns) == len(set(turns))
 
 
 @dataclass
 class EventRecorder:
-    """The events read so far: positions only ever rise, and each message has one."""
+    """Records events and checks them: positions increase, and each message has one event."""
 
     position: int = 0
     seqs: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class EventRecorder:
         self.position = event.position
         if event.type == "message.appended":
             of_conversation = self.seqs.setdefault(event.subject_id, {})
-            assert event.data["message_id"] not in of_conversation, f"twice: {event}"
+            assert event.data["message_id"] not in of_conversation, f"duplicate: {event}"
             assert event.data["seq"] == len(of_conversation) + 1, f"out of order: {event}"
             of_conversation[event.data["message_id"]] = event.data["seq"]
 
@@ -92,7 +92,7 @@ class EventRecorder:
 
 
 async def assert_turn_runs_at_once(tb: Tellback, id: str, text: str = "Are you there?") -> TurnResult:
-    """Nobody's claim is in the way, and the model is sent a history it accepts."""
+    """Check that no claim blocks the next turn, and that its history is valid."""
     requests: list[ChatRequest] = []
 
     def answer(request: ChatRequest) -> str:

@@ -1,4 +1,4 @@
-"""Stores for tests that are unkind to them."""
+"""Stores for tests of failures."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.support.servers.postgres import PostgresServer
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind."""
+    """The URL of an empty store of each kind."""
     return _url(request, tmp_path, "ready_postgres_url")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store of each kind that nobody has opened yet."""
+    """The URL of a store of each kind that was never opened."""
     return _url(request, tmp_path, "postgres_url")
 
 
@@ -31,7 +31,7 @@ def _url(request: pytest.FixtureRequest, folder: Path, on_postgres: str) -> str:
 
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
-    """A server that a test may stop, kill and start again."""
+    """A server that a test may stop, kill and restart."""
     server = PostgresServer()
     try:
         server.start()

@@ -1,4 +1,4 @@
-"""Row-level security on what a server keeps: users see their own, and change no keys."""
+"""Row-level security of access tables: users see only their own rows, and cannot change keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLES = ("api_keys", "idempotent_responses", "rate_windows")
 
 @pytest.fixture
 async def populated_database(ready_postgres_url: str) -> str:
-    """A database in which each scope has a key and an answer, each app a key, and someone a limit."""
+    """A database with a key and a response for each scope, a key for each app, and one rate limit."""
     async with Tellback(ready_postgres_url, worker=False) as tb:
         now = tb.clock()
         for scope in (MAYA, *OTHERS):
@@ -29,12 +29,12 @@ async def populated_database(ready_postgres_url: str) -> str:
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_a_transaction_that_names_no_scope_sees_nothing(populated_database: str, table: str) -> None:
+async def test_a_transaction_without_a_scope_sees_no_rows(populated_database: str, table: str) -> None:
     async with as_app(populated_database) as connection:
         assert await connection.fetch(f"SELECT * FROM {table}") == []
 
 
-async def test_a_user_sees_its_own_keys_and_answers_and_no_limits(populated_database: str) -> None:
+async def test_a_user_sees_its_own_keys_and_responses_and_no_rate_limits(populated_database: str) -> None:
     for scope in (MAYA, *OTHERS):
         async with as_app(populated_database, scope) as connection:
             for table in ("api_keys", "idempotent_responses"):
@@ -44,12 +44,12 @@ async def test_a_user_sees_its_own_keys_and_answers_and_no_limits(populated_data
 
 
 @pytest.mark.parametrize("change", ["UPDATE api_keys SET role = 'user'", "DELETE FROM api_keys"])
-async def test_a_user_changes_no_key(populated_database: str, change: str) -> None:
+async def test_a_user_cannot_change_keys(populated_database: str, change: str) -> None:
     async with as_app(populated_database, MAYA) as connection:
         assert (await connection.execute(change)).endswith(" 0")
 
 
-async def test_a_user_makes_no_key(populated_database: str) -> None:
+async def test_a_user_cannot_create_keys(populated_database: str) -> None:
     copy = (
         "INSERT INTO api_keys (id, tenant_id, app_id, user_id, role, name, digest, created_at)"
         " SELECT 'stolen', tenant_id, app_id, user_id, role, name, digest, created_at FROM api_keys"
@@ -59,7 +59,7 @@ async def test_a_user_makes_no_key(populated_database: str) -> None:
             await connection.execute(copy)
 
 
-async def test_answers_of_another_user_can_neither_be_inserted_nor_given_away(populated_database: str) -> None:
+async def test_responses_cannot_be_moved_to_another_user(populated_database: str) -> None:
     async with as_app(populated_database, MAYA) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
             await connection.execute("UPDATE idempotent_responses SET user_id = 'noah'")

@@ -1,4 +1,4 @@
-"""The end of a store: named errors afterwards, nothing lost before, nothing left running."""
+"""Closing a store: later calls raise errors, earlier changes are stored, and nothing keeps running."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.servers.postgres import PostgresServer
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
-async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
+async def test_every_call_on_a_closed_store_raises_store_closed_error(url: str) -> None:
     tb = Tellback(url)
     log = conversations_of(tb)
 
@@ -58,7 +58,7 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
 
 
 @pytest.mark.parametrize("head_start", [0.0, 0.002, 0.005, 0.02])
-async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url: str, head_start: float) -> None:
+async def test_calls_during_close_succeed_or_raise_store_closed_error(url: str, head_start: float) -> None:
     tb = await Tellback(url).open()
     conversation = await conversations_of(tb).create("chat")
     tasks = [
@@ -81,7 +81,7 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
                 assert str(number) not in texts
 
 
-async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
+async def test_calls_on_a_closed_store_open_no_connection(
     postgres_server: PostgresServer, ready_postgres_url: str
 ) -> None:
     tb = await Tellback(ready_postgres_url).open()
@@ -94,5 +94,5 @@ async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
     question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'tellback'"
     deadline = time.monotonic() + 5
     while open_connections := int(await asyncio.to_thread(postgres_server.psql, question)):
-        assert time.monotonic() < deadline, f"{open_connections} connections are left"
+        assert time.monotonic() < deadline, f"{open_connections} connections are still open"
         await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Processes killed in the middle of their work: what was acknowledged is there, and nothing is in the way."""
+"""Killed processes: acknowledged changes are stored, and nothing blocks the next process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.subprocesses import ChildProcess, Output
 
 @asynccontextmanager
 async def seeded() -> AsyncIterator[random.Random]:
-    """Chance that can be had again: TELLBACK_SEED takes the seed that a failure named."""
+    """Return a random generator. TELLBACK_SEED sets the seed that a failure reported."""
     seed = int(os.environ.get("TELLBACK_SEED") or time.time_ns() % 2**32)
     try:
         yield random.Random(seed)
@@ -37,7 +37,7 @@ async def seeded() -> AsyncIterator[random.Random]:
 
 
 async def wait_for_random_moment(child: ChildProcess, rng: random.Random) -> None:
-    """Mostly while it writes; now and then before, while it opens the store."""
+    """Wait for a random time: mostly while the child writes, sometimes while it opens the store."""
     if rng.random() < 0.8:
         await child.wait_for("id")
         await asyncio.sleep(rng.uniform(0, 0.4))
@@ -46,7 +46,7 @@ async def wait_for_random_moment(child: ChildProcess, rng: random.Random) -> Non
 
 
 class CrashRounds:
-    """Kills one writer after the other on the same database, and looks after each kill at what it has left."""
+    """Kills writers one after another on the same database, and checks the store after each kill."""
 
     def __init__(self, url: str, rng: random.Random) -> None:
         self.url = url
@@ -65,7 +65,7 @@ class CrashRounds:
                 await child.send(
                     url=self.url, conversations=self.conversation_ids, seed=self.rng.random(), tag=f"round{number}"
                 )
-                # The next one starts while this one works, and waits for its job.
+                # Start the next one while this one works; it waits for its command.
                 dying, child = child, await ChildProcess.start("load")
                 try:
                     await kill_child(number, dying)
@@ -95,7 +95,7 @@ class CrashRounds:
             raise
 
     async def check_everything(self) -> None:
-        """At the end: later rounds have taken nothing from earlier ones."""
+        """Check at the end that later rounds have lost nothing from earlier ones."""
         event_recorder = EventRecorder()
         async with Tellback(self.url) as tb:
             await event_recorder.read_new(tb)
@@ -104,15 +104,15 @@ class CrashRounds:
                 event_recorder.assert_covers(id, messages)
         messages = [message for found in everything.values() for message in found]
         assert_stored(messages, self.outputs)
-        # A tool runs only once its call is in the log: after a crash, the next turn knows that it may have run.
+        # A tool runs only after its call is stored: after a crash, the next turn knows that it may have run.
         called = {call.input["at"] for message in messages for call in message.tool_calls}
         assert called >= {line["looking"] for line in self.outputs if "looking" in line}
-        assert len(acknowledged_outputs(self.outputs)) > 60  # it was under load indeed, however slow the machine
+        assert len(acknowledged_outputs(self.outputs)) > 60  # the store was really under load
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged(tmp_path: Path) -> None:
+async def test_fifty_killed_writers_of_a_file_lose_no_acknowledged_change(tmp_path: Path) -> None:
     async with seeded() as rng:
 
         async def kill_child(number: int, child: ChildProcess) -> None:
@@ -124,7 +124,7 @@ async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_twenty_killed_writers_and_servers_lose_nothing_they_had_acknowledged(own_server: PostgresServer) -> None:
+async def test_twenty_killed_writers_and_servers_lose_no_acknowledged_change(own_server: PostgresServer) -> None:
     async with seeded() as rng:
 
         async def kill_child(number: int, child: ChildProcess) -> None:

@@ -1,4 +1,4 @@
-"""After an erasure nothing of the user is left: in no table of any store, and in no byte of SQLite's files."""
+"""After an erasure no data of the user is left: in no table of any store, and in no byte of SQLite's files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USERS = [f"person{number:02}x" for number in range(6)]
 
 
 class RandomUsers:
-    """Users who write at random, texts of all lengths that name them again and again."""
+    """Users who write random texts of all lengths that contain their names."""
 
     def __init__(self, tb: Tellback, seed: int) -> None:
         self.tb = tb
@@ -93,7 +93,7 @@ class RandomUsers:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, seed: int) -> None:
+async def test_no_byte_of_an_erased_user_is_left_in_the_files(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, embedder=None, worker=False) as tb:
         random_users = RandomUsers(tb, seed)
@@ -105,7 +105,7 @@ async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, se
         await tb.user(erased).admin.delete_user_data(confirm=True)
         assert count_in_files(path, erased) == {}
         random_users.names.remove(erased)
-        for _ in range(5):  # nor does it come back out of a cache
+        for _ in range(5):  # and it does not reappear from a cache
             await asyncio.gather(*(random_users.run_random_action() for _ in range(15)))
         await tb.user(others[0]).admin.delete_user_data(confirm=True)
         assert count_in_files(path, erased, others[0]) == {}
@@ -117,7 +117,7 @@ async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, se
 
 
 async def everything(url: str) -> dict[str, str]:
-    """Every table of a store as text."""
+    """Return every table of a store as text."""
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///"))
         return {table: repr(rows) for table, rows in read_rows(path).items()}
@@ -133,7 +133,7 @@ async def everything(url: str) -> dict[str, str]:
         await connection.close()
 
 
-async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
+async def test_no_table_contains_data_of_an_erased_user(url: str) -> None:
     async with Tellback(url, worker=False) as tb:
         maya, omar = tb.user(MAYA), tb.user("omar")
         await create_user_data(tb, maya, WORD)
@@ -176,7 +176,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_crash_before_the_file_is_wiped_is_made_up_for_by_the_next_to_open_it(tmp_path: Path) -> None:
+async def test_the_next_opening_wipes_the_file_after_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, worker=False) as tb:
         await create_user_data(tb, tb.user(MAYA), WORD)
@@ -186,12 +186,12 @@ async def test_a_crash_before_the_file_is_wiped_is_made_up_for_by_the_next_to_op
     assert completed.returncode == 7
     assert count_in_files(path, MAYA, WORD)
     async with Tellback(path, worker=False) as tb:
-        await tb.user("omar").conversations.create("chat")  # comes after what the writer does first
+        await tb.user("omar").conversations.create("chat")  # runs after the writer's startup work
         assert count_in_files(path, MAYA, WORD) == {}
         assert set((await tb.user(MAYA).admin.delete_user_data(confirm=True)).values()) == {0}
 
 
-async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_the_rest(tmp_path: Path) -> None:
+async def test_a_reader_that_blocks_wiping_is_reported_and_erasing_again_finishes(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(f"sqlite:///{path}?busy_timeout=0.5", worker=False) as tb:
         maya = tb.user(MAYA)
@@ -205,14 +205,14 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
             export = await maya.admin.export_user_data()
             assert not any(export[name] for name in COLLECTIONS if name != "messages")
             assert count_in_files(path, MAYA, WORD)
-            await tb.user("omar").conversations.create("chat")  # nobody else is held up
+            await tb.user("omar").conversations.create("chat")  # other writers are not blocked
             reader.execute("COMMIT")
         assert set((await maya.admin.delete_user_data(confirm=True)).values()) == {0}
         assert count_in_files(path, MAYA, WORD) == {}
     assert dict(read_rows(path)["platform_state"])["wipe"] % 3 == 0
 
 
-async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path: Path) -> None:
+async def test_other_users_read_and_write_during_an_erasure(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, worker=False) as tb, Tellback(path, worker=False) as other:
         await create_user_data(tb, tb.user(MAYA), WORD)
@@ -237,7 +237,7 @@ async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path:
         assert [message.seq for message in messages] == list(range(1, sum(write_counts) + 1))
 
 
-async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
+async def test_two_processes_can_erase_concurrently(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path, worker=False) as tb, Tellback(path, worker=False) as other:
         names = [f"{MAYA}-{number}" for number in range(6)]

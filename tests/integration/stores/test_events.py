@@ -1,4 +1,4 @@
-"""The feed of events across processes: promptly, in order, nothing missed and nothing twice."""
+"""The event feed across processes: prompt, ordered, without gaps or duplicates."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.integration.stores.assertions import EventRecorder, acknowledged_outp
 from tests.support.subprocesses import child_process, child_processes
 
 PROMPT = 1.5
-"""Less than the time after which PostgreSQL's events are looked for without an announcement."""
+"""Less than the interval at which PostgreSQL's events are polled without a notification."""
 
 
 def subscription(tb: Tellback, after: int = 0, **filters: Any) -> Any:
-    """A subscription that ends with its block; `subscribe` is an async generator."""
+    """A subscription that ends with the block; `subscribe` is an async generator."""
     return aclosing(cast("Any", tb.events.subscribe(after, **filters)))
 
 
@@ -33,7 +33,7 @@ async def take_events(events: AsyncIterator[Event], count: int, seconds: float =
     return found
 
 
-async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
+async def test_events_of_another_process_arrive_promptly_and_in_order(url: str) -> None:
     async with Tellback(url, worker=False) as tb:
         conversation = await conversations_of(tb).create("chat")
         start = await tb.events.latest()
@@ -52,13 +52,13 @@ async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
         assert max(arrival_times[line["id"]] - line["at"] for line in outputs) < PROMPT
 
 
-async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
+async def test_a_subscriber_resumes_from_its_cursor_after_a_restart(url: str) -> None:
     event_recorder = EventRecorder()
     async with Tellback(url, worker=False) as tb, child_processes("append", 2) as [first_writer, second_writer]:
         conversation = await conversations_of(tb).create("chat")
         async with subscription(tb) as events:
             await first_writer.send(url=url, conversations=[conversation.id], tag="before", count=30)
-            for event in await take_events(events, 15):  # in the middle of it
+            for event in await take_events(events, 15):  # a part of them
                 event_recorder.record(event)
         await first_writer.wait()
         await second_writer.send(url=url, conversations=[conversation.id], tag="between", count=30)
@@ -72,7 +72,7 @@ async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) ->
         event_recorder.assert_covers(conversation.id, await load_messages(tb, conversation.id))
 
 
-async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
+async def test_a_reconnecting_subscriber_misses_no_events_of_many_writers(url: str) -> None:
     writers, conversations, count = 4, 3, 120
     async with (
         Tellback(url, worker=False) as tb,
@@ -96,7 +96,7 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
                 event_recorder.assert_covers(id, await load_messages(tb, id))
             return positions
 
-        # Both may ask for positions at the same time; they must agree on them.
+        # Both may assign positions at the same time; they must agree on them.
         first_seqs, second_seqs = await asyncio.gather(read_in_batches(tb, 7), read_in_batches(other, 50))
         assert first_seqs == second_seqs
         for process in processes:
@@ -104,8 +104,8 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
         assert await tb.events.read(first_seqs[-1]) == []
 
 
-async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url: str) -> None:
-    """Its transaction took its place among the rows early, and others committed in the meantime."""
+async def test_an_event_that_commits_late_is_not_skipped(ready_postgres_url: str) -> None:
+    """Its transaction inserted the row early, and others committed before it."""
     async with Tellback(ready_postgres_url, worker=False) as tb, subscription(tb) as events:
         conversation = await conversations_of(tb).create("chat")
         await take_events(events, 1)
@@ -130,8 +130,8 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
         assert early.position < seen[0].position < seen[1].position
 
 
-async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_of_its_table(postgres_url: str) -> None:
-    """A table that was empty when it was looked at is read from its start for each event, wherever the rows lie."""
+async def test_events_are_in_write_order_even_with_outdated_statistics(postgres_url: str) -> None:
+    """The planner reads a table that was empty when it was analyzed from its start for each event."""
     async with Tellback(postgres_url, worker=False, summary_every=None) as tb:
         conversation = await conversations_of(tb).create("chat")
         for number in range(20):
@@ -151,7 +151,7 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
 
 
 @pytest.mark.parametrize("stop_method", ["closed", "cancelled"])
-async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, stop_method: str) -> None:
+async def test_a_stopped_subscriber_leaves_no_task_running(url: str, stop_method: str) -> None:
     async with Tellback(url, worker=False) as tb:
         conversation = await conversations_of(tb).create("chat")
         before = asyncio.all_tasks()
@@ -171,7 +171,7 @@ async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, stop_met
                 await take_events(events, 1)
         await conversations_of(tb).append_user_message(conversation.id, "still there")
     remaining_tasks = asyncio.all_tasks() - before
-    if remaining_tasks:  # cancelled, and on their way out
+    if remaining_tasks:  # cancelled, but not finished yet
         await asyncio.wait(remaining_tasks, timeout=5)
     assert all(task.done() for task in remaining_tasks)
 
@@ -182,7 +182,7 @@ async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
             async for _ in events:
                 started.set()
 
-    # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
+    # It may be waiting for events, or reading them; the subscriber must not see a difference.
     for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
         async with Tellback(url, worker=False) as tb:
             await conversations_of(tb).create("chat")

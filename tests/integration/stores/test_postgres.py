@@ -1,4 +1,4 @@
-"""PostgreSQL's own: roles, schemas, sessions."""
+"""PostgreSQL roles, schemas and connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def write_and_read(url: str) -> None:
 
 
 @pytest.mark.parametrize("schema", ["tellback", "MySchema", "my schema", "public,x", 'quo"te', "naïve"])
-async def test_tables_live_in_the_schema_that_was_named(
+async def test_tables_are_created_in_the_configured_schema(
     postgres_server: PostgresServer, postgres_url: str, schema: str
 ) -> None:
     from urllib.parse import quote
@@ -46,14 +46,14 @@ async def test_tables_live_in_the_schema_that_was_named(
     assert found == schema
 
 
-async def test_two_schemas_of_one_database_are_apart(postgres_url: str) -> None:
+async def test_two_schemas_of_one_database_are_separate(postgres_url: str) -> None:
     async with Tellback(f"{postgres_url}?schema=one") as first_rc, Tellback(f"{postgres_url}?schema=two") as second_rc:
         conversation = await first_rc.user("maya").conversations.create("chat")
         assert await second_rc.user("maya").conversations.get(conversation.id) is None
         assert await second_rc.events.read() == []
 
 
-async def test_a_login_needs_no_more_than_the_role(postgres_server: PostgresServer, postgres_url: str) -> None:
+async def test_a_login_needs_only_the_role(postgres_server: PostgresServer, postgres_url: str) -> None:
     name = database(postgres_url)
     await write_and_read(postgres_url)
     for statement in (
@@ -72,12 +72,12 @@ async def test_a_login_needs_no_more_than_the_role(postgres_server: PostgresServ
         postgres_server.psql(f"DROP ROLE app_{name}, quiet_{name}, stranger_{name}")
 
 
-async def test_an_owner_without_rights_of_its_own_uses_what_was_made_for_it(
+async def test_a_user_without_privileges_can_use_a_prepared_schema(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     name = database(postgres_url)
     owner_role = f"owner_{name}"
-    await write_and_read(f"{postgres_url}?schema=first")  # so that the role is there
+    await write_and_read(f"{postgres_url}?schema=first")  # creates the role
     postgres_server.psql(f"CREATE ROLE {owner_role} LOGIN")
     try:
         with pytest.raises(SchemaVersionError, match="create both first"):
@@ -92,7 +92,7 @@ async def test_an_owner_without_rights_of_its_own_uses_what_was_made_for_it(
         postgres_server.psql(f"DROP ROLE {owner_role}")
 
 
-async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
+async def test_a_turn_survives_a_short_break_of_the_listener_connection(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     release, turn_started = asyncio.Event(), asyncio.Event()
@@ -121,7 +121,7 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
         assert texts == ["1", "first", "2", "second"]
 
 
-async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
+async def test_concurrent_checks_all_see_a_dead_instance(postgres_url: str) -> None:
     async with Tellback(postgres_url) as tb:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + engines.INSTANCE_GRACE_SECONDS + 1
@@ -137,14 +137,14 @@ async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postg
             assert seen == {None, False}
 
 
-async def test_an_owner_that_was_away_long_ago_has_its_time_again(postgres_url: str) -> None:
+async def test_the_grace_period_restarts_after_a_long_time(postgres_url: str) -> None:
     async with Tellback(postgres_url) as tb:
         assert await tb.store.is_instance_alive("pg|123456789") is None
         await asyncio.sleep(engines.INSTANCE_GRACE_SECONDS + 0.5)
         assert await tb.store.is_instance_alive("pg|123456789") is None
 
 
-async def test_a_session_refused_for_a_while_comes_back(
+async def test_the_listener_connection_reconnects_after_failures(
     postgres_server: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = PostgresStore(postgres_url)
@@ -166,7 +166,7 @@ async def test_a_session_refused_for_a_while_comes_back(
         )
 
 
-async def test_cancelling_anywhere_leaves_every_connection_clean(
+async def test_cancellation_leaves_no_connection_in_a_transaction(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with Tellback(f"{postgres_url}?pool_size=2") as tb:
@@ -184,7 +184,7 @@ async def test_cancelling_anywhere_leaves_every_connection_clean(
         assert postgres_server.psql(states, database(postgres_url)) == "idle"
 
 
-async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
+async def test_use_in_another_event_loop_raises_configuration_error(postgres_url: str) -> None:
     from tellback import ConfigurationError
 
     async with Tellback(postgres_url) as tb:
@@ -193,11 +193,11 @@ async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
             await asyncio.to_thread(lambda: asyncio.run(conversations.list()))
 
 
-async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
+async def test_a_connection_released_by_the_pool_hides_no_error() -> None:
     from tellback.stores.postgres.connection import roll_back
 
     class ReleasedConnection:
-        """What the driver gives once it has taken a connection back after a timeout."""
+        """A connection as the driver leaves it after the pool took it back on a timeout."""
 
         def is_closed(self) -> bool:
             return False

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that stops, dies, refuses or keeps silent: named errors, honest about what was stored."""
+"""A PostgreSQL server that stops, dies, rejects or does not answer: correct errors that say what may be stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 def store_with_short_timeouts(url: str, **options: Any) -> PostgresStore:
-    """A store with shorter timeouts than anyone would want in production."""
+    """Return a store with very short timeouts."""
     store = PostgresStore(url)
     engine = cast("Any", store)._engine
     engine._options = dataclasses.replace(engine._options, **options)
@@ -34,12 +34,12 @@ def store_with_short_timeouts(url: str, **options: Any) -> PostgresStore:
 
 
 async def create_tables(url: str) -> None:
-    """Open the store once with the usual timeouts: on a busy machine, migrating takes longer than impatient ones."""
+    """Open the store once with the default timeouts: migrating on a busy machine takes longer than the short ones."""
     async with Tellback(url, worker=False):
         pass
 
 
-async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_goes_on(
+async def test_a_stopped_server_is_unavailable_until_it_is_restarted(
     own_server: PostgresServer,
 ) -> None:
     async with Tellback(own_server.url(), worker=False) as tb:
@@ -75,7 +75,7 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
         assert {before.id, after.id} <= {message.id for message in messages}
 
 
-async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: PostgresServer) -> None:
+async def test_closing_while_the_server_is_down_is_quick_and_raises_no_error(own_server: PostgresServer) -> None:
     tb = await Tellback(own_server.url(), worker=False).open()
     conversation = await conversations_of(tb).create("chat")
     await assert_turn_runs_at_once(tb, conversation.id)
@@ -86,7 +86,7 @@ async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: P
 
 @dataclass
 class AppendAttempt:
-    """One append under load, and how it ended."""
+    """One append under load, and its result."""
 
     text: str
     id: str = ""
@@ -94,7 +94,7 @@ class AppendAttempt:
 
 
 @pytest.mark.slow
-async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(own_server: PostgresServer) -> None:
+async def test_appends_around_a_server_kill_are_stored_rejected_or_in_doubt(own_server: PostgresServer) -> None:
     attempts: list[AppendAttempt] = []
     raw: list[Exception] = []
     acknowledgements = asyncio.Semaphore(0)
@@ -113,7 +113,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
                 except StoreError as error:
                     entry.error = error
                     await asyncio.sleep(0.02)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it should have been a StoreError
+                except Exception as error:  # noqa: BLE001 - any other type than StoreError is a failure
                     raw.append(error)
                 if stop.is_set():
                     return
@@ -147,7 +147,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
             if entry.error is None:
                 assert found.get(entry.text) == entry.id, f"lost: {entry}"
             elif not entry.error.in_doubt:
-                assert entry.text not in found, f"refused, and stored all the same: {entry}"
+                assert entry.text not in found, f"rejected, but stored: {entry}"
         failures = [entry.error for entry in attempts if entry.error is not None]
         assert failures
         assert {type(error) for error in failures} == {StoreUnavailableError}
@@ -172,7 +172,7 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
                 await seen.acquire()
                 await seen.acquire()
                 await asyncio.to_thread(own_server.stop)
-                # Longer than it takes the subscriber to look for news by itself.
+                # Longer than the subscriber's polling interval.
                 await asyncio.wait([listener], timeout=3)
                 await asyncio.to_thread(own_server.start)
                 assert not listener.done(), listener.exception()
@@ -184,7 +184,7 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
             await asyncio.gather(listener, return_exceptions=True)
 
 
-async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
+async def test_a_subscriber_can_resume_from_its_cursor_after_an_error(own_server: PostgresServer) -> None:
     async with Tellback(own_server.url(), worker=False) as tb:
         conversation = await conversations_of(tb).create("chat")
         event_recorder = EventRecorder()
@@ -198,7 +198,7 @@ async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(ow
                 event_recorder.record(event)
 
 
-async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
+async def test_a_server_that_does_not_answer_times_out(postgres_url: str) -> None:
     await create_tables(postgres_url)
     async with FaultProxy(postgres_url) as proxy:
         store = store_with_short_timeouts(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
@@ -212,7 +212,7 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
                 async with asyncio.timeout(10):
                     try:
                         await conversations_of(tb).append_user_message(conversation.id, text)
-                    except StoreError as error:  # on another connection it may as well have worked
+                    except StoreError as error:  # on another connection it may have succeeded
                         doubts.append(error.in_doubt)
                     else:
                         stored_texts.append(text)
@@ -221,7 +221,7 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
             assert [message.text for message in await load_messages(tb, conversation.id)] == stored_texts
 
 
-async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
+async def test_a_connection_that_breaks_before_the_commit_is_replaced(postgres_url: str) -> None:
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
         conversation = await conversations_of(tb).create("chat")
         proxy.trap(b"tellback.tenant_id", "pass and cut")
@@ -230,19 +230,19 @@ async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(
         assert [message.text for message in await load_messages(tb, conversation.id)] == ["once"]
 
 
-async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced_unnoticed(postgres_url: str) -> None:
-    """The moment between a server's last words on an idle connection and its end, which a restart makes likely."""
+async def test_a_connection_that_the_server_is_terminating_is_replaced(postgres_url: str) -> None:
+    """Between the server's termination message on an idle connection and its end, as during a restart."""
     fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
         conversation = await conversations_of(tb).create("chat")
         await tb.store.conversations.get(conversation.scope, conversation.id)
         await proxy.inject(b"E" + (len(fields) + 4).to_bytes(4) + fields)
-        await asyncio.sleep(0.1)  # it is on its way to a client that says nothing
+        await asyncio.sleep(0.1)  # the client is idle, so it has not read it yet
         await conversations_of(tb).append_user_message(conversation.id, "once")
         assert [message.text for message in await load_messages(tb, conversation.id)] == ["once"]
 
 
-async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres_url: str) -> None:
+async def test_a_cancellation_during_a_rollback_is_not_lost(postgres_url: str) -> None:
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
         await conversations_of(tb).create("chat")
         proxy.trap(b"ROLLBACK", "pass and say nothing")
@@ -258,9 +258,7 @@ async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres
 
 
 @pytest.mark.parametrize("fault", ["cut", "pass and cut"])
-async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retry_clears(
-    postgres_url: str, fault: Any
-) -> None:
+async def test_a_commit_whose_connection_breaks_is_in_doubt_until_retried(postgres_url: str, fault: Any) -> None:
     async with FaultProxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
         conversation = await conversations_of(tb).create("chat")
         proxy.trap(b"COMMIT", fault)
@@ -275,7 +273,7 @@ async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retr
 
 
 @pytest.mark.parametrize("fault", ["pass and say nothing", "pass and answer late"])
-async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, fault: Any) -> None:
+async def test_a_commit_without_an_answer_is_in_doubt(postgres_url: str, fault: Any) -> None:
     await create_tables(postgres_url)
     async with (
         FaultProxy(postgres_url) as proxy,
@@ -291,9 +289,7 @@ async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url
         assert failed.value.in_doubt
 
 
-async def test_a_database_that_takes_no_changes_can_still_be_read(
-    postgres_server: PostgresServer, postgres_url: str
-) -> None:
+async def test_a_read_only_database_can_be_read(postgres_server: PostgresServer, postgres_url: str) -> None:
     async with Tellback(postgres_url) as tb:
         conversation = await conversations_of(tb).create("chat")
         await conversations_of(tb).append_user_message(conversation.id, "before")
@@ -315,7 +311,7 @@ async def test_a_database_that_takes_no_changes_can_still_be_read(
         assert len(await load_messages(tb, conversation.id)) == 3
 
 
-async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
+async def test_the_event_feed_of_a_read_only_database_can_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with Tellback(postgres_url) as tb:
@@ -328,7 +324,7 @@ async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
         assert await tb.events.read() == events
 
 
-async def test_wrong_names_are_told_at_once(postgres_server: PostgresServer) -> None:
+async def test_wrong_database_or_user_names_are_reported_immediately(postgres_server: PostgresServer) -> None:
     for url, expected_text in (
         (postgres_server.url("no_such_database"), "no_such_database"),
         (postgres_server.url(user="no_such_user"), "no_such_user"),
@@ -337,14 +333,12 @@ async def test_wrong_names_are_told_at_once(postgres_server: PostgresServer) -> 
             await Tellback(url).open()
 
 
-async def test_nobody_listening_at_the_address_is_told_at_once(unused_tcp_port: int) -> None:
+async def test_an_address_without_a_server_is_reported_immediately(unused_tcp_port: int) -> None:
     with pytest.raises(StoreUnavailableError, match=str(unused_tcp_port)):
         await Tellback(f"postgresql://postgres@127.0.0.1:{unused_tcp_port}/postgres").open()
 
 
-async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
-    postgres_server: PostgresServer, postgres_url: str
-) -> None:
+async def test_missing_privileges_are_reported_with_advice(postgres_server: PostgresServer, postgres_url: str) -> None:
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql("DROP ROLE IF EXISTS poor; CREATE ROLE poor LOGIN")
     try:
@@ -364,7 +358,7 @@ async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
         postgres_server.psql("DROP ROLE poor")
 
 
-async def test_a_schema_from_the_future_is_left_alone(postgres_url: str) -> None:
+async def test_a_schema_of_a_later_release_is_rejected_unchanged(postgres_url: str) -> None:
     async with Tellback(postgres_url):
         pass
     admin = await asyncpg.connect(postgres_url)
@@ -376,7 +370,7 @@ async def test_a_schema_from_the_future_is_left_alone(postgres_url: str) -> None
         await Tellback(postgres_url).open()
 
 
-async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_url: str) -> None:
+async def test_requests_wait_for_a_free_connection_or_raise_store_busy_error(postgres_url: str) -> None:
     async with Tellback(f"{postgres_url}?pool_size=2") as tb:
         conversation = await conversations_of(tb).create("chat")
         await asyncio.gather(
@@ -385,7 +379,7 @@ async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_
         assert len(await load_messages(tb, conversation.id)) == 100
 
 
-async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
+async def test_a_row_locked_for_too_long_raises_store_busy_error(postgres_url: str) -> None:
     await create_tables(postgres_url)
     async with Tellback(store_with_short_timeouts(postgres_url, command_timeout=1.0)) as tb:
         conversation = await conversations_of(tb).create("chat")

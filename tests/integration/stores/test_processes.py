@@ -1,4 +1,4 @@
-"""Several processes on one store: one order for all, nothing lost, one turn at a time."""
+"""Several processes on one store: one common order, no lost changes, one turn at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.subprocesses import ChildProcess, child_process, child_proces
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
-async def test_processes_that_write_one_conversation_share_one_dense_order(url: str) -> None:
+async def test_processes_writing_one_conversation_use_consecutive_seqs(url: str) -> None:
     async with Tellback(url) as tb, child_processes("append", 4) as writers:
         conversation = await conversations_of(tb).create("chat")
         for index, writer in enumerate(writers):
@@ -46,7 +46,7 @@ async def test_processes_that_write_one_conversation_share_one_dense_order(url: 
             assert_in_order(lines)
 
 
-async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: str) -> None:
+async def test_an_idempotency_key_used_by_several_processes_stores_one_message(url: str) -> None:
     keys = [f"key {number}" for number in range(30)]
     async with Tellback(url) as tb, child_processes("append_keyed", 3) as writers:
         conversation = await conversations_of(tb).create("chat")
@@ -62,7 +62,7 @@ async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: st
         assert len({(line["key"], line["id"]) for line in outputs}) == len(keys)
 
 
-async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> None:
+async def test_turns_of_several_processes_do_not_overlap(url: str) -> None:
     async with Tellback(url) as tb, child_processes("run_turns", 3) as runners:
         conversation = await conversations_of(tb).create("chat")
         for index, runner in enumerate(runners):
@@ -76,7 +76,7 @@ async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> N
             assert_in_order(lines)
 
 
-async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: str) -> None:
+async def test_a_turn_without_waiting_reports_the_running_turn(url: str) -> None:
     async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
         conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
@@ -84,14 +84,14 @@ async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: s
         with pytest.raises(TurnConflictError) as caught_error:
             await conversations_of(tb).run_turn(conversation.id, HELLO, "Me too.", wait=0)
         assert caught_error.value.turn_id == running
-        assert len(await load_messages(tb, conversation.id)) == 2  # the refused turn has left nothing
+        assert len(await load_messages(tb, conversation.id)) == 2  # the rejected turn has stored nothing
         await holder.send()
         await holder.wait()
         await assert_turn_runs_at_once(tb, conversation.id)
         assert_not_interleaved(await load_messages(tb, conversation.id))
 
 
-async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(url: str) -> None:
+async def test_a_queued_task_reports_the_turn_running_in_another_process(url: str) -> None:
     async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
         conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
@@ -105,13 +105,13 @@ async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(ur
         assert (await first).status == "completed"
 
 
-async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_died(url: str) -> None:
+async def test_a_waiting_turn_starts_as_soon_as_the_running_process_dies(url: str) -> None:
     async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
         conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
         await holder.wait_for("running")
         waiting = asyncio.create_task(assert_turn_runs_at_once(tb, conversation.id))
-        await asyncio.sleep(0.1)  # let it look at the claim of one who still lives
+        await asyncio.sleep(0.1)  # let it check the claim while the owner lives
         await holder.kill()
         await waiting
         assert [message.role for message in await load_messages(tb, conversation.id)] == [
@@ -122,7 +122,7 @@ async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_di
         ]
 
 
-async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> None:
+async def test_a_suspended_process_does_not_count_as_dead(url: str) -> None:
     async with Tellback(url) as tb, child_processes("hold_turn", 1) as [holder]:
         conversation = await conversations_of(tb).create("chat")
         await holder.send(url=url, conversation=conversation.id)
@@ -140,7 +140,7 @@ async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> No
         assert_not_interleaved(await load_messages(tb, conversation.id))
 
 
-async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url: str) -> None:
+async def test_many_processes_can_open_an_empty_store_at_the_same_time(new_url: str) -> None:
     async with child_processes("open_once", 6) as openers:
         await asyncio.gather(*(opener.send(url=new_url) for opener in openers))
         outputs = [line for opener in openers for line in acknowledged_outputs(await opener.wait())]
@@ -150,7 +150,7 @@ async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url
                 assert_stored(await load_messages(tb, line["conversation"]), [line])
 
 
-async def test_many_processes_may_upgrade_a_store_at_the_same_moment(new_url: str, tmp_path: Path) -> None:
+async def test_many_processes_can_upgrade_a_store_at_the_same_time(new_url: str, tmp_path: Path) -> None:
     async with Tellback(new_url) as tb:
         before = await conversations_of(tb).create("chat")
     folder = str(write_migrations(tmp_path / "migrations"))
@@ -164,12 +164,12 @@ async def test_many_processes_may_upgrade_a_store_at_the_same_moment(new_url: st
     assert [id for (id,) in found] == sorted([before.id, *(line["conversation"] for line in outputs)])
 
 
-async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_server: PostgresServer) -> None:
-    """Roles belong to the server, while advisory locks belong to a database: they do not keep these apart."""
+async def test_databases_of_one_new_server_can_be_opened_at_the_same_time(own_server: PostgresServer) -> None:
+    """Roles belong to the server, advisory locks to a database: the locks do not serialize these openings."""
     names = [f"tenant_{number}" for number in range(6)]
     for name in names:
         own_server.psql(f"CREATE DATABASE {name}")
-    # Another opening, stopped where it has made the role and not yet committed: the rest piles up behind it.
+    # Another opening has created the role and not committed yet: the others wait for it.
     first = await asyncpg.connect(own_server.url("postgres"))
     try:
         async with child_processes("open_once", len(names)) as openers:
@@ -185,7 +185,7 @@ async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_
 
 
 async def _until_waiting(server: PostgresServer, count: int) -> None:
-    """Until so many transactions wait for another one's end, or have had the time to get there."""
+    """Wait until `count` transactions wait for another one, or had enough time to."""
     question = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
@@ -194,7 +194,7 @@ async def _until_waiting(server: PostgresServer, count: int) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: Path) -> None:
+async def test_processes_share_a_file_under_different_paths(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     async with Tellback(tmp_path / "tellback.db") as tb, AsyncExitStack() as stack:
@@ -208,13 +208,13 @@ async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: 
                 "count": 20,
             }
             writers.append(await stack.enter_async_context(child_process("append", **job)))
-        outputs = [await writer.wait() for writer in writers]  # both have ended before anything is read
+        outputs = [await writer.wait() for writer in writers]  # wait for both before reading
         for output in outputs:
             assert_stored(await load_messages(tb, conversation.id), output)
         assert len(await load_messages(tb, conversation.id)) == 40
 
 
-async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
+async def test_one_process_can_open_a_store_twice(url: str) -> None:
     async with Tellback(url) as first_rc, Tellback(url) as second_rc:
         conversation = await conversations_of(first_rc).create("chat")
         started, release = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Row-level security on PostgreSQL: the database itself keeps users apart, also from our own mistakes."""
+"""Row-level security on PostgreSQL: the database isolates users even if our statements have a bug."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def connected(url: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def as_app(url: str, scope: Scope | None = None, **settings: str) -> AsyncIterator[Any]:
-    """A transaction under the role that our statements run under."""
+    """A transaction under the role that our statements use."""
     if scope is not None:
         settings = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
     async with connected(url) as connection:
@@ -63,7 +63,7 @@ async def visible_scopes(connection: Any, table: str) -> set[Scope]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_a_transaction_that_names_no_scope_sees_nothing(populated_database: str, table: str) -> None:
+async def test_a_transaction_without_a_scope_sees_no_rows(populated_database: str, table: str) -> None:
     async with as_app(populated_database) as connection:
         assert await visible_scopes(connection, table) == set()
     parts: list[dict[str, str]] = [{"tenant_id": "acme"}, {"tenant_id": "acme", "app_id": "web"}, {"user_id": "maya"}]
@@ -73,7 +73,7 @@ async def test_a_transaction_that_names_no_scope_sees_nothing(populated_database
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_a_transaction_sees_the_rows_of_its_scope_alone(populated_database: str, table: str) -> None:
+async def test_a_transaction_sees_only_rows_of_its_scope(populated_database: str, table: str) -> None:
     for scope in SCOPES:
         async with as_app(populated_database, scope) as connection:
             assert await visible_scopes(connection, table) == {scope}
@@ -90,7 +90,7 @@ async def test_a_transaction_sees_the_rows_of_its_scope_alone(populated_database
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_rows_of_another_scope_can_neither_be_inserted_nor_given_away(
+async def test_rows_of_another_scope_cannot_be_inserted_and_rows_cannot_be_moved(
     populated_database: str, table: str
 ) -> None:
     async with connected(populated_database) as admin:
@@ -111,7 +111,7 @@ async def test_rows_of_another_scope_can_neither_be_inserted_nor_given_away(
             await connection.execute(f"UPDATE {table} SET user_id = 'noah'")
 
 
-async def test_the_settings_of_one_transaction_do_not_reach_the_next(populated_database: str) -> None:
+async def test_settings_end_with_their_transaction(populated_database: str) -> None:
     async with connected(populated_database) as connection:
         await connection.execute(f"SET ROLE {APP_ROLE}")
         async with connection.transaction():
@@ -120,7 +120,7 @@ async def test_the_settings_of_one_transaction_do_not_reach_the_next(populated_d
         assert await visible_scopes(connection, "messages") == set()
 
 
-async def test_the_role_owns_nothing_and_passes_no_check(populated_database: str) -> None:
+async def test_the_role_owns_nothing_and_cannot_bypass_policies(populated_database: str) -> None:
     async with connected(populated_database) as admin:
         [role] = await admin.fetch("SELECT * FROM pg_roles WHERE rolname = $1", APP_ROLE)
         for right in ("rolsuper", "rolbypassrls", "rolcanlogin", "rolcreaterole", "rolcreatedb", "rolreplication"):
@@ -149,7 +149,7 @@ async def test_the_role_owns_nothing_and_passes_no_check(populated_database: str
                     await connection.execute(statement)
 
 
-async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> None:
+async def test_all_writes_use_the_role(postgres_url: str) -> None:
     async with Tellback(postgres_url) as tb, connected(postgres_url) as admin:
         await admin.execute(
             "CREATE TABLE public.witnessed (who TEXT, what TEXT); GRANT INSERT ON public.witnessed TO PUBLIC"
@@ -179,8 +179,8 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
         }
 
 
-async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> None:
-    """The tests connect as a superuser, whom no policy binds: only the role makes this one count."""
+async def test_all_reads_obey_the_policies(postgres_url: str) -> None:
+    """The tests connect as a superuser, to whom policies do not apply: only the role makes this policy effective."""
     async with Tellback(postgres_url) as tb, connected(postgres_url) as admin:
         conversation = await conversations_of(tb).create("chat")
         await conversations_of(tb).append_user_message(conversation.id, "hello")
@@ -193,8 +193,8 @@ async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> Non
         assert await admin.fetchval("SELECT count(*) FROM messages") == 1
 
 
-async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(populated_database: str) -> None:
-    """As a mistake of ours would be: the scope of the transaction is one user's, the values name another."""
+async def test_the_database_rejects_a_statement_with_another_scope(populated_database: str) -> None:
+    """Simulates a bug: the transaction has one user's scope, the values have another's."""
     async with Tellback(populated_database) as tb:
         own_scope, other_scope = SCOPES[0], SCOPES[1]
         [other_conversation] = await tb.user(
@@ -215,7 +215,7 @@ async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(pop
 @pytest.mark.parametrize(
     "name", ["O'Hara", 'quo"te', "back\\slash", "'; SET tellback.platform = 'on", "\\'", "$$", "é😀"]
 )
-async def test_a_scope_with_any_name_is_kept_apart(postgres_url: str, name: str) -> None:
+async def test_scopes_with_special_characters_are_isolated(postgres_url: str, name: str) -> None:
     async with Tellback(postgres_url) as tb:
         for user in (name, "maya"):
             log = tb.user(user, tenant_id=name, app_id=name).conversations

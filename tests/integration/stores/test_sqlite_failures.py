@@ -1,4 +1,4 @@
-"""A file that is full, locked, read-only, damaged or from the future: named errors, and nothing half stored."""
+"""A file that is full, locked, read-only, damaged or too new: correct errors, and no partial changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def fill(tb: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[list[StoredMessage], list[str]]:
-    """Append at once, more than there is room for: what was acknowledged, and what was refused."""
+    """Append more than there is space for, concurrently. Return the stored messages and the errors."""
     texts = [f"{tag} {number} " + "x" * size for number in range(60)]
     results = await asyncio.gather(
         *(conversations_of(tb).append_user_message(id, text) for text in texts), return_exceptions=True
@@ -52,7 +52,7 @@ async def fill(tb: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[lis
 
 
 async def assert_only(tb: Tellback, id: str, stored: list[StoredMessage]) -> None:
-    """Exactly these messages, each with its event."""
+    """Check that exactly these messages are stored, each with its event."""
     messages = await load_messages(tb, id)
     assert {message.id: message.seq for message in messages} == {message.id: message.seq for message in stored}
     event_recorder = EventRecorder()
@@ -60,7 +60,7 @@ async def assert_only(tb: Tellback, id: str, stored: list[StoredMessage]) -> Non
     event_recorder.assert_covers(id, messages)
 
 
-async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path: Path) -> None:
+async def test_a_full_file_rejects_new_messages_and_keeps_stored_ones(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/tellback.db"
     async with Tellback(url) as tb:
         conversation = await conversations_of(tb).create("chat")
@@ -68,7 +68,7 @@ async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path
         connection: sqlite3.Connection = cast("Any", tb.store)._engine._writer._connection
         [pages] = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 60}")
-        for tag in ("one by one", "once more"):
+        for tag in ("first", "second"):
             new, errors = await fill(tb, conversation.id, tag)
             assert errors
             stored += new
@@ -115,13 +115,13 @@ def fill_disk(folder: Path) -> Path:
     return ballast
 
 
-async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_disk: Path) -> None:
+async def test_a_full_disk_rejects_new_messages_and_keeps_stored_ones(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
     async with Tellback(url) as tb:
         conversation = await conversations_of(tb).create("chat")
         stored, _ = await fill(tb, conversation.id, "before", size=2_000)
         ballast = fill_disk(small_disk)
-        while True:  # the file's log has room of its own from before, which is used up first
+        while True:  # the write-ahead log has allocated space that is used first
             new, errors = await fill(tb, conversation.id, "until it is full")
             stored += new
             if errors:
@@ -137,7 +137,7 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_di
         assert len(await load_messages(tb, conversation.id)) == len(stored) + 2
 
 
-async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk: Path) -> None:
+async def test_opening_a_store_on_a_full_disk_raises_store_full_error(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk}/tellback.db"
     async with Tellback(url) as tb:
         conversation = await conversations_of(tb).create("chat")
@@ -154,7 +154,7 @@ async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that everyone can reach, unlike pytest's own."""
+    """A folder that every user can reach, unlike pytest's own."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     folder = Path(tempfile.mkdtemp(prefix="tellback-ro-"))
@@ -164,8 +164,8 @@ def open_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("open_elsewhere", [False, True], ids=["nobody else", "open elsewhere"])
-async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsewhere: bool) -> None:
+@pytest.mark.parametrize("open_elsewhere", [False, True], ids=["not open elsewhere", "open elsewhere"])
+async def test_a_user_with_read_permission_gets_store_read_only_error(open_folder: Path, open_elsewhere: bool) -> None:
     path = open_folder / "tellback.db"
     async with Tellback(path) as tb:
         conversation = await conversations_of(tb).create("chat")
@@ -176,7 +176,7 @@ async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsew
         outputs = await run_unprivileged(path, conversation.id)
     assert outputs[-1]["error"] == "StoreReadOnlyError", outputs
     assert "rights" in outputs[-1]["text"]
-    if open_elsewhere:  # else SQLite lacks the file that readers share, and may not make it
+    if open_elsewhere:  # otherwise SQLite lacks the shared-memory file, and cannot create it
         assert outputs[-2] == {"read": ["before"]}
     async with Tellback(path) as tb:
         assert [message.text for message in await load_messages(tb, conversation.id)] == ["before"]
@@ -190,7 +190,7 @@ async def run_unprivileged(path: Path, id: str) -> list[Output]:
         return await child.wait()
 
 
-async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp_path: Path) -> None:
+async def test_a_read_only_store_can_be_read_while_others_write(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as tb:
         conversation = await conversations_of(tb).create("chat")
@@ -209,13 +209,13 @@ async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp
         assert len(await load_messages(tb, conversation.id)) == 2
 
 
-async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
+async def test_a_read_only_opening_creates_no_file(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailableError):
         await Tellback(f"sqlite:///{tmp_path}/nothing.db?mode=ro").open()
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_path: Path) -> None:
+async def test_a_locked_file_is_busy_until_it_is_released(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as tb:
         log = conversations_of(tb)
@@ -247,7 +247,7 @@ async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_pa
         assert [message.text for message in messages] == ["before", "after", "Are you there?", "I am."]
 
 
-async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path) -> None:
+async def test_a_lock_released_in_time_causes_no_error(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as tb:
         conversation = await conversations_of(tb).create("chat")
@@ -284,7 +284,7 @@ async def test_a_locked_file_can_be_opened_and_read(tmp_path: Path) -> None:
         other.close()
 
 
-async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Dear diary, " * 500)
     with pytest.raises(StoreCorruptError, match=r"notes\.txt"):
@@ -293,7 +293,7 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
-async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
+async def test_a_damaged_file_raises_store_corrupt_error(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as tb:
         conversation = await conversations_of(tb).create("chat")
@@ -307,7 +307,7 @@ async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
             await conversations_of(tb).messages(conversation.id)
 
 
-async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) -> None:
+async def test_a_file_damaged_while_open_raises_store_corrupt_error(tmp_path: Path) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path) as tb:
         conversation = await conversations_of(tb).create("chat")
@@ -325,7 +325,7 @@ async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("location", ["missing/tellback.db", "folder"])
-async def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path, location: str) -> None:
+async def test_an_impossible_path_is_reported_immediately(tmp_path: Path, location: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreUnavailableError, match=location):
         await Tellback(tmp_path / location).open()
@@ -333,7 +333,7 @@ async def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path, loca
 
 
 @pytest.mark.parametrize("mode", ["rwc", "ro"])
-async def test_a_schema_from_the_future_is_left_alone(tmp_path: Path, mode: str) -> None:
+async def test_a_schema_of_a_later_release_is_rejected_unchanged(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "tellback.db"
     async with Tellback(path):
         pass

@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL when connections break: the living keep theirs, and nobody waits for what is over."""
+"""Claims on PostgreSQL when connections break: live instances keep theirs, and finished ones do not block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.fault_proxy import FaultProxy
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
-async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_postgres_url: str) -> None:
+async def test_a_claim_in_doubt_does_not_block_the_next_turn(ready_postgres_url: str) -> None:
     async with FaultProxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as tb:
         conversation = await conversations_of(tb).create("chat")
         proxy.trap(b"COMMIT", "pass and cut")
@@ -36,8 +36,8 @@ async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_post
         await assert_turn_runs_at_once(tb, conversation.id)
 
 
-async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
-    """It lives and works on: only its session with the server is gone, and comes back by itself."""
+async def test_an_instance_keeps_its_turn_when_its_listener_connection_breaks(ready_postgres_url: str) -> None:
+    """The instance is alive: only its listener connection broke, and it reconnects."""
     async with Tellback(ready_postgres_url) as first_rc, Tellback(ready_postgres_url) as second_rc:
         conversation = await conversations_of(first_rc).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
@@ -74,7 +74,7 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_po
         assert_not_interleaved(await load_messages(second_rc, conversation.id))
 
 
-async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
+async def test_an_instance_is_alive_again_after_several_reconnection_attempts(
     ready_postgres_url: str,
 ) -> None:
     async with (
@@ -91,12 +91,12 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
 
         conversation = await conversations_of(first_rc).create("chat")
         await assert_turn_runs_at_once(first_rc, conversation.id)
-        await wait_until_seen(True, "it never showed that it lives")
+        await wait_until_seen(True, "the instance never counted as alive")
         proxy.refuse()
         await wait_until_seen(False, "the server did not notice that its client is gone")
         proxy.trap(b"SET ROLE", "cut")
         proxy.accept()
-        await wait_until_seen(True, "it lives, and everyone takes it for dead for good")
+        await wait_until_seen(True, "the live instance still counts as dead")
         assert proxy.triggered == 1
 
 
@@ -106,7 +106,7 @@ async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) ->
 
     async def slow_answer(request: Any) -> str:
         model_called.set()
-        await asyncio.sleep(7.0)  # more than twice as long as a claim holds by itself
+        await asyncio.sleep(7.0)  # more than twice the lease of a claim
         return "Done."
 
     async with Tellback(":memory:", worker=False) as tb:

@@ -1,1 +1,1 @@
-"""Real database servers for tests: each in a temporary folder, on a port of its own, on loopback only."""
+"""Real database servers for tests: each in a temporary folder, on its own port, on loopback only."""

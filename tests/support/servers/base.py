@@ -1,4 +1,4 @@
-"""What the servers of this process said of themselves: the fixtures write it, the table reads it."""
+"""The base of test servers: processes that can be killed and restarted, and the versions they report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG_TAIL = 4_000
 
 
 class ServerFailedError(RuntimeError):
-    """A server did not start; the message ends with its log."""
+    """A server did not start. The message ends with its log."""
 
 
 class NotReadyError(Exception):
@@ -32,14 +32,14 @@ class NotReadyError(Exception):
 
 
 class Server(ABC):
-    """A process that serves one folder on one port, so that it can be killed and started again."""
+    """A process that serves one folder on one port, so that it can be killed and restarted."""
 
     name: ClassVar[str]
     start_seconds: ClassVar[float] = 30
     """How long it may take to start."""
 
     def __init__(self, owner_pid: int | None = None) -> None:
-        """`owner_pid` is the process without which the server shall not live on; the present one unless given."""
+        """Create the server. It ends when the process `owner_pid` (by default this one) ends."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"tellback-{self.name.lower()}-"))
         self.port = free_port()
         self.version = ""
@@ -58,22 +58,22 @@ class Server(ABC):
     @staticmethod
     @abstractmethod
     def missing_reason() -> str | None:
-        """Why it cannot run here, if so."""
+        """Return why the server cannot run on this machine, or None."""
 
     @staticmethod
     @abstractmethod
     def is_optional() -> bool:
-        """Whether this machine cannot be expected to have it."""
+        """Whether tests may be skipped because this machine usually lacks the server."""
 
     @abstractmethod
     def command(self) -> list[str]: ...
 
     @abstractmethod
     def probe(self) -> str:
-        """The running server's version, or NotReadyError."""
+        """Return the running server's version, or raise NotReadyError."""
 
     def start(self) -> None:
-        """Return when it answers; raise ServerFailedError when it does not in time."""
+        """Wait until the server answers; raise ServerFailedError if it takes too long."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(),
@@ -86,18 +86,18 @@ class Server(ABC):
         try:
             start_watchdog(self.pid, self.folder, self._owner_pid)
             self.version = self._wait_until_ready()
-        except BaseException:  # a test's time limit too must leave no server behind
+        except BaseException:  # stop the server even if the test times out
             self.kill()
             raise
 
     def kill(self) -> None:
-        """As a power cut would: nobody gets to say goodbye."""
+        """Kill the server immediately, like a power loss."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
 
     def stop(self) -> None:
-        """An orderly end."""
+        """Stop the server in order."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -106,7 +106,7 @@ class Server(ABC):
                 self.kill()
 
     def remove(self) -> None:
-        """What it kept is of no use any more, so neither is an orderly end."""
+        """Kill the server, and delete its data."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -132,7 +132,7 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """A port outside the range from which connections get theirs, so that it stays free until a restart."""
+    """Return a port outside the ephemeral range, so that it stays free until a restart."""
     while True:
         port = 20_000 + randbelow(12_000)
         with socket.socket() as probe:
@@ -145,7 +145,7 @@ def free_port() -> int:
 
 
 def find_packaged_program(package: str, program: str) -> Path | None:
-    """A program inside an installed package, which is only looked for: importing it has effects of its own."""
+    """Find a program in an installed package without importing it: the import has side effects."""
     try:
         path = Path(str(distribution(package).locate_file(program)))
     except PackageNotFoundError:

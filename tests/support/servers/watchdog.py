@@ -1,4 +1,4 @@
-"""A server does not outlive the tests it was started for, even when they are killed."""
+"""A process that ends a test server when the tests end, even if they are killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def start_watchdog(server: int, folder: Path, owner_pid: int | None = None) -> None:
-    """Start a process that ends the server and removes its folder once its owner is gone."""
+    """Start a process that ends the server and removes its folder once its owner has ended."""
     if hasattr(os, "pidfd_open"):
         arguments = [str(server), str(folder), str(owner_pid or os.getpid())]
         command = [sys.executable, "-I", "-S", __file__, *arguments]
@@ -31,7 +31,7 @@ def _kill_after_owner(server: int, folder: Path, owner_pid: int) -> None:
 
 
 def _server_outlives_owner(server_fd: int, owner_pid: int) -> bool:
-    """Wait for either to end, and say whether it is the server that still runs."""
+    """Wait until one of them ends, and return whether the server still runs."""
     try:
         owner_fd = os.pidfd_open(owner_pid)
     except ProcessLookupError:
@@ -40,7 +40,7 @@ def _server_outlives_owner(server_fd: int, owner_pid: int) -> bool:
     return server_fd not in readable
 
 
-# The fork leaves the watcher nobody's child, so that nobody has to wait for it.
+# The double fork detaches the watcher, so that no process has to wait for it.
 if __name__ == "__main__" and os.fork() == 0:
     os.setsid()
     _kill_after_owner(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""Sessions and messages as documents of OpenSearch: what goes in comes out, and positions never meet."""
+"""Documents of OpenSearch are read as they were written, and positions are unique."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def through_json(document: Any) -> Any:
 
 
 @given(session=SESSIONS, messages=st.lists(MESSAGES, max_size=3), ttl=st.none() | st.integers(1, 10**9))
-def test_what_is_held_is_read_as_it_was_written(
-    session: SessionData, messages: list[MessageData], ttl: int | None
-) -> None:
+def test_an_entry_is_read_as_it_was_written(session: SessionData, messages: list[MessageData], ttl: int | None) -> None:
     renamed = make_layout(ttl, ttl, {"sessions": {"id": "key"}, "messages": {"position": "place"}})
     document = renamed.store_turn(SessionEntry(session.id), session, messages, 1_000)
     found = renamed.entry_from_document(through_json(renamed.session_document(document, 1_000)))
@@ -76,10 +74,10 @@ def test_what_is_held_is_read_as_it_was_written(
         max_size=12,
     )
 )
-def test_no_message_with_time_left_is_outside_the_positions(
+def test_every_unexpired_message_is_within_the_positions(
     steps: list[tuple[int, int | None, int | None, int]],
 ) -> None:
-    """Turns of adapters with other times to live, some of them after the session is past its own."""
+    """Save turns of adapters with different times to live, some of them after the session has expired."""
     now, document = 1_000, SessionEntry("web-42")
     expiries: dict[int, int | None] = {}
     for count, session_ttl, message_ttl, seconds in steps:
@@ -95,7 +93,7 @@ def test_no_message_with_time_left_is_outside_the_positions(
 
 
 @given(one=IDS, other=IDS)
-def test_an_id_is_a_documents_id_of_its_own(one: str, other: str) -> None:
+def test_document_ids_are_distinct(one: str, other: str) -> None:
     assert (document_id(one) == document_id(other)) == (one == other)
     assert len(document_id(one)) <= 200
     assert document_id(one).isascii()
@@ -104,11 +102,11 @@ def test_an_id_is_a_documents_id_of_its_own(one: str, other: str) -> None:
 
 
 @given(id=IDS)
-def test_a_plain_id_is_never_that_of_another(id: str) -> None:
+def test_a_plain_id_never_equals_a_hashed_id(id: str) -> None:
     assert document_id(document_id(id)) == document_id(id) or not document_id(id)[0].isalnum()
 
 
-def test_a_session_that_begins_anew_after_a_deletion_has_another_life() -> None:
+def test_a_session_recreated_after_a_deletion_has_a_new_life() -> None:
     document = make_layout().store_turn(SessionEntry("web-42"), SessionData("web-42"), [], 1_000)
     anew = make_layout().store_turn(
         SessionEntry("web-42", deleted=True, life=document.life, last=7), SessionData("web-42"), [], 1_000

@@ -1,4 +1,4 @@
-"""Lists of sessions in Redis, on a connection that answers from memory."""
+"""Lists of sessions in Redis, with a fake connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SESSIONS = [make_session(f"web-{n}", created_at=later(-n)) for n in range(5)]
 
 
 class FakeConnection:
-    """Knows one user's list, the newest first."""
+    """Contains one user's list, newest first."""
 
     async def read(self, *command: Any) -> list[bytes]:
         members = [_list_member(session).encode() for session in SESSIONS]
@@ -27,7 +27,7 @@ class FakeConnection:
         return [[None if row[name] is None else str(row[name]).encode() for name in FIELDS] for row in found]
 
 
-async def test_a_list_that_is_left_early_leaves_nothing_running() -> None:
+async def test_leaving_a_list_early_leaves_no_task_running() -> None:
     connection: Any = FakeConnection()
     storage = _RedisStorage(connection, RedisKeys("chat:"), None, None)
     active = await storage.find_active("maya", None)

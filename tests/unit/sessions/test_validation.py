@@ -1,4 +1,4 @@
-"""What session adapters take as ids."""
+"""The ids that session adapters accept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tellback.testing.sessions.repositories import make_message, make_session
 
 
 class MaskedText(str):
-    """Formats as another text, the same for all."""
+    """A str subclass that always formats as the same other text."""
 
     __slots__ = ()
 
@@ -21,7 +21,7 @@ class MaskedText(str):
         return "***"
 
 
-async def test_an_id_that_may_format_as_another_text_is_refused() -> None:
+async def test_ids_of_a_str_subclass_are_rejected() -> None:
     adapter: Any = InMemoryAdapter()
     await adapter.initialize()
     sessions, messages, id = adapter.session_repository, adapter.message_repository, MaskedText("maya")

@@ -1,4 +1,4 @@
-"""Old answers go by themselves, a few at a time."""
+"""Expired responses are deleted automatically, in batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def begin(store: Store, key: str, now: datetime) -> None:
     await store.idempotency.begin(MAYA, key, "f", now=now, lease_until=now)
 
 
-async def test_beginning_forgets_what_is_too_old_until_nothing_is(tmp_path: Path) -> None:
+async def test_begin_deletes_all_expired_responses_in_batches(tmp_path: Path) -> None:
     store = open_store(tmp_path / "r.db")
     await store.open()
     for number in range(2 * CLEANUP_BATCH + 10):
@@ -38,7 +38,7 @@ async def test_beginning_forgets_what_is_too_old_until_nothing_is(tmp_path: Path
     await reopened.close()
 
 
-async def test_what_is_young_enough_stays(tmp_path: Path) -> None:
+async def test_begin_keeps_unexpired_responses(tmp_path: Path) -> None:
     store = open_store(tmp_path / "r.db")
     await store.open()
     await begin(store, "a", NOON)

@@ -1,4 +1,4 @@
-"""Values from rows, by the names of columns, and the values that statements bind."""
+"""Building values from rows by column names, and the values that statements bind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAYA = Scope("acme", "support", "maya")
 
 
 def read_back(values: dict[str, object], *, reverse: bool = False) -> sqlite3.Row:
-    """The values as SQLite gives them in a row, their columns in one order or the other."""
+    """Return the values as a row of SQLite, with the columns in either order."""
     connection = sqlite3.connect(":memory:")
     connection.row_factory = sqlite3.Row
     names = sorted(values, reverse=reverse)
@@ -44,13 +44,13 @@ BINDING = Binding(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_what_was_bound_is_read_back_whatever_the_order_of_the_columns(reverse: bool) -> None:
+def test_bound_values_are_read_back_in_any_column_order(reverse: bool) -> None:
     owner = {"tenant_id": "acme", "app_id": "support", "user_id": "maya"}
     assert rows.CONVERSATION.read(read_back(rows.row_values(CONVERSATION, **owner), reverse=reverse)) == CONVERSATION
     assert rows.BINDING.read(read_back(rows.row_values(BINDING, **owner), reverse=reverse)) == BINDING
 
 
-def test_one_reader_takes_rows_of_statements_with_other_columns() -> None:
+def test_a_reader_accepts_rows_with_different_columns() -> None:
     values = rows.row_values(CONVERSATION, tenant_id="acme", app_id="support", user_id="maya")
     first, second = read_back(values), read_back({**values, "a_further": 1}, reverse=True)
     assert [rows.CONVERSATION.read(row) for row in (first, second, values)] == [CONVERSATION] * 3
@@ -58,7 +58,7 @@ def test_one_reader_takes_rows_of_statements_with_other_columns() -> None:
     assert rows.CONVERSATION.read_first([]) is None
 
 
-def test_a_missing_value_is_none_or_the_default_of_the_field() -> None:
+def test_null_is_read_as_none_or_the_fields_default() -> None:
     atom = Atom("atom_1", "ms_1", MAYA, "Lives in Rome", Category("fact", CategoryKind.FACT), NOON, NOON, NOON)
     values = rows.row_values(atom, tenant_id="acme", app_id="support", user_id="maya", category="fact", kind="FACT")
     assert values["other_sources"] is None
@@ -69,12 +69,12 @@ def test_a_missing_value_is_none_or_the_default_of_the_field() -> None:
     assert cited.valid_to == datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def test_a_value_never_binds_the_scope_of_its_statement() -> None:
+def test_row_values_do_not_bind_the_scope() -> None:
     session = SessionData("web-42", user_id="somebody else")
     assert not {"tenant_id", "app_id", "user_id"} & rows.session_values(session).keys()
     assert not {"tenant_id", "app_id", "user_id"} & rows.binding_values(BINDING, 7).keys()
 
 
-def test_a_binding_about_one_user_is_found_by_that_user() -> None:
+def test_a_binding_of_one_user_stores_that_users_id() -> None:
     assert rows.binding_values(BINDING, 7)["single_user_id"] == "maya"
     assert rows.binding_values(BINDING, 7)["windowed"] == 1

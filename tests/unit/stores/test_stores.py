@@ -1,4 +1,4 @@
-"""From URLs to stores; what the SQL files promise; the synchronous face."""
+"""Store URLs, the rules for SQL files, and the synchronous interface."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.slow
         ("postgresql://u:p@h1:5432,h2:5433/db", "postgresql://h1:5432,h2:5433/db"),
     ],
 )
-def test_a_url_names_a_store_and_never_shows_a_password(url: Any, expected: str) -> None:
+def test_a_stores_url_contains_no_password(url: Any, expected: str) -> None:
     assert open_store(url).url == expected
 
 
@@ -66,7 +66,7 @@ def test_a_url_names_a_store_and_never_shows_a_password(url: Any, expected: str)
         ("postgresql://db:port/prod", "Malformed store URL"),
     ],
 )
-def test_a_url_that_makes_no_sense_is_refused_with_the_reason(url: str, problem: str) -> None:
+def test_an_invalid_url_is_rejected_with_the_reason(url: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(problem)):
         Tellback(url)
 
@@ -90,7 +90,7 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
 
 
 @pytest.mark.parametrize("what", ["atoms", "validity_ends", "vectors", "entities"])
-async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: str, tmp_path: Path) -> None:
+async def test_changes_of_a_space_are_read_by_index(what: str, tmp_path: Path) -> None:
     async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")[f"{what}_changed"]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
@@ -118,7 +118,7 @@ async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: st
         ("platform_usage_list", "usage"),
     ],
 )
-async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanned: str, tmp_path: Path) -> None:
+async def test_frequent_statements_scan_no_table(name: str, scanned: str, tmp_path: Path) -> None:
     async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")[name]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
@@ -128,7 +128,7 @@ async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanne
     assert not any(step.startswith(f"SEARCH {scanned} USING PRIMARY KEY (space_id=?)") for step in steps)
 
 
-async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Path) -> None:
+async def test_closed_conversations_are_found_by_index(tmp_path: Path) -> None:
     async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")["platform_close_events"]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
@@ -138,7 +138,7 @@ async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Pat
     assert "close_events" in row[3]
 
 
-def test_both_dialects_know_the_same_statements_and_versions() -> None:
+def test_both_dialects_have_the_same_statements_and_versions() -> None:
     sqlite, postgres = statements("sqlite"), statements("postgres")
     postgres_only = {name for name in postgres if name not in sqlite and not name.startswith("search_")}
     assert postgres_only == {"platform_events_lock", "platform_events_sequence", "platform_queue_delete_deliveries"}
@@ -149,13 +149,13 @@ def test_both_dialects_know_the_same_statements_and_versions() -> None:
     assert [step.version for step in migrations("sqlite")] == list(range(1, len(migrations("sqlite")) + 1))
 
 
-def test_quoting_leaves_no_way_out() -> None:
+def test_quoting_escapes_quotes_and_backslashes() -> None:
     assert quote_literal("O'Hara") == "'O''Hara'"
     assert quote_literal("back\\' slash") == " E'back\\\\'' slash'"
     assert quote_identifier('a"b') == '"a""b"'
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_newer_schema_is_rejected_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     async with Tellback(path) as tb:
         conversation = await tb.user("maya").conversations.create("chat")
@@ -169,7 +169,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(tmp_path: Path) -> None:
+async def test_the_newest_event_cannot_be_deleted_so_no_position_is_reused(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     async with Tellback(path) as tb:
         for _ in range(3):
@@ -184,7 +184,7 @@ async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(
         assert [event.position for event in await tb.events.read()] == [3, 4]
 
 
-async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "own.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE Conversations (mine TEXT)")
@@ -193,14 +193,14 @@ async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) ->
     before = path.read_bytes()
     with pytest.raises(SchemaVersionError, match=r"already has tables .*conversations"):
         await Tellback(path).open()
-    assert path.read_bytes() == before  # it is not even switched to another journal mode
+    assert path.read_bytes() == before  # not even the journal mode has changed
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT * FROM conversations").fetchall() == [("kept",)]
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
     connection.close()
 
 
-def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
+def test_the_synchronous_interface_waits_for_everything(tmp_path: Path) -> None:
     model = ScriptedModel([says("Hello!", chunks=2), says("Bye.")])
     with Tellback(tmp_path / "r.db", model=model) as tb:
         conversations = tb.user("maya").conversations
@@ -221,7 +221,7 @@ def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
-def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
+def test_the_synchronous_interface_serves_many_threads(tmp_path: Path) -> None:
     with Tellback(tmp_path / "r.db") as tb:
         conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
@@ -247,7 +247,7 @@ def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -
     assert threading.active_count() == before
 
 
-def test_the_synchronous_face_does_not_wait_for_itself() -> None:
+def test_a_synchronous_call_inside_a_tool_raises_an_error() -> None:
     with Tellback(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as tb:
         conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
@@ -260,7 +260,7 @@ def test_the_synchronous_face_does_not_wait_for_itself() -> None:
         assert outcome.tool_invocations[0].is_error
 
 
-def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> None:
+def test_the_synchronous_interface_can_be_closed_twice_and_then_raises_errors() -> None:
     with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as tb:
         conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
@@ -272,7 +272,7 @@ def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> No
     unread_stream.close()
 
 
-def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
+def test_dropping_an_iterator_does_not_hang() -> None:
     with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as tb:
         conversations = tb.user("maya").conversations
         conversation = conversations.create("chat")
@@ -286,16 +286,16 @@ def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
         assert len(conversations.messages(conversation.id)) == 1
 
 
-async def test_opening_at_once_opens_once(tmp_path: Path) -> None:
+async def test_concurrent_openings_open_once(tmp_path: Path) -> None:
     before = threading.active_count()
     tb = Tellback(tmp_path / "r.db")
     await asyncio.gather(tb.open(), tb.open(), tb.open())
     assert [thread.name for thread in threading.enumerate()].count("tellback-writer") == 1
     await asyncio.gather(tb.close(), tb.close())
-    assert threading.active_count() <= before + 1  # asyncio's own
+    assert threading.active_count() <= before + 1  # asyncio's own thread
 
 
-async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -> None:
+async def test_a_cancelled_close_still_ends_its_threads(tmp_path: Path) -> None:
     tb = await Tellback(tmp_path / "r.db").open()
     closing = asyncio.create_task(tb.store.close())
     await asyncio.sleep(0)
@@ -306,7 +306,7 @@ async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -
             break
         await asyncio.sleep(0.02)
     else:
-        pytest.fail("the writer is still there")
+        pytest.fail("the writer thread still runs")
 
 
 FORKING = """
@@ -377,17 +377,17 @@ def run_forking_script(tmp_path: Path, method: str) -> list[str]:
     return process.stdout.splitlines()
 
 
-def test_a_store_opened_before_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+def test_a_store_opened_before_a_fork_raises_errors_in_the_child(tmp_path: Path) -> None:
     assert run_forking_script(tmp_path, "open") == ["StoreError True"] * 3
 
 
-def test_a_store_made_before_a_fork_and_opened_after_it_takes_turns(tmp_path: Path) -> None:
+def test_a_store_created_before_a_fork_can_be_opened_in_each_child(tmp_path: Path) -> None:
     lines = run_forking_script(tmp_path, "made")
     assert sorted(lines) == ["one answers", "one asks", "two answers", "two asks"]
-    assert lines[0].split()[0] == lines[1].split()[0], "two turns at once"
+    assert lines[0].split()[0] == lines[1].split()[0], "two turns ran at the same time"
 
 
-def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path: Path) -> None:
+def test_closing_the_synchronous_interface_releases_blocked_threads(tmp_path: Path) -> None:
     reached, errors = threading.Event(), []
 
     async def hang(request: Any) -> str:
@@ -413,7 +413,7 @@ def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path:
     assert len(errors) == 1
 
 
-async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(tmp_path: Path) -> None:
+async def test_a_subscriber_in_a_second_loop_receives_events_after_the_first_loop_closes(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     tb = await Tellback(path).open()
 
@@ -436,19 +436,19 @@ async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(t
 
 
 @pytest.mark.parametrize("settings", [{"url": 5}, {"summary_every": 0}, {"summary_every": "x"}])
-def test_settings_that_make_no_sense_are_refused(settings: Any) -> None:
+def test_invalid_settings_are_rejected(settings: Any) -> None:
     with pytest.raises(ConfigurationError):
         Tellback(**{"url": ":memory:", **settings})
 
 
-def test_a_clock_must_say_its_timezone() -> None:
+def test_a_clock_without_timezone_is_rejected() -> None:
     from datetime import datetime
 
     with pytest.raises(InvalidArgumentError, match="timezone"):
         Tellback(":memory:", clock=datetime.now)
 
 
-def test_the_time_can_be_set_through_the_synchronous_face() -> None:
+def test_the_time_can_be_set_through_the_synchronous_interface() -> None:
     from datetime import UTC, datetime
 
     with Tellback(":memory:") as tb:
@@ -456,7 +456,7 @@ def test_the_time_can_be_set_through_the_synchronous_face() -> None:
         assert tb.user("maya").conversations.create("chat").created_at.year == 2020
 
 
-def test_what_is_in_itself_is_refused_and_not_followed() -> None:
+def test_circular_values_are_rejected() -> None:
     endless: dict[str, Any] = {"amount": math.inf}
     endless["again"] = endless
     with pytest.raises(ValueError, match="nested"):
@@ -464,7 +464,7 @@ def test_what_is_in_itself_is_refused_and_not_followed() -> None:
     assert dump_stored_json({"amount": math.inf, "all": (1, -math.inf)}) == '{"amount":null,"all":[1,null]}'
 
 
-async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> None:
+async def test_numbers_that_json_cannot_represent_are_rejected_or_dropped() -> None:
     endless = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
     with ScriptedModel([calls("pay", amount=math.inf), says("No.")]) as model:
         async with Tellback(":memory:", model=model, worker=False) as tb:
@@ -477,8 +477,6 @@ async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> 
             )
             assert message.usage is not None
             assert message.usage.cost_usd is None
-            await maya.conversations.run_turn(
-                conversation.id, user_text="Pay."
-            )  # what a model writes is kept all the same
+            await maya.conversations.run_turn(conversation.id, user_text="Pay.")  # a model's output is stored anyway
             export = await maya.admin.export_user_data()
             json.dumps(export, allow_nan=False)

@@ -1,4 +1,4 @@
-"""A real OpenSearch server, run by Java from the jars that Maven fetched."""
+"""A real OpenSearch server, run by Java from the jars that Maven downloaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 class OpenSearchServer(Server):
-    """One node, no security, no plugins but those that every distribution has."""
+    """One node without security, and only with the default plugins."""
 
     name = "OpenSearch"
     start_seconds = 120
@@ -34,7 +34,7 @@ class OpenSearchServer(Server):
         config = self.folder / "node_1" / "config"
         config.mkdir(parents=True)
         (config / "log4j2.properties").write_text(_LOGGING)
-        # JSON is YAML.
+        # JSON is valid YAML.
         (config / "opensearch.yml").write_text(json.dumps(self._settings()))
 
     @property
