@@ -175,7 +175,7 @@ async def test_a_user_with_read_permission_gets_store_read_only_error(open_folde
     if not open_elsewhere:
         outputs = await run_unprivileged(path, conversation.id)
     assert outputs[-1]["error"] == "StoreReadOnlyError", outputs
-    assert "rights" in outputs[-1]["text"]
+    assert "permissions" in outputs[-1]["text"]
     if open_elsewhere:  # otherwise SQLite lacks the shared-memory file, and cannot create it
         assert outputs[-2] == {"read": ["before"]}
     async with Tellback(path) as tb:

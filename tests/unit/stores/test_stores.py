@@ -256,7 +256,7 @@ def test_a_synchronous_call_inside_a_tool_raises_an_error() -> None:
             return str(conversations.messages(conversation.id))
 
         outcome = conversations.run_turn(conversation.id, user_text="Look", tools=[look])
-        assert "make that a plain function" in str(outcome.tool_invocations[0].content)
+        assert "Make the tool a plain function" in str(outcome.tool_invocations[0].content)
         assert outcome.tool_invocations[0].is_error
 
 
