@@ -31,7 +31,7 @@ def describe_route(route: Route) -> str:
         ("Must never", route.prohibitions),
         ("Domains", route.domains or ()),
         ("Guidelines", [_format_guideline(each) for each in route.guidelines]),
-        ("Known from the start", [f"{name}={value!r}" for name, value in route.initial_data.items()]),
+        ("Initial data", [f"{name}={value!r}" for name, value in route.initial_data.items()]),
         ("Canned", [_format_canned_response(each) for each in route.canned_responses]),
     ):
         if texts:
@@ -55,7 +55,7 @@ def _describe_state(state: State) -> Iterable[str]:
         yield f"      saves: {state.save_as}"
     yield from (f"      {line}" for line in _describe_tool(state))
     if state.skip_if is not None:
-        yield "      skipped by code"
+        yield "      has skip_if"
     for response in state.canned_responses:
         yield f"      canned: {_format_canned_response(response)}"
     for guideline in state.guidelines:
@@ -70,7 +70,7 @@ def _describe_tool(state: State) -> Iterable[str]:
     if isinstance(state.arguments, Mapping):
         yield f"arguments: {', '.join(f'{name}={field}' for name, field in state.arguments.items())}"
     elif state.arguments is not None:
-        yield f"arguments by code ({_function_name(state.arguments)})"
+        yield f"arguments: {_function_name(state.arguments)}()"
     if state.tool is not None and state.tool.requires_approval:
         yield "needs approval"
     if not state.repeat:
@@ -89,10 +89,10 @@ def _format_guideline(guideline: Any) -> str:
 def _transition_label(transition: Transition) -> str:
     condition = transition.condition
     if condition is not None and not isinstance(condition, str):
-        condition = f"code says so ({_function_name(condition)})"
+        condition = f"{_function_name(condition)}() is true"
     if not transition.on_error:
         return condition or ""
-    return f"it fails, and {condition}" if condition else "it fails"
+    return f"the tool fails, and {condition}" if condition else "the tool fails"
 
 
 def _function_name(function: Any) -> str:

@@ -216,7 +216,7 @@ class State:
 
         - `condition`: when to take the transition: words for the model to judge, or a function of the gathered data.
           Transitions with a condition are tried first, in order; then the one without.
-        - `gather`: fields to learn there. The walk passes a state whose fields are known and stays at one with gaps.
+        - `gather`: fields to learn there. A state whose fields are all known is passed.
         - `skip_if`: a function of the data that alone decides whether to pass the state.
         - `required_data`: fields without which the state is not entered.
         - `arguments` of a tool: fields by parameter name, or a function of the data; by default, fields of equal name.

@@ -280,7 +280,7 @@ class RouteWalk:
         return "leave", "it was answered"
 
     def _leads_to_chat(self, transition: Transition) -> bool:
-        """Whether the message chose this transition in words, and its target is no tool that should be confirmed."""
+        """Whether the message chose this transition in words, and its target is a state that speaks."""
         target = transition.resolve_target()
         return (
             transition.condition in self._interpretation.true_conditions

@@ -359,7 +359,7 @@ class AgentTurn(TurnPlanner):
 
     @property
     def invocations(self) -> Sequence[ToolInvocation]:
-        """The tools that its states ran."""
+        """The tool calls made by states in this turn."""
         return self._state_tools.invocations
 
     def session_after(self) -> SessionState:

@@ -192,7 +192,7 @@ class Persistence:
         await self.disconnect()
 
     async def initialize(self) -> None:
-        """Create missing tables, indexes and migrations. The first use calls it automatically."""
+        """Create missing tables and indexes, and run migrations. The first use calls it automatically."""
         async with self._init_lock:
             await self.adapter.initialize()
             self._is_ready = True
@@ -343,7 +343,7 @@ class Persistence:
     def shares_store_with(self, store: Any, scope: Scope) -> bool:
         """Whether the sessions are in the same store as the user's conversations.
 
-        Raise `ConfigurationError` if they are, but for users of another tenant or app.
+        Raise `ConfigurationError` if they are, but belong to another tenant or app.
         """
         agent_sessions: StoreBackend | None = getattr(self.adapter, "store_backend", None)
         if agent_sessions is None:

@@ -108,8 +108,8 @@ def test_a_diagram_shows_gathered_fields_conditions_and_the_end() -> None:
     diagram, description = route.to_mermaid(), route.describe()
     assert 's1["Ask<br/><i>a, note</i>"]' in diagram
     assert 's2[["look"]]' in diagram
-    assert 's1 -->|"code says so (is_late)"| s2' in diagram
-    assert 's2 -->|"it fails"| s3' in diagram
+    assert 's1 -->|"is_late() is true"| s2' in diagram
+    assert 's2 -->|"the tool fails"| s3' in diagram
     assert 's2 -->|"the user agrees"| sEnd' in diagram
     assert "note (optional)" in description
     assert "→ END_ROUTE when the user agrees" in description
@@ -143,20 +143,20 @@ def test_a_description_contains_every_option_of_a_route() -> None:
     pay_state.transition_to(tool_state=pay, id="again", arguments=given, forgets=["a", "note"])
     description, diagram = route.describe(), route.to_mermaid()
     for line in (
-        "  Known from the start: a='x'",
+        "  Initial data: a='x'",
         '  Canned: "One moment."',
         "      arguments: order=a",
         "      needs approval",
         "      runs once",
         '      canned: when it ran: "Paid."',
-        "      → END_ROUTE when it fails, and the user gives up",
-        "      → END_ROUTE when it fails, and code says so (bool)",
+        "      → END_ROUTE when the tool fails, and the user gives up",
+        "      → END_ROUTE when the tool fails, and bool() is true",
         "      → pay (forgets a, note)",
-        "      arguments by code (given)",
+        "      arguments: given()",
     ):
         assert line in description.splitlines(), line
     assert description.count("runs once") == 1
-    assert 's1 -->|"it fails, and the user gives up"| sEnd' in diagram
+    assert 's1 -->|"the tool fails, and the user gives up"| sEnd' in diagram
 
 
 @given(st.from_regex(r"(\d{0,9}[.)]|[-+*_~]{1,3}) \w.*", fullmatch=True))
